@@ -1,0 +1,75 @@
+"""Locks that many machines share, for async Python: mutex and readers-writer lock.
+
+::
+
+    from aiorwlock_remote import connect
+
+    async with connect("sqlite:///locks.db") as locks:
+        async with locks.mutex("order", 42) as held:
+            ...
+"""
+
+from __future__ import annotations
+
+from aiorwlock_remote.errors import (
+    AcquireUncertain,
+    BackendError,
+    BackendUnavailable,
+    BadRecord,
+    Closed,
+    ConfigurationError,
+    LockBusy,
+    LockError,
+    LockLost,
+    LockTimeout,
+    LossReason,
+    NotOwner,
+    TooManyWaiters,
+    Unsupported,
+    UpgradeConflict,
+    WouldDeadlock,
+)
+from aiorwlock_remote.locks.acquisition import Acquisition
+from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.locks.connect import Connecting, connect
+from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.info import Doorman, Holder, Queued
+from aiorwlock_remote.locks.lock import Mutex, ReaderLock, RWLock, WriterLock
+from aiorwlock_remote.locks.multi import Multi
+from aiorwlock_remote.locks.options import OptionArgs
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AcquireUncertain",
+    "Acquisition",
+    "BackendError",
+    "BackendUnavailable",
+    "BadRecord",
+    "Closed",
+    "ConfigurationError",
+    "Connecting",
+    "Doorman",
+    "Held",
+    "Holder",
+    "LockBusy",
+    "LockError",
+    "LockLost",
+    "LockTimeout",
+    "Locks",
+    "LossReason",
+    "Multi",
+    "Mutex",
+    "NotOwner",
+    "OptionArgs",
+    "Queued",
+    "RWLock",
+    "ReaderLock",
+    "TooManyWaiters",
+    "Unsupported",
+    "UpgradeConflict",
+    "WouldDeadlock",
+    "WriterLock",
+    "__version__",
+    "connect",
+]

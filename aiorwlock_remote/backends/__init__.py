@@ -1,0 +1,1 @@
+"""Stores, each independent of the others; found by URL scheme in ``registry``."""

@@ -1,0 +1,194 @@
+"""``memory://`` — locks among the tasks of one process.
+
+``memory://`` is one store per process, ``memory://name`` another; several ``Locks`` (of
+several event loops, in several threads) share it. For tests, and for programs that are
+to move to a real store later.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+
+from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
+from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.transition import Step, transition
+from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.ports import (
+    Bell,
+    Capability,
+    Clock,
+    Host,
+    Pending,
+    Renewal,
+    Settings,
+    Snapshot,
+)
+
+SWEEP_EVERY = 1024
+
+
+class Shelf:
+    """What one name's store holds; shared by its ``Locks``, guarded by a lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.records: dict[Resource, Record] = {}
+        self.seats: dict[Resource, Seat] = {}
+        self.bells: dict[str, Callable[[Resource], None]] = {}
+        self._steps = 0
+
+    def step(self, resource: Resource, command: Command, clock: Clock) -> Step:
+        """One atomic step."""
+        with self.lock:
+            now, wall = micros(clock.now()), micros(clock.wall())
+            seat = self.seats.get(resource)
+            if seat is not None and seat.expires is not None and seat.expires <= now:
+                seat = None
+            step = transition(self.records.get(resource), seat, command, now, wall)
+            self.records[resource] = step.record
+            if step.seat is None:
+                self.seats.pop(resource, None)
+            else:
+                self.seats[resource] = step.seat
+            return step
+
+    def sweep(self, now: int, wall: int, memory: float) -> None:
+        """Forget records that nobody used for ``memory`` seconds."""
+        self._steps += 1
+        if self._steps % SWEEP_EVERY:
+            return
+        with self.lock:
+            self.records = {
+                resource: record
+                for resource, record in self.records.items()
+                if record.updated > wall - micros(memory)
+                or any(not grant.dead(now) for grant in record.grants)
+            }
+
+
+_shelves: dict[str, Shelf] = {}
+_shelves_lock = threading.Lock()
+
+
+def shelf(name: str) -> Shelf:
+    """The store of that name in this process."""
+    with _shelves_lock:
+        return _shelves.setdefault(name, Shelf())
+
+
+class MemoryStore:
+    """One ``Locks``' way to a shelf."""
+
+    capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
+    pace = Pace()
+
+    def __init__(self, shelf: Shelf, host: Host, bell: Bell, settings: Settings):
+        """Rings ``bell`` in the host's loop for the places of ``settings.gate``."""
+        self._shelf = shelf
+        self._host = host
+        self._memory = settings.fence_memory
+        self._gate = settings.gate
+        self._bell = bell
+        with shelf.lock:
+            shelf.bells[self._gate] = partial(self._ring_from_anywhere)
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """Carried out before it returns."""
+        clock = self._host.clock
+        step = self._shelf.step(resource, command, clock)
+        self._shelf.sweep(micros(clock.now()), micros(clock.wall()), self._memory)
+        for gate in step.wakes:
+            wake = self._shelf.bells.get(gate)
+            if wake is not None:
+                wake(resource)
+        pending: Pending[Reply] = Pending()
+        pending.resolve(step.reply)
+        return pending
+
+    def watch(self, resource: Resource) -> None:
+        """Nothing to do: steps ring the bells of those they wake."""
+
+    def unwatch(self, resource: Resource) -> None:
+        """Nothing to do."""
+
+    async def look(self, resource: Resource) -> Snapshot:
+        """The resource as it stands."""
+        with self._shelf.lock:
+            return self._snapshot(resource)
+
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        """All resources that are held or waited for."""
+        with self._shelf.lock:
+            names = {*self._shelf.records, *self._shelf.seats}
+            found = [self._snapshot(name) for name in sorted(names)]
+        for snapshot in found:
+            if resource_type in (None, snapshot.resource.type):
+                yield snapshot
+
+    def renewer(self) -> MemoryRenewer:
+        """Renews under the shelf's lock."""
+        return MemoryRenewer(self._shelf, self._host.clock)
+
+    async def aclose(self) -> None:
+        """Nobody to be woken any more."""
+        with self._shelf.lock:
+            self._shelf.bells.pop(self._gate, None)
+
+    def _ring_from_anywhere(self, resource: Resource) -> None:
+        self._host.call_soon(self._bell, resource, 0.0)
+
+    def _snapshot(self, resource: Resource) -> Snapshot:
+        clock = self._host.clock
+        record = self._shelf.records.get(resource, Record())
+        seat = self._shelf.seats.get(resource)
+        return Snapshot(
+            resource, record, seat, micros(clock.now()), micros(clock.wall())
+        )
+
+
+class MemoryRenewer:
+    """Renewals of the keeper's thread."""
+
+    def __init__(self, shelf: Shelf, clock: Clock) -> None:
+        """Works on a shelf."""
+        self._shelf = shelf
+        self._clock = clock
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld]:
+        """Renew all."""
+        outcomes: list[Grant | NotHeld] = []
+        for item in batch:
+            command = Renew(((item.ticket, item.lease),))
+            reply = self._shelf.step(item.resource, command, self._clock).reply
+            assert isinstance(reply, Renewed)
+            outcomes += reply.outcomes
+        return outcomes
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+async def open_store(
+    address: Address, host: Host, bell: Bell, settings: Settings
+) -> MemoryStore:
+    """Open ``memory://`` or ``memory://name``.
+
+    Raises:
+        ConfigurationError: a user, port, path or option in the URL.
+    """
+    address.only()
+    if address.path.strip("/") or address.port or address.username:
+        raise ConfigurationError(
+            what="memory:// takes a name at most", hint="memory:// or memory://name"
+        )
+    return MemoryStore(
+        shelf(settings.prefix + "|" + address.host), host, bell, settings
+    )

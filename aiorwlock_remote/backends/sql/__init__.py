@@ -1,0 +1,1 @@
+"""SQL stores: the published ``mutex_locks`` and ``doormans`` tables."""

@@ -1,0 +1,52 @@
+"""What SQLite says → what we raise. The one place where its errors are mapped."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    BadRecord,
+    ConfigurationError,
+    Unsupported,
+)
+
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_UNWRITABLE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+
+
+def is_busy(exc: sqlite3.Error) -> bool:
+    """Whether another process holds the file for the moment."""
+    return (getattr(exc, "sqlite_errorcode", 0) & 0xFF) in _BUSY
+
+
+def mapped(exc: sqlite3.Error, path: str) -> BackendError | ConfigurationError:
+    """The error of ours that says what to do."""
+    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+    if code in _BUSY:
+        return BackendUnavailable(
+            what=f"{path}: another process keeps the file locked",
+            hint="is one stopped, or a tool open in a write transaction?",
+        )
+    if code in _BROKEN:
+        return BadRecord(
+            what=f"{path} is not a database of ours ({exc})",
+            hint="give the locks a file of their own",
+        )
+    if code in _UNWRITABLE:
+        return Unsupported(
+            what=f"{path} cannot be written",
+            hint="the file and its folder must be writable by this user",
+        )
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return ConfigurationError(
+            what=f"{path} cannot be opened",
+            hint="its folder must exist and be writable by this user",
+        )
+    if code == sqlite3.SQLITE_ERROR and "no such" in str(exc):
+        return Unsupported(
+            what=f"{path}: {exc}", hint="its tables were changed or dropped"
+        )
+    return BackendUnavailable(what=f"{path}: {exc}")

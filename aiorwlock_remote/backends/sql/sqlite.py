@@ -1,0 +1,233 @@
+"""One SQLite connection: opening the file, and steps on it, one transaction a batch.
+
+WAL with ``synchronous=FULL``, so that a fence once handed out survives a power cut.
+Everything here blocks and belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import uniform
+
+from aiorwlock_remote.backends.sql.errors import is_busy, mapped
+from aiorwlock_remote.backends.sql.statements import statements
+from aiorwlock_remote.core.codec import dumps, loads
+from aiorwlock_remote.core.commands import Command
+from aiorwlock_remote.core.lease import MICROS, micros
+from aiorwlock_remote.core.names import Resource, from_row
+from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.transition import Step, transition
+from aiorwlock_remote.errors import (
+    BackendUnavailable,
+    BadRecord,
+    ConfigurationError,
+)
+from aiorwlock_remote.ports import Clock, Snapshot
+
+APPLICATION_ID = 0x72776C6B  # "rwlk", in the file's header
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+Row = tuple[str | None, str | None, str | None, str | int | None]
+
+
+def boot_id() -> str:
+    """What changes with each boot of this host; empty where the host does not tell."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+class Connection:
+    """A connection to the file at ``path``."""
+
+    def __init__(self, path: str, prefix: str, clock: Clock) -> None:
+        """Not open yet; ``prefix`` goes before every resource type."""
+        self._path = path
+        self._prefix = prefix
+        self._clock = clock
+        self._boot = boot_id()
+        self._sql = statements("sqlite")
+        self._db: sqlite3.Connection | None = None
+
+    def open(self, timeout: float) -> None:
+        """Open the file, make our tables in it if it is new.
+
+        Raises:
+            ConfigurationError: not to be opened, or some other application's file.
+            BackendError: locked by others for ``timeout`` seconds, or damaged.
+        """
+        until = self._clock.now() + timeout
+        with self._mapping():
+            self._db = sqlite3.connect(
+                self._path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            self._patiently(self._check_owner, until)
+            self._patiently(lambda: self._run("PRAGMA journal_mode=WAL"), until)
+            self._run("PRAGMA synchronous=FULL")
+            if self._run("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                self._begin(until)
+                for statement in self._sql["schema"].split(";\n"):
+                    self._run(statement)
+                self._run(f"PRAGMA application_id={APPLICATION_ID}")
+                self._run("COMMIT")
+
+    def close(self) -> None:
+        """Close it; a connection never opened is closed already."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def steps(
+        self, batch: Iterable[tuple[Resource, Command]], timeout: float
+    ) -> list[Step | Exception]:
+        """Carry out commands in order, in one transaction; each outcome by itself.
+
+        Raises:
+            BackendError: none was carried out.
+        """
+        with self._mapping():
+            self._begin(self._clock.now() + timeout)
+            try:
+                outcomes = [self._step(resource, cmd) for resource, cmd in batch]
+                self._run("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+            return outcomes
+
+    def look(self, resource: Resource) -> Snapshot:
+        """One resource as it stands."""
+        with self._mapping():
+            row = self._run(self._sql["load"], self._key(resource)).fetchone()
+            return self._snapshot(resource, row)
+
+    def scan(self) -> Iterator[Snapshot]:
+        """All resources with a record or a seat."""
+        with self._mapping():
+            for kind, number, *row in self._run(self._sql["scan"]).fetchall():
+                if kind.startswith(self._prefix):
+                    resource = from_row(kind.removeprefix(self._prefix), number)
+                    yield self._snapshot(resource, (row[0], row[1], row[2], row[3]))
+
+    def forget(self, memory: float) -> None:
+        """Drop records that nobody has used for ``memory`` seconds."""
+        with self._mapping():
+            self._begin(self._clock.now() + 1.0)
+            self._run(self._sql["forget"], (int(self._clock.wall() - memory),))
+            self._run("COMMIT")
+
+    def data_version(self) -> int:
+        """Changes whenever another connection has committed something."""
+        with self._mapping():
+            version = self._run("PRAGMA data_version").fetchone()[0]
+        return int(version)
+
+    def _step(self, resource: Resource, command: Command) -> Step | Exception:
+        key = self._key(resource)
+        try:
+            row = self._run(self._sql["load"], key).fetchone()
+            record, seat = self._read(row)
+            now, wall = micros(self._clock.now()), micros(self._clock.wall())
+            step = transition(record, seat, command, now, wall)
+        except (BadRecord, ValueError) as exc:
+            return exc
+        if step.record is not record and step.record.updated:
+            self._save(key, step.record)
+        if step.seat is None and seat is not None:
+            self._run(self._sql["vacate"], key)
+        elif step.seat is not None and (seat is None or step.seat.value != seat.value):
+            since = int(step.seat.value.rpartition(",")[2])
+            self._run(self._sql["sit"], (*key, step.seat.ticket, since))
+        return step
+
+    def _read(self, row: Row) -> tuple[Record | None, Seat | None]:
+        text, boot, ticket, since = row
+        seat = None if ticket is None else Seat(f"{ticket},{since}")
+        if text is None:
+            return None, seat
+        record = loads(text)
+        if boot != self._boot or self._from_the_future(record):
+            record = record.after_reboot()
+        return record, seat
+
+    def _from_the_future(self, record: Record) -> bool:
+        # Where the host tells no boot id: a clock that began anew gives the boot away.
+        now = micros(self._clock.now())
+        return not self._boot and any(g.since > now for g in record.grants)
+
+    def _save(self, key: tuple[str, int], record: Record) -> None:
+        readers = {
+            grant.ticket: grant.since // MICROS
+            for grant in record.grants
+            if grant.mode is Mode.READ
+        }
+        pending = next((p for p in record.queue if p.mode is Mode.WRITE), None)
+        values = (
+            *key,
+            json.dumps(readers),
+            pending is not None,
+            None if pending is None else f"{pending.gate},{pending.since // MICROS}",
+            record.updated // MICROS,
+            record.created // MICROS,
+            self._boot,
+            dumps(record),
+        )
+        self._run(self._sql["save"], values)
+
+    def _snapshot(self, resource: Resource, row: Row) -> Snapshot:
+        record, seat = self._read(row)
+        now, wall = micros(self._clock.now()), micros(self._clock.wall())
+        return Snapshot(resource, record or Record(), seat, now, wall)
+
+    def _key(self, resource: Resource) -> tuple[str, int]:
+        kind, number = resource.row
+        return self._prefix + kind, number
+
+    def _check_owner(self) -> None:
+        owner = self._run("PRAGMA application_id").fetchone()[0]
+        tables = self._run("SELECT name FROM sqlite_master WHERE type = 'table'")
+        names = {name for (name,) in tables.fetchall()} - {"mutex_locks", "doormans"}
+        if owner != APPLICATION_ID and (owner or names):
+            raise ConfigurationError(
+                what=f"{self._path} belongs to another application",
+                hint="give the locks a file of their own",
+            )
+
+    def _begin(self, until: float) -> None:
+        self._patiently(lambda: self._run("BEGIN IMMEDIATE"), until)
+
+    def _patiently(self, action: Callable[[], object], until: float) -> None:
+        # SQLite's own busy handler sleeps up to 100 ms between tries; many processes
+        # that each want the file for less than a millisecond need shorter, random ones.
+        while True:
+            try:
+                action()
+            except sqlite3.OperationalError as exc:
+                if not is_busy(exc) or self._clock.now() >= until:
+                    raise
+                time.sleep(uniform(0.0002, 0.002))
+            else:
+                return
+
+    def _roll_back(self) -> None:
+        if self._db is not None and self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def _run(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        if self._db is None:
+            raise BackendUnavailable(what=f"{self._path} is not open")
+        return self._db.execute(sql, values)  # type: ignore[arg-type]
+
+    @contextmanager
+    def _mapping(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as exc:
+            raise mapped(exc, self._path) from exc

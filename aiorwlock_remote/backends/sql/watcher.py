@@ -1,0 +1,107 @@
+"""Waking between processes: one poller of ``PRAGMA data_version`` a process.
+
+SQLite has no notifications, but tells cheaply (a look into shared memory) whether
+another connection has committed. Only while somebody waits, every 2 to 20 ms, and only
+then are the records of the watched resources read.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from random import uniform
+
+from aiorwlock_remote.backends.sql.sqlite import Connection
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.transition import prospect
+from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.ports import Bell, Host
+
+log = logging.getLogger("aiorwlock_remote.sqlite")
+
+SHORTEST, LONGEST, STRETCH = 0.002, 0.020, 1.25
+
+
+class Watcher:
+    """Rings the bell for watched resources; a thread of its own, when needed."""
+
+    def __init__(self, connection: Connection, gate: str, host: Host, bell: Bell):
+        """Takes the connection over and opens it in its thread."""
+        self._connection = connection
+        self._gate = gate
+        self._host = host
+        self._bell = bell
+        self._watched: dict[Resource, object] = {}
+        self._fresh: set[Resource] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def watch(self, resource: Resource) -> None:
+        """Ring for it from now on, and now if there is something already."""
+        with self._changed:
+            self._watched[resource] = None
+            self._fresh.add(resource)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="aiorwlock_remote watcher", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify()
+
+    def unwatch(self, resource: Resource) -> None:
+        """Not any more."""
+        with self._changed:
+            self._watched.pop(resource, None)
+            self._fresh.discard(resource)
+
+    def close(self) -> None:
+        """Let the thread end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        version, pause = -1, SHORTEST
+        try:
+            while (fresh := self._next(pause)) is not None:
+                try:
+                    version, before = self._version(), version
+                    changed = version != before
+                    self._look(list(self._watched) if changed else fresh)
+                except BackendError as exc:
+                    log.warning("watch_failed", extra={"error": str(exc)})
+                    changed = False
+                pause = SHORTEST if changed else min(pause * STRETCH, LONGEST)
+        finally:
+            self._connection.close()
+
+    def _next(self, pause: float) -> list[Resource] | None:
+        with self._changed:
+            if not self._fresh and not self._closed:
+                idle = not self._watched
+                self._changed.wait(None if idle else uniform(0.75, 1.25) * pause)
+            if self._closed:
+                return None
+            fresh, self._fresh = list(self._fresh), set()
+            return fresh
+
+    def _version(self) -> int:
+        try:
+            return self._connection.data_version()
+        except BackendError:
+            self._connection.open(timeout=1.0)
+            return self._connection.data_version()
+
+    def _look(self, resources: list[Resource]) -> None:
+        for resource in resources:
+            seen = self._connection.look(resource)
+            found = prospect(seen.record, seen.seat, self._gate, seen.now)
+            if found is None:
+                continue
+            due_to, micros = found
+            with self._changed:
+                if self._watched.get(resource, due_to) == due_to:
+                    continue  # rung for that already, or watched no more
+                self._watched[resource] = due_to
+            self._host.call_soon(self._bell, resource, micros / 1e6)

@@ -1,0 +1,190 @@
+"""The stored form of a doorman: a versioned dict of plain JSON values.
+
+Fields of a newer minor version are kept as they are, so that two versions of this
+library can share a store during a rolling deploy. Another major version, or anything
+that is not what we write, is refused: a lock that guesses is no lock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast, get_args
+
+from aiorwlock_remote.core.record import (
+    Record,
+    Ending,
+    Extra,
+    Grant,
+    Place,
+    Upgrader,
+    Who,
+)
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BadRecord, LossReason
+
+VERSION = 1
+
+T = TypeVar("T")
+
+_SCALARS = (
+    *("last", "number", "admit_upto", "admit_until", "turns", "barred_until"),
+    *("created", "updated"),
+)
+_GRANT = {"ticket", "mode", "fence", "since", "expires", "who", "lock_delay"}
+_PLACE = {"number", "gate", "mode", "since", "expires", "window", "waiting"} | {
+    "claim_until",
+    "who",
+}
+_DOOR = {"v", "grants", "queue", "seat", "upgrader", "endings", *_SCALARS}
+
+
+def dumps(door: Record) -> str:
+    """A doorman as compact JSON text."""
+    return json.dumps(dump(door), separators=(",", ":"))
+
+
+def loads(text: str) -> Record:
+    """The doorman of a JSON text.
+
+    Raises:
+        BadRecord: not JSON, not ours, or of an unknown version.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as exc:
+        raise BadRecord(what="the stored record is not JSON") from exc
+    return load(data)
+
+
+def dump(door: Record) -> dict[str, Any]:
+    """A doorman as a dict of plain values."""
+    data: dict[str, Any] = {"v": VERSION, "seat": door.seat}
+    data |= {name: getattr(door, name) for name in _SCALARS}
+    data["grants"] = [_dump_grant(grant) for grant in door.grants]
+    data["queue"] = [_dump_place(place) for place in door.queue]
+    if door.upgrader is not None:
+        slot = door.upgrader
+        data["upgrader"] = [slot.ticket, slot.gate, slot.expires, slot.called]
+    if door.endings:
+        data["endings"] = [[e.fence, e.holder, e.reason] for e in door.endings]
+    return data | dict(door.extra)
+
+
+def load(data: object) -> Record:
+    """The doorman of a dict made by ``dump``, by this version or a compatible one."""
+    try:
+        fields = cast("dict[str, Any]", data)
+        if not isinstance(data, dict) or fields["v"] != VERSION:
+            raise BadRecord(
+                what="the stored record is of an unknown version",
+                hint="upgrade aiorwlock-remote in every process that uses the store",
+            )
+        slot = fields.get("upgrader")
+        return Record(
+            grants=tuple(_load_grant(g) for g in fields["grants"]),
+            queue=tuple(_load_place(p) for p in fields["queue"]),
+            seat=_optional(fields["seat"], str),
+            upgrader=None if slot is None else _load_slot(slot),
+            endings=tuple(_load_ending(e) for e in fields.get("endings", ())),
+            extra=_extra(fields, _DOOR),
+            **{name: _typed(fields[name], int) for name in _SCALARS},
+        )
+    except (KeyError, TypeError, ValueError) as exc:
+        raise BadRecord(what=f"the stored record is damaged ({exc!r})") from exc
+
+
+def _dump_grant(grant: Grant) -> dict[str, Any]:
+    data = {
+        "ticket": grant.ticket,
+        "mode": str(grant.mode),
+        "fence": grant.fence,
+        "since": grant.since,
+        "expires": grant.expires,
+        "who": _dump_who(grant.who),
+    }
+    if grant.lock_delay:
+        data["lock_delay"] = grant.lock_delay
+    return data | dict(grant.extra)
+
+
+def _load_grant(data: Mapping[str, Any]) -> Grant:
+    return Grant(
+        ticket=_typed(data["ticket"], str),
+        mode=Mode(data["mode"]),
+        fence=_typed(data["fence"], int),
+        since=_typed(data["since"], int),
+        expires=_optional(data["expires"], int),
+        who=_load_who(data["who"]),
+        lock_delay=_typed(data.get("lock_delay", 0), int),
+        extra=_extra(data, _GRANT),
+    )
+
+
+def _dump_place(place: Place) -> dict[str, Any]:
+    data = {
+        "number": place.number,
+        "gate": place.gate,
+        "mode": str(place.mode),
+        "since": place.since,
+        "expires": place.expires,
+        "window": place.window,
+        "waiting": place.waiting,
+        "claim_until": place.claim_until,
+        "who": _dump_who(place.who),
+    }
+    return data | dict(place.extra)
+
+
+def _load_place(data: Mapping[str, Any]) -> Place:
+    return Place(
+        number=_typed(data["number"], int),
+        gate=_typed(data["gate"], str),
+        mode=Mode(data["mode"]),
+        since=_typed(data["since"], int),
+        expires=_typed(data["expires"], int),
+        window=_typed(data["window"], int),
+        waiting=_typed(data["waiting"], int),
+        claim_until=_optional(data["claim_until"], int),
+        who=_load_who(data["who"]),
+        extra=_extra(data, _PLACE),
+    )
+
+
+def _load_slot(data: list[Any]) -> Upgrader:
+    ticket, gate, expires, called = data[:4]
+    return Upgrader(
+        _typed(ticket, str), _typed(gate, str), _typed(expires, int), bool(called)
+    )
+
+
+def _load_ending(data: list[Any]) -> Ending:
+    fence, holder, reason = data[:3]
+    if reason not in get_args(LossReason):
+        reason = "forced"
+    return Ending(_typed(fence, int), _typed(holder, str), reason)
+
+
+def _dump_who(who: Who) -> list[Any]:
+    return [who.host, who.pid, who.task, who.reason]
+
+
+def _load_who(data: list[Any]) -> Who:
+    host, pid, task, reason = data[:4]
+    return Who(
+        _typed(host, str), _typed(pid, int), _typed(task, str), _typed(reason, str)
+    )
+
+
+def _extra(data: Mapping[str, Any], known: set[str]) -> Extra:
+    return tuple((name, value) for name, value in data.items() if name not in known)
+
+
+def _typed(value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not {kind.__name__}")
+    return value
+
+
+def _optional(value: object, kind: type[T]) -> T | None:
+    return None if value is None else _typed(value, kind)

@@ -1,0 +1,223 @@
+"""What can be asked of a doorman, and what it answers. Frozen values, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiorwlock_remote.core.record import Grant, Who
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.errors import LossReason
+
+PLACE_LIFE = 4_500_000
+"""How long a place lives unless refreshed: three poll intervals of 1.5 s."""
+CLAIM_WINDOW = 100_000
+"""How long the resource stands free for the head of the queue alone."""
+SEAT_TURNS = 100
+"""After so many turns inside one process the seat is vacated once for the others."""
+
+
+class IllegalCommand(ValueError):
+    """A command that makes no sense; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One ticket asking to enter. ``lease`` in microseconds; None never expires."""
+
+    ticket: str
+    lease: int | None
+    who: Who = Who()
+    lock_delay: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.ticket:
+            raise IllegalCommand("a claim needs a ticket")
+        if self.lease is not None and self.lease <= 0:
+            raise IllegalCommand("a lease is positive or None")
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """Let these tickets in, or give their process a place in the queue.
+
+    Several claims only for readers: all readers a process has waiting enter in one
+    step. ``gate`` names the process (a nonce); ``waiting`` counts its waiting tasks;
+    with ``more`` it gets a new place at the tail after being served.
+    """
+
+    claims: tuple[Claim, ...]
+    mode: Mode
+    policy: Policy = Policy.FAIR
+    gate: str = ""
+    may_queue: bool = False
+    more: int = 0
+    waiting: int = 1
+    max_waiters: int | None = None
+    place_life: int = PLACE_LIFE
+    window: int = CLAIM_WINDOW
+
+    def __post_init__(self) -> None:
+        if not self.claims:
+            raise IllegalCommand("nobody asks")
+        if self.mode is Mode.WRITE and len(self.claims) > 1:
+            raise IllegalCommand("writers enter one at a time")
+        if len({claim.ticket for claim in self.claims}) < len(self.claims):
+            raise IllegalCommand("one ticket asks twice")
+        if (self.may_queue or self.more) and not self.gate:
+            raise IllegalCommand("a place belongs to a gate")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """End a grant, and in the same step let the process's next waiters ask.
+
+    ``mode``: only if held in that mode.
+    """
+
+    ticket: str
+    mode: Mode | None = None
+    then: tuple[Acquire, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Take tickets back, whatever became of them; ``keep`` leaves the place.
+
+    ``upgrader``: a reader that does not want to become a writer any more.
+    """
+
+    gate: str
+    mode: Mode
+    tickets: tuple[str, ...] = ()
+    keep: bool = False
+    upgrader: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Make grants live ``lease`` from now."""
+
+    tickets: tuple[tuple[str, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Downgrade:
+    """Writer → reader without a gap; the claim's ticket replaces the old one."""
+
+    ticket: str
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """The only reader → writer; with ``may_wait`` it keeps the one upgrader's slot."""
+
+    ticket: str
+    claim: Claim
+    gate: str = ""
+    may_wait: bool = False
+    place_life: int = PLACE_LIFE
+
+
+@dataclass(frozen=True, slots=True)
+class Force:
+    """Break a grant that is seen on screen: holder and fence must both match.
+
+    ``seat`` instead names a foreign seat by its exact value.
+    """
+
+    holder: str = ""
+    fence: int = 0
+    seat: str | None = None
+
+
+Command = Acquire | Release | Withdraw | Renew | Downgrade | Upgrade | Force
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """These grants hold. Claims of the command that are not among them still wait."""
+
+    grants: tuple[Grant, ...]
+    now: int
+    placed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Not now; the process has a place. ``ahead`` places are before it.
+
+    ``retry_after``: microseconds until the store expects a change by itself, or None.
+    """
+
+    ahead: int
+    retry_after: int | None
+    holders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Not now, and no place was taken."""
+
+    why: str
+    retry_after: int | None = None
+    holders: tuple[str, ...] = ()
+
+
+HELD, AHEAD, OTHER_MODE, FULL, BARRED = "held", "ahead", "other mode", "full", "barred"
+
+
+@dataclass(frozen=True, slots=True)
+class NotHeld:
+    """The ticket has no grant (any more), and why as far as is known."""
+
+    reason: LossReason = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Another reader is upgrading already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Whether the ticket held; answers to what the release carried along."""
+
+    held: bool
+    reason: LossReason = "expired"
+    then: tuple[Granted | Waiting | Refused, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """Tickets among those withdrawn that had been granted."""
+
+    held: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """For each ticket in order: its new expiry (None: never), or why it is gone."""
+
+    outcomes: tuple[Grant | NotHeld, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """Whether what was seen on screen was still there."""
+
+    done: bool
+
+
+Answer = Granted | Waiting | Refused
+Reply = (
+    Granted
+    | Waiting
+    | Refused
+    | NotHeld
+    | Conflict
+    | Released
+    | Withdrawn
+    | Renewed
+    | Forced
+)

@@ -1,0 +1,144 @@
+"""Entering: acquire, and taking an acquire back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from aiorwlock_remote.core.commands import (
+    AHEAD,
+    BARRED,
+    FULL,
+    HELD,
+    OTHER_MODE,
+    Acquire,
+    Claim,
+    Granted,
+    Refused,
+    Withdraw,
+    Withdrawn,
+)
+from aiorwlock_remote.core.record import Record, Grant, Place
+from aiorwlock_remote.core.moment import Moment, describe, new_fence
+from aiorwlock_remote.core.seat import without
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.turn import may_enter, retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """An acquire that waits; what it is told depends on how the step ends."""
+
+    gate: str
+    mode: Mode
+
+
+Entry = Granted | Refused | Queued
+
+
+def acquire(door: Record, cmd: Acquire, at: Moment) -> tuple[Record, Entry]:
+    """Grant, or give a place, or refuse; idempotent by ticket."""
+    live = tuple(g for c in cmd.claims if (g := door.grant(c.ticket)) is not None)
+    if any(g.mode is not cmd.mode for g in live):
+        return door, Refused(OTHER_MODE, None, describe(door, at.foreign))
+    own = door.place(cmd.gate, cmd.mode) if cmd.gate else None
+    if len(live) == len(cmd.claims):
+        return door, Granted(live, at.now, placed=own is not None)
+    if own:
+        place = _refreshed(own, cmd, at.now)
+        queue = tuple(place if p is own else p for p in door.queue)
+        door = replace(door, queue=queue)
+    else:
+        place = _newcomer(door, cmd, at.now)
+    if at.foreign is None and not at.vacate:
+        if may_enter(door, place, cmd.policy, at.now):
+            return _enter(door, cmd, place, at)
+    if not cmd.may_queue:
+        wait = retry_after(door, place, at.foreign, at.now)
+        return door, Refused(_why(door, cmd, at), wait, describe(door, at.foreign))
+    if own is None:
+        limit = cmd.max_waiters
+        if limit is not None and sum(p.waiting for p in door.queue) >= limit:
+            return door, Refused(FULL, None, describe(door, at.foreign))
+        door = replace(door, number=place.number, queue=(*door.queue, place))
+    if live:  # a repeated request: some of its readers are in already
+        return door, Granted(live, at.now, placed=True)
+    return door, Queued(cmd.gate, cmd.mode)
+
+
+def withdraw(door: Record, cmd: Withdraw, at: Moment) -> tuple[Record, Withdrawn]:
+    """Undo an acquire, whether it was granted, queued or never arrived."""
+    held = tuple(g for t in cmd.tickets if (g := door.grant(t)) is not None)
+    door = without(door, held, at.now)
+    slot = door.upgrader
+    if slot is not None and slot.ticket in (cmd.upgrader, *cmd.tickets):
+        door = replace(door, upgrader=None)
+    own = None if cmd.keep else door.place(cmd.gate, cmd.mode)
+    if own is not None:
+        door = replace(door, queue=tuple(p for p in door.queue if p is not own))
+    return door, Withdrawn(tuple(g.ticket for g in held))
+
+
+def _enter(
+    door: Record, cmd: Acquire, place: Place, at: Moment
+) -> tuple[Record, Granted]:
+    joins = bool(door.grants)  # may_enter lets only readers past live grants
+    fence = door.last if joins else new_fence(door, at.floor)
+    granted = tuple(
+        door.grant(claim.ticket) or _grant(claim, cmd.mode, fence, at.now)
+        for claim in cmd.claims
+    )
+    others = tuple(g for g in door.grants if g not in granted)
+    queue = tuple(p for p in door.queue if p.number != place.number)
+    number = door.number
+    if cmd.more:  # served once; its other tasks queue up behind the other processes
+        number += 1
+        queue = (*queue, replace(place, number=number, waiting=cmd.more))
+    door = replace(
+        door,
+        last=fence,
+        grants=others + granted,
+        queue=queue,
+        number=number,
+        admit_until=0 if cmd.mode is Mode.WRITE else door.admit_until,
+        turns=door.turns if joins else at.turns,
+    )
+    return door, Granted(granted, at.now, placed=bool(cmd.more))
+
+
+def _grant(claim: Claim, mode: Mode, fence: int, now: int) -> Grant:
+    ends = None if claim.lease is None else now + claim.lease
+    return Grant(claim.ticket, mode, fence, now, ends, claim.who, claim.lock_delay)
+
+
+def _newcomer(door: Record, cmd: Acquire, now: int) -> Place:
+    return Place(
+        number=door.number + 1,
+        gate=cmd.gate,
+        mode=cmd.mode,
+        since=now,
+        expires=now + cmd.place_life,
+        window=cmd.window,
+        waiting=cmd.waiting,
+        who=cmd.claims[0].who,
+    )
+
+
+def _refreshed(own: Place, cmd: Acquire, now: int) -> Place:
+    """Its owner asks: it is not late, and it lives on."""
+    return replace(
+        own,
+        expires=now + cmd.place_life,
+        window=cmd.window,
+        waiting=cmd.waiting,
+        claim_until=None,
+        who=cmd.claims[0].who,
+    )
+
+
+def _why(door: Record, cmd: Acquire, at: Moment) -> str:
+    if at.foreign is not None:
+        return HELD
+    if door.barred_until > at.now:
+        return BARRED
+    shared = cmd.mode is Mode.READ and not door.writing
+    return HELD if door.grants and not shared else AHEAD

@@ -1,0 +1,195 @@
+"""The plan of one process waiting at one resource for one mode: a lane.
+
+However many tasks of a process wait, the store sees one place and one request at a
+time. A lane is told what happens (somebody joins, leaves, an answer comes, the bell
+rings, time passes) and says what to send. It does no I/O and knows no clock.
+
+Inside a lane it is first come, first served. A writer lane asks for one ticket at a
+time, a reader lane for all its readers at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from aiorwlock_remote.core.commands import (
+    FULL,
+    Acquire,
+    Answer,
+    Claim,
+    Granted,
+    Refused,
+    Waiting,
+    Withdraw,
+)
+from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.pauses import Pace, back_off, next_look
+from aiorwlock_remote.core.ticket import Mode, Policy
+
+MAX_BATCH = 500
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """One task that waits. ``sent_at``: when the request that let it in was sent."""
+
+    claim: Claim
+    policy: Policy
+    max_waiters: int | None = None
+    grant: Grant | None = None
+    sent_at: float = 0.0
+    told: Waiting | None = None
+
+    @property
+    def ticket(self) -> str:
+        """The secret of this attempt."""
+        return self.claim.ticket
+
+
+@dataclass(slots=True)
+class News:
+    """What an answer meant: who got in, who cannot, and what to send next."""
+
+    served: list[Waiter] = field(default_factory=list)
+    turned_away: list[Waiter] = field(default_factory=list)
+    send: Acquire | Withdraw | None = None
+
+
+class Lane:
+    """One mode's waiters of one process at one resource."""
+
+    def __init__(self, gate: str, mode: Mode, pace: Pace) -> None:
+        """``gate`` is the process's nonce, ``pace`` how the store is waited for."""
+        self.waiters: deque[Waiter] = deque()
+        self.due: float | None = None
+        self._gate = gate
+        self._mode = mode
+        self._pace = pace
+        self._asked: tuple[Waiter, ...] = ()
+        self._placed = False
+        self._rung = False
+        self._dropped = False
+        self._failures = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nobody waits and nothing is under way."""
+        return not self.waiters and not self._asked
+
+    @property
+    def watching(self) -> bool:
+        """Whether it has a place and waits for the bell."""
+        return self._placed and bool(self.waiters)
+
+    def join(self, waiter: Waiter) -> Acquire | None:
+        """Somebody waits from now on; what to send, if anything."""
+        self.waiters.append(waiter)
+        return None if self._asked or self._placed else self.ask()
+
+    def leave(self, waiter: Waiter) -> Withdraw | None:
+        """Somebody gives up. Its ticket is withdrawn if it ever left the process."""
+        asked = waiter in self._asked
+        if waiter in self.waiters:
+            self.waiters.remove(waiter)
+        keep = bool(self.waiters)
+        tickets = (waiter.ticket,) if asked else ()
+        if not asked and (keep or not (self._placed or self._asked)):
+            return None
+        if not keep:
+            self._forget_place()
+        return Withdraw(self._gate, self._mode, tickets, keep=keep)
+
+    def ring(self) -> Acquire | None:
+        """The store has something for this lane; a hint, it may be mistaken."""
+        if self._asked:
+            self._rung = True
+            return None
+        return self.ask()
+
+    def ask(self) -> Acquire | None:
+        """The request for whoever waits, unless one is under way."""
+        if not self.waiters or self._asked:
+            return None
+        first = self.waiters[0]
+        if self._mode is Mode.WRITE:
+            self._asked = (first,)
+        else:
+            alike = [w for w in self.waiters if w.policy is first.policy]
+            self._asked = tuple(alike[:MAX_BATCH])
+        self.due, self._rung, self._dropped = None, False, False
+        behind = len(self.waiters) - len(self._asked)
+        return Acquire(
+            claims=tuple(w.claim for w in self._asked),
+            mode=self._mode,
+            policy=first.policy,
+            gate=self._gate,
+            may_queue=True,
+            more=behind,
+            waiting=len(self.waiters),
+            max_waiters=None if self._placed else first.max_waiters,
+            place_life=micros(self._pace.place_life),
+            window=micros(self._pace.claim_window),
+        )
+
+    def answered(
+        self, answer: Answer, sent_at: float, now: float, random: float
+    ) -> News:
+        """The answer to the request under way. Times in seconds, local clock."""
+        asked, self._asked, self._failures = self._asked, (), 0
+        news = News()
+        if isinstance(answer, Granted):
+            self._placed = answer.placed and not self._dropped
+            grants = {g.ticket: g for g in answer.grants}
+            for waiter in asked:
+                if waiter.ticket in grants and waiter in self.waiters:
+                    self.waiters.remove(waiter)
+                    waiter.grant, waiter.sent_at = grants[waiter.ticket], sent_at
+                    news.served.append(waiter)
+            wait = None
+        elif isinstance(answer, Waiting):
+            self._placed = not self._dropped
+            for waiter in self.waiters:
+                waiter.told = answer
+            wait = answer.retry_after
+        else:
+            return self._refused(answer, asked)
+        self._next(news, wait, now, random)
+        return news
+
+    def failed(self, now: float, random: float) -> News:
+        """The store did not answer. Who had a place waits on; who had none is told."""
+        asked, self._asked = self._asked, ()
+        news = News()
+        for waiter in asked:
+            if waiter in self.waiters and waiter.told is None:
+                self.waiters.remove(waiter)
+                news.turned_away.append(waiter)
+        self._failures += 1
+        if self.waiters:
+            self.due = now + back_off(self._failures, random)
+        return news
+
+    def _refused(self, answer: Refused, asked: tuple[Waiter, ...]) -> News:
+        assert answer.why == FULL, answer  # a fresh ticket that may queue
+        self._placed = False
+        away = [w for w in asked if w in self.waiters]
+        for waiter in away:
+            self.waiters.remove(waiter)
+        return News(turned_away=away, send=self.ask())
+
+    def _next(self, news: News, wait: int | None, now: float, random: float) -> None:
+        if not self.waiters:
+            if self._placed:  # made for tasks that have left meanwhile
+                self._placed = False
+                news.send = Withdraw(self._gate, self._mode)
+        elif self._placed and not self._rung:
+            seconds = None if wait is None else wait / 1e6
+            self.due = now + next_look(self._pace, seconds, random)
+        else:
+            news.send = self.ask()
+
+    def _forget_place(self) -> None:
+        self._placed, self.due = False, None
+        self._dropped = bool(self._asked)

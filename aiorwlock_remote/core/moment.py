@@ -1,0 +1,38 @@
+"""What a step knows beside the record: the time, and who sits in the seat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.ticket import holder_of
+
+SHOWN_HOLDERS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One step's circumstances.
+
+    ``turns``: what the turn counter becomes if somebody enters an idle resource.
+    ``vacate``: nobody enters in this step; the seat is shown vacant to foreigners.
+    """
+
+    now: int
+    floor: int
+    foreign: Seat | None
+    turns: int = 0
+    vacate: bool = False
+
+
+def new_fence(door: Record, floor: int) -> int:
+    """The number of a new phase: above all before, even if the record was lost."""
+    return max(door.last + 1, floor)
+
+
+def describe(door: Record, foreign: Seat | None) -> tuple[str, ...]:
+    """Who holds the resource, for people: mode, holder, host/pid and reason."""
+    if foreign is not None:
+        return (f"foreign {holder_of(foreign.ticket)}",)
+    shown = door.grants[:SHOWN_HOLDERS]
+    return tuple(f"{grant.mode} {grant.holder} {grant.who}" for grant in shown)

@@ -1,0 +1,76 @@
+"""Moves: writer → reader and reader → writer, each the start of a new phase.
+
+A downgrade that kept its phase number would let a reader's session accept what its own
+expired writer still sends (model LockRec, config ``downgrade_keeps_phase``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aiorwlock_remote.core.commands import (
+    HELD,
+    Claim,
+    Conflict,
+    Downgrade,
+    Granted,
+    IllegalCommand,
+    NotHeld,
+    Refused,
+    Upgrade,
+)
+from aiorwlock_remote.core.record import Record, Grant, Upgrader
+from aiorwlock_remote.core.entering import Queued
+from aiorwlock_remote.core.moment import Moment, describe, new_fence
+from aiorwlock_remote.core.seat import why_gone, without
+from aiorwlock_remote.core.ticket import Mode, holder_of
+
+
+def downgrade(
+    door: Record, cmd: Downgrade, at: Moment
+) -> tuple[Record, Granted | NotHeld]:
+    """Writer → reader; the readers waiting at that moment may join."""
+    done = door.grant(cmd.claim.ticket)
+    if done is not None and done.mode is Mode.READ:
+        return door, Granted((done,), at.now)
+    old = door.grant(cmd.ticket)
+    if old is None:
+        return door, NotHeld(why_gone(door, holder_of(cmd.ticket)))
+    if old.mode is not Mode.WRITE:
+        raise IllegalCommand("only a writer can be downgraded")
+    return _moved(without(door, (old,), at.now), Mode.READ, cmd.claim, at)
+
+
+def upgrade(
+    door: Record, cmd: Upgrade, at: Moment
+) -> tuple[Record, Granted | NotHeld | Conflict | Refused | Queued]:
+    """The only reader → writer; among several, one at most may wait to be the only."""
+    done = door.grant(cmd.claim.ticket)
+    if done is not None and done.mode is Mode.WRITE:
+        return door, Granted((done,), at.now)
+    old = door.grant(cmd.ticket)
+    if old is None:
+        return door, NotHeld(why_gone(door, holder_of(cmd.ticket)))
+    if old.mode is not Mode.READ:
+        raise IllegalCommand("only a reader can be upgraded")
+    slot = door.upgrader
+    if slot is not None and slot.ticket != cmd.ticket:
+        return door, Conflict()
+    if len(door.grants) == 1:
+        door = replace(without(door, (old,), at.now), upgrader=None, admit_until=0)
+        return _moved(door, Mode.WRITE, cmd.claim, at)
+    if not cmd.may_wait:
+        return door, Refused(HELD, None, describe(door, at.foreign))
+    slot = Upgrader(cmd.ticket, cmd.gate, at.now + cmd.place_life)
+    return replace(door, upgrader=slot), Queued(cmd.gate, Mode.WRITE)
+
+
+def _moved(
+    door: Record, mode: Mode, claim: Claim, at: Moment
+) -> tuple[Record, Granted]:
+    ends = None if claim.lease is None else at.now + claim.lease
+    fence = new_fence(door, at.floor)
+    grant = Grant(
+        claim.ticket, mode, fence, at.now, ends, claim.who, claim.lock_delay
+    )
+    return replace(door, last=fence, grants=(grant,)), Granted((grant,), at.now)

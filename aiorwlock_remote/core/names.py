@@ -1,0 +1,153 @@
+"""Names: any (type, id) a user may think of → one name each store accepts.
+
+The encoding is injective, and a plain name comes out exactly as the published layouts
+have it: ``("foobar", 123)`` → ``foobar,123``. Characters with a meaning in some store
+(``% { } , /`` and control characters) are percent-encoded; a name of more than 200
+bytes is cut and ends in ``%~`` and its SHA-256, which no ordinary name contains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from uuid import UUID
+
+from aiorwlock_remote.errors import ConfigurationError
+
+ResourceId = int | str | UUID
+
+MAX_BYTES = 200
+_KEPT_WHEN_CUT = 100
+_ESCAPED = frozenset("%{},/")
+_INT32 = range(-(2**31), 2**31)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Resource:
+    """One lockable thing. 42 and "42" name the same one.
+
+    ``type`` and ``id`` are encoded; ``label`` is for people and is not compared.
+    """
+
+    type: str
+    id: str
+
+    @property
+    def key(self) -> str:
+        """``type,id``, as it stands in the published mutex record's name."""
+        return f"{self.type},{self.id}"
+
+    @property
+    def label(self) -> str:
+        """``type/id`` as the user wrote it, for errors, logs and tables."""
+        return f"{decode(self.type)}/{decode(self.id)}"
+
+    @property
+    def row(self) -> tuple[str, int]:
+        """The published SQL key: small integers in the integer column, others encoded.
+
+        The comma cannot occur in an encoded type, so the two forms never meet.
+        """
+        number = _small_int(self.id)
+        return (self.key, 0) if number is None else (self.type, number)
+
+
+def resource(resource_type: str, resource_id: ResourceId) -> Resource:
+    """The resource of that name.
+
+    Raises:
+        ConfigurationError: an empty part, a wrong type, text that is not Unicode.
+    """
+    if not isinstance(resource_type, str):
+        raise ConfigurationError(
+            what=f"resource type must be str, not {type(resource_type).__name__}"
+        )
+    if isinstance(resource_id, bool) or not isinstance(resource_id, int | str | UUID):
+        raise ConfigurationError(
+            what="resource id must be int, str or UUID, "
+            f"not {type(resource_id).__name__}"
+        )
+    return Resource(encode(resource_type), encode(_text(resource_id)))
+
+
+def from_row(row_type: str, row_id: int) -> Resource:
+    """The resource a published SQL row stands for: the inverse of ``Resource.row``."""
+    kind, comma, name = row_type.partition(",")
+    return Resource(kind, name) if comma else Resource(row_type, str(row_id))
+
+
+def from_key(key: str) -> Resource:
+    """The resource of a ``type,id`` key: the inverse of ``Resource.key``."""
+    kind, _, name = key.partition(",")
+    return Resource(kind, name)
+
+
+def encode(text: str) -> str:
+    """One part of a name, percent-encoded, at most 200 bytes long."""
+    if not text:
+        raise ConfigurationError(what="an empty name cannot be locked")
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(what=f"{text!r} is not valid Unicode text") from None
+    safe = "".join(_escape(c) for c in text)
+    if len(safe.encode()) <= MAX_BYTES:
+        return safe
+    return _cut(text) + "%~" + sha256(raw).hexdigest()
+
+
+def decode(name: str) -> str:
+    """The name as the user wrote it; one that was cut stays as it is stored."""
+    head, mark, digest = name.partition("%~")
+    raw, parts = bytearray(), head.split("%")
+    raw += parts[0].encode()
+    for part in parts[1:]:
+        raw += bytes.fromhex(part[:2]) + part[2:].encode()
+    return raw.decode(errors="replace") + ("…" + digest[:8] if mark else "")
+
+
+def check_prefix(prefix: str) -> str:
+    """A prefix for all names of one ``Locks``.
+
+    Raises:
+        ConfigurationError: ``{`` or ``}`` (they would move a Redis Cluster slot), a
+            comma, ``%`` or a control character.
+    """
+    if not isinstance(prefix, str) or any(
+        c in "{},%" or ord(c) < 0x20 or ord(c) == 0x7F for c in prefix
+    ):
+        raise ConfigurationError(
+            what=f"prefix {prefix!r} cannot be used",
+            hint="no braces, commas, percent signs or control characters",
+        )
+    return prefix
+
+
+def _text(resource_id: ResourceId) -> str:
+    if isinstance(resource_id, int):
+        return str(int(resource_id))
+    return str(resource_id)
+
+
+def _escape(char: str) -> str:
+    if char in _ESCAPED or ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0:
+        return "".join(f"%{byte:02X}" for byte in char.encode())
+    return char
+
+
+def _cut(text: str) -> str:
+    safe = ""
+    for char in text:
+        longer = safe + _escape(char)
+        if len(longer.encode()) > _KEPT_WHEN_CUT:
+            break
+        safe = longer
+    return safe
+
+
+def _small_int(text: str) -> int | None:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
+        return None
+    number = int(text)
+    return number if str(number) == text and number in _INT32 else None

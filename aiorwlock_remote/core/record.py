@@ -1,0 +1,184 @@
+"""The record: what a store (the "doorman") keeps beside a resource's seat.
+
+The *seat* is the published mutex record: a ticket, or ``readers``, sits there while
+somebody holds the resource. The doorman knows the rest: who holds it, who waits, and
+the last fence handed out. Both are changed together, in one atomic step.
+
+All times are microseconds of the store's clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
+from aiorwlock_remote.errors import LossReason
+
+Extra = tuple[tuple[str, object], ...]
+"""Fields of a newer version that this one does not know, but keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who asked: for people, never for decisions."""
+
+    host: str = ""
+    pid: int = 0
+    task: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.host}/{self.pid}" if self.host or self.pid else "?"
+        return f"{place}: {self.reason}" if self.reason else place
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One holder. ``expires`` None: never (a lease of None)."""
+
+    ticket: str
+    mode: Mode
+    fence: int
+    since: int
+    expires: int | None
+    who: Who = Who()
+    lock_delay: int = 0
+    extra: Extra = ()
+
+    @property
+    def holder(self) -> str:
+        """The ticket's public name."""
+        return holder_of(self.ticket)
+
+    def dead(self, now: int) -> bool:
+        """Whether the lease has run out."""
+        return self.expires is not None and self.expires <= now
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the queue: one process waiting for one mode, however many tasks.
+
+    ``claim_until`` is set when the resource stands free for this place alone; a place
+    that has not claimed by then is *late*: it keeps its order, but blocks nobody until
+    its owner asks again. ``expires``: forgotten unless its owner asks before.
+    """
+
+    number: int
+    gate: str
+    mode: Mode
+    since: int
+    expires: int
+    window: int
+    waiting: int = 1
+    claim_until: int | None = None
+    who: Who = Who()
+    extra: Extra = ()
+
+    def late(self, now: int) -> bool:
+        """Whether it was offered the resource and did not come."""
+        return self.claim_until is not None and self.claim_until <= now
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrader:
+    """The one reader that waits for the other readers to leave."""
+
+    ticket: str
+    gate: str
+    expires: int
+    called: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why grants of one fence ended early; ``holder`` "*" means all of them."""
+
+    fence: int
+    holder: str
+    reason: LossReason
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The published mutex record as it stands in the store right now."""
+
+    value: str
+    expires: int | None = None
+
+    @property
+    def ticket(self) -> str:
+        """What stands before the comma: a ticket, or ``readers``."""
+        return self.value.rpartition(",")[0] or self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Everything about one resource but its seat. The default is one never used.
+
+    ``admit_upto``/``admit_until``: readers whose place has at most that number may
+    join the read phase until that time though a writer waits.
+    ``seat``: the exact seat value we wrote, to tell ours from a foreign one.
+    ``turns``: grants handed on inside one process since the seat was last vacant.
+    ``barred_until``: nobody enters before (``lock_delay`` after an expiry).
+    ``created``/``updated``: the store's wall clock, to show to people.
+    """
+
+    last: int = 0
+    grants: tuple[Grant, ...] = ()
+    queue: tuple[Place, ...] = ()
+    number: int = 0
+    admit_upto: int = 0
+    admit_until: int = 0
+    seat: str | None = None
+    turns: int = 0
+    barred_until: int = 0
+    upgrader: Upgrader | None = None
+    endings: tuple[Ending, ...] = ()
+    created: int = 0
+    updated: int = 0
+    extra: Extra = ()
+
+    @property
+    def writing(self) -> bool:
+        """Whether a writer holds the resource."""
+        return bool(self.grants) and self.grants[0].mode is Mode.WRITE
+
+    def grant(self, ticket: str) -> Grant | None:
+        """The grant of a ticket, if it has one."""
+        return next((g for g in self.grants if g.ticket == ticket), None)
+
+    def place(self, gate: str, mode: Mode) -> Place | None:
+        """The place of a process for a mode, if it has one."""
+        for place in self.queue:
+            if place.gate == gate and place.mode is mode:
+                return place
+        return None
+
+    @property
+    def ends(self) -> int | None:
+        """When the last grant runs out; None if one never does or there is none."""
+        ends = 0
+        for grant in self.grants:
+            if grant.expires is None:
+                return None
+            ends = max(ends, grant.expires)
+        return ends or None
+
+    def after_reboot(self) -> Record:
+        """On a one-host store another boot ends everything but the fence."""
+        return replace(
+            self,
+            grants=(),
+            queue=(),
+            upgrader=None,
+            admit_until=0,
+            barred_until=0,
+        )
+
+
+def seat_value(grants: tuple[Grant, ...], wall: int) -> str:
+    """What the published mutex record holds: ticket, comma, unix seconds."""
+    first = grants[0]
+    ticket = first.ticket if first.mode is Mode.WRITE else READERS
+    return f"{ticket},{wall // 1_000_000}"

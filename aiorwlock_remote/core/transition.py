@@ -1,0 +1,213 @@
+"""The transition: one command against one doorman, as a total pure function.
+
+``transition(record, seat, command, now, floor)`` is the definition of this library's
+locks. Stores either run it under their own mutual exclusion or implement the same
+function in their own language and are held equal to it by a differential test.
+
+``now``: microseconds of the store's clock, read inside the step. ``floor``: the
+store's wall clock in microseconds, the least value a new fence may have, so that
+fences rise even when the record was lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from aiorwlock_remote.core import seat as seats
+from aiorwlock_remote.core.commands import (
+    SEAT_TURNS,
+    Acquire,
+    Answer,
+    Command,
+    Downgrade,
+    Force,
+    Forced,
+    NotHeld,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    Reply,
+    Upgrade,
+    Waiting,
+    Withdraw,
+)
+from aiorwlock_remote.core.record import Record, Ending, Grant, Seat
+from aiorwlock_remote.core.entering import Entry, Queued, acquire, withdraw
+from aiorwlock_remote.core.moment import Moment, describe
+from aiorwlock_remote.core.moves import downgrade, upgrade
+from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
+from aiorwlock_remote.core.turn import may_enter, offer, retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a command made of a record. ``wakes``: gates with something to claim.
+
+    A step that changed nothing gives the very record it got: nothing to be stored.
+    """
+
+    record: Record
+    seat: Seat | None
+    reply: Reply
+    wakes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Let:
+    """A release, with what it carried along still to be answered."""
+
+    held: bool
+    reason: NotHeld
+    then: tuple[Entry, ...]
+
+
+def transition(
+    record: Record | None, seat: Seat | None, command: Command, now: int, floor: int
+) -> Step:
+    """Apply one command.
+
+    Raises:
+        IllegalCommand: the command makes no sense in this state; nothing changes.
+    """
+    before = record or Record()
+    at = Moment(now, floor, seats.foreign_seat(before, seat))
+    door = seats.expire(seats.reconcile(before, seat, now), now)
+    draft: Reply | Queued | _Let
+    match command:
+        case Acquire():
+            door, draft = acquire(door, command, at)
+        case Release():
+            door, at, draft = _release(door, command, at)
+        case Withdraw():
+            door, draft = withdraw(door, command, at)
+        case Renew():
+            door, draft = _renew(door, command, now)
+        case Downgrade():
+            door, draft = downgrade(door, command, at)
+        case Upgrade():
+            door, draft = upgrade(door, command, at)
+        case Force():
+            door, at, draft = _force(door, command, at)
+    wakes: tuple[str, ...] = ()
+    if at.foreign is None:
+        door, wakes = offer(door, now, before)
+    reply = _reply(draft, door, at)
+    door, after = seats.agree(door, at.foreign, floor)
+    if door == before:
+        return Step(before, after, reply, wakes)
+    door = replace(door, created=door.created or floor, updated=floor)
+    return Step(door, after, reply, wakes)
+
+
+def peek(record: Record, seat: Seat | None, now: int) -> tuple[Record, Seat | None]:
+    """The record as the next step would find it, and the seat if it is foreign."""
+    foreign = seats.foreign_seat(record, seat)
+    door = seats.expire(seats.reconcile(record, seat, now), now)
+    if foreign is None:
+        door, _ = offer(door, now, record)
+    return door, foreign
+
+
+def prospect(
+    record: Record, seat: Seat | None, gate: str, now: int
+) -> tuple[tuple[object, ...], int] | None:
+    """When a process should ask again: (what that is due to, microseconds from now).
+
+    For stores whose waiters watch the record themselves. None: nothing to expect, or
+    no place there. The first part is equal as long as the reason is the same.
+    """
+    door, foreign = peek(record, seat, now)
+    slot = door.upgrader
+    if slot is not None and slot.gate == gate and len(door.grants) == 1:
+        return ("upgrade", slot.ticket), 0
+    soonest: tuple[tuple[object, ...], int] | None = None
+    for place in door.queue:
+        if place.gate != gate:
+            continue
+        free = foreign is None and may_enter(door, place, Policy.FAIR, now)
+        wait = 0 if free else retry_after(door, place, foreign, now)
+        if wait is not None and (soonest is None or wait < soonest[1]):
+            due_to = (place.number, free, door.last, len(door.grants), now + wait)
+            soonest = (due_to[:4] if free else due_to), wait
+    return soonest
+
+
+def _release(
+    door: Record, cmd: Release, at: Moment
+) -> tuple[Record, Moment, _Let]:
+    grant = door.grant(cmd.ticket)
+    turns = 0
+    if grant is not None and cmd.mode in (None, grant.mode):
+        held, turns = True, door.turns + 1
+        door = seats.without(door, (grant,), at.now)
+    elif at.foreign is not None and at.foreign.ticket == cmd.ticket:
+        held = cmd.mode is not Mode.READ  # the record was lost; the seat is enough
+        at = replace(at, foreign=None) if held else at
+    else:
+        held = False
+    # Inside one process the seat goes from ticket to ticket; now and then it is left
+    # vacant until the process asks again, so that foreign pollers get a chance.
+    vacate = turns > SEAT_TURNS
+    carried = replace(at, turns=0 if vacate else turns, vacate=vacate)
+    answers = []
+    for command in cmd.then:
+        door, answer = acquire(door, command, carried)
+        answers.append(answer)
+    reason = seats.why_gone(door, holder_of(cmd.ticket))
+    return door, at, _Let(held, NotHeld(reason), tuple(answers))
+
+
+def _renew(door: Record, cmd: Renew, now: int) -> tuple[Record, Renewed]:
+    leases = dict(cmd.tickets)
+    renewed = {
+        g.ticket: replace(g, expires=_expiry(leases[g.ticket], now))
+        for g in door.grants
+        if g.ticket in leases
+    }
+    grants = tuple(renewed.get(g.ticket, g) for g in door.grants)
+    outcomes: list[Grant | NotHeld] = [
+        renewed.get(t) or NotHeld(seats.why_gone(door, holder_of(t)))
+        for t, _ in cmd.tickets
+    ]
+    return replace(door, grants=grants), Renewed(tuple(outcomes))
+
+
+def _expiry(lease: int | None, now: int) -> int | None:
+    return None if lease is None else now + lease
+
+
+def _force(door: Record, cmd: Force, at: Moment) -> tuple[Record, Moment, Forced]:
+    if cmd.seat is not None:
+        if at.foreign is None or at.foreign.value != cmd.seat:
+            return door, at, Forced(done=False)
+        return door, replace(at, foreign=None), Forced(done=True)
+    for grant in door.grants:
+        if grant.holder == cmd.holder and grant.fence == cmd.fence:
+            door = seats.without(door, (grant,), at.now)
+            note = Ending(grant.fence, grant.holder, "forced")
+            return seats.remember(door, note), at, Forced(done=True)
+    return door, at, Forced(done=False)
+
+
+def _reply(draft: Reply | Queued | _Let, door: Record, at: Moment) -> Reply:
+    if isinstance(draft, Queued):
+        return _waiting(draft, door, at)
+    if isinstance(draft, _Let):
+        then: tuple[Answer, ...] = tuple(
+            _waiting(entry, door, at) if isinstance(entry, Queued) else entry
+            for entry in draft.then
+        )
+        return Released(draft.held, draft.reason.reason, then)
+    return draft
+
+
+def _waiting(queued: Queued, door: Record, at: Moment) -> Waiting:
+    holders = describe(door, at.foreign)
+    place = door.place(queued.gate, queued.mode)
+    if place is None:  # an upgrader: its slot is not in the queue
+        return Waiting(0, None, holders)
+    ahead = sum(p.number < place.number for p in door.queue)
+    if place.claim_until is not None:  # the resource stands free for it right now
+        return Waiting(ahead, 0, holders)
+    return Waiting(ahead, retry_after(door, place, at.foreign, at.now), holders)

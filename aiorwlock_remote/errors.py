@@ -1,0 +1,248 @@
+"""Every error this library raises, as one tree.
+
+::
+
+    LockError
+    ├── LockTimeout (TimeoutError)          not obtained in time
+    ├── LockBusy                            refused at once: somebody else is using it
+    ├── LockLost                            the grant ended before its holder was done
+    ├── NotOwner (RuntimeError)             release or move of a grant that is not held
+    ├── WouldDeadlock (RuntimeError)        this task holds the resource already
+    ├── UpgradeConflict                     another reader is already waiting to upgrade
+    ├── TooManyWaiters                      the resource's queue is full
+    ├── AcquireUncertain                    the store never said whether it granted
+    ├── Closed                              the ``Locks`` is closed, forked or of another loop
+    ├── ConfigurationError (ValueError)     a bad name, URL, option or number
+    └── BackendError                        the store failed
+        ├── BackendUnavailable (ConnectionError)
+        ├── BadRecord                       what is stored is not ours or not readable
+        └── Unsupported                     version, permission or schema does not allow it
+
+Errors carry fields rather than prose, survive pickling, and never contain a
+ticket or a password. ``status_hint`` is the HTTP status a web handler would
+usually answer with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+__all__ = [
+    "AcquireUncertain",
+    "BackendError",
+    "BackendUnavailable",
+    "BadRecord",
+    "Closed",
+    "ConfigurationError",
+    "LockBusy",
+    "LockError",
+    "LockLost",
+    "LockTimeout",
+    "LossReason",
+    "NotOwner",
+    "TooManyWaiters",
+    "Unsupported",
+    "UpgradeConflict",
+    "WouldDeadlock",
+]
+
+LossReason = Literal["expired", "stolen", "forced", "unreachable", "stalled"]
+"""Why a grant ended early.
+
+``expired``: its lease ran out. ``stolen``: another value stands in the store where
+ours was. ``forced``: somebody broke it (``force_release`` or a plain delete).
+``unreachable``: it could not be renewed before its local deadline. ``stalled``: the
+event loop hung for longer than ``max_stall`` or the grant was held for longer than
+``max_hold``.
+"""
+
+
+def _rebuild(cls: type[LockError], state: dict[str, Any]) -> LockError:
+    return cls(**state)
+
+
+@dataclass(eq=False)
+class LockError(Exception):
+    """Root of everything this library raises."""
+
+    status_hint: ClassVar[int] = 500
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _rebuild, (type(self), state)
+
+    def __str__(self) -> str:
+        return (self.__doc__ or type(self).__name__).splitlines()[0]
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        return f"{type(self).__name__}({inside})"
+
+
+@dataclass(eq=False, repr=False)
+class LockTimeout(LockError, TimeoutError):
+    """The lock was not obtained within ``timeout`` seconds.
+
+    ``holders`` describes who held it when last asked, e.g.
+    ``"write 4f1c… web-3/71: refund"``; ``retry_after`` is the number of seconds after
+    which the store expects a change, or None.
+    """
+
+    status_hint: ClassVar[int] = 423
+    resource: str = ""
+    mode: str = ""
+    timeout: float = 0.0
+    holders: tuple[str, ...] = ()
+    retry_after: float | None = None
+
+    def __str__(self) -> str:
+        by = f", held by {'; '.join(self.holders)}" if self.holders else ""
+        return f"{self.resource} ({self.mode}) not obtained in {self.timeout:g} s{by}"
+
+
+@dataclass(eq=False, repr=False)
+class LockBusy(LockError):
+    """Somebody else is using the object, and the caller asked not to wait."""
+
+    status_hint: ClassVar[int] = 423
+    resource: str = ""
+    holders: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.resource} is in use by {'; '.join(self.holders) or 'another'}"
+
+
+@dataclass(eq=False, repr=False)
+class LockLost(LockError):
+    """The grant ended before its holder was done; the work was not protected."""
+
+    status_hint: ClassVar[int] = 503
+    reason: LossReason = "expired"
+    resource: str = ""
+    mode: str = ""
+    fence: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.resource} ({self.mode}, fence {self.fence}) lost: {self.reason}"
+
+
+@dataclass(eq=False, repr=False)
+class NotOwner(LockError, RuntimeError):
+    """The grant is no longer held: released, moved, given away or never granted."""
+
+    resource: str = ""
+    action: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.action or 'operation'} on {self.resource}: not the holder"
+
+
+@dataclass(eq=False, repr=False)
+class WouldDeadlock(LockError, RuntimeError):
+    """This task holds the resource already; waiting for it would never end."""
+
+    resource: str = ""
+    held_mode: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"this task holds {self.resource} ({self.held_mode}) already; "
+            "locks are not re-entrant"
+        )
+
+
+@dataclass(eq=False, repr=False)
+class UpgradeConflict(LockError):
+    """Another reader is already waiting to upgrade; one of the two must let go."""
+
+    status_hint: ClassVar[int] = 409
+    resource: str = ""
+
+    def __str__(self) -> str:
+        return f"another reader of {self.resource} is upgrading; release and retry"
+
+
+@dataclass(eq=False, repr=False)
+class TooManyWaiters(LockError):
+    """The queue of the resource is as long as ``max_waiters`` allows."""
+
+    status_hint: ClassVar[int] = 503
+    resource: str = ""
+    limit: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.resource} has {self.limit} waiters already"
+
+
+@dataclass(eq=False, repr=False)
+class AcquireUncertain(LockError):
+    """The store never said whether it granted the lock.
+
+    If it did, nobody uses the grant, and it ends with its ``lease`` (seconds; None:
+    only ``force_release`` ends it).
+    """
+
+    status_hint: ClassVar[int] = 503
+    resource: str = ""
+    holder: str = ""
+    lease: float | None = None
+
+    def __str__(self) -> str:
+        until = "until forced" if self.lease is None else f"for up to {self.lease:g} s"
+        return f"{self.resource}: may be held {until} by {self.holder}, used by nobody"
+
+
+@dataclass(eq=False, repr=False)
+class Closed(LockError):
+    """The ``Locks`` cannot be used: closed, after a fork, or from another loop."""
+
+    status_hint: ClassVar[int] = 503
+    reason: Literal["closed", "forked", "other loop"] = "closed"
+
+    def __str__(self) -> str:
+        return {
+            "closed": "this Locks is closed",
+            "forked": "this Locks was opened before a fork; connect() in the child",
+            "other loop": "this Locks belongs to another event loop; connect() here",
+        }[self.reason]
+
+
+@dataclass(eq=False, repr=False)
+class ConfigurationError(LockError, ValueError):
+    """A name, URL, option or number that cannot be used; nothing was changed."""
+
+    what: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.hint}" if self.hint else self.what
+
+
+@dataclass(eq=False, repr=False)
+class BackendError(LockError):
+    """The store failed."""
+
+    status_hint: ClassVar[int] = 503
+    what: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.hint}" if self.hint else self.what
+
+
+@dataclass(eq=False, repr=False)
+class BackendUnavailable(BackendError, ConnectionError):
+    """The store cannot be reached or does not answer."""
+
+
+@dataclass(eq=False, repr=False)
+class BadRecord(BackendError):
+    """What stands in the store under our name is not ours or cannot be read."""
+
+
+@dataclass(eq=False, repr=False)
+class Unsupported(BackendError):
+    """The store lacks a feature, a permission, a table or a version we need."""
+
+    status_hint: ClassVar[int] = 501

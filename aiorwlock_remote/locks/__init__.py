@@ -1,0 +1,1 @@
+"""The public classes: thin, final, and the same for every store."""

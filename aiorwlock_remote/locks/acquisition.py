@@ -1,0 +1,120 @@
+"""``lock.acquire()``: awaitable for a grant, or ``async with`` for a guarded body."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from types import TracebackType
+from typing import final
+
+import anyio
+
+from aiorwlock_remote.core.lease import check_seconds
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.errors import BackendError, LockLost
+from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.runtime.drive import Request
+
+log = logging.getLogger("aiorwlock_remote.held")
+
+
+@final
+class Acquisition:
+    """One attempt to get a lock; used once.
+
+    ``await`` it for a ``Held`` that lives as long as it is referred to, or enter it
+    with ``async with``: then the grant belongs to the entering task, losing it cancels
+    the body and raises ``LockLost``, and leaving releases the newest grant it was moved
+    to. Cancelled while it waits, it leaves nothing behind.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        resource: Resource,
+        mode: Mode,
+        policy: Policy,
+        options: Options,
+        timeout: float | None,
+        reason: str,
+    ) -> None:
+        """Made by the locks, not by users."""
+        check_seconds("timeout", timeout)
+        self._session = session
+        self._options = options
+        self._request = Request(
+            resource=resource,
+            mode=mode,
+            policy=policy,
+            terms=options.terms,
+            timeout=timeout,
+            reason=reason,
+            slow_wait=options.slow_wait,
+            max_waiters=options.max_waiters,
+            lock_delay=options.lock_delay,
+        )
+        self._held: Held | None = None
+        self._scope = anyio.CancelScope()
+
+    @property
+    def request(self) -> Request:
+        """What is asked for."""
+        return self._request
+
+    def __await__(self) -> Generator[object, object, Held]:
+        return self._get(owned_by_task=False).__await__()
+
+    async def try_now(self) -> Held | None:
+        """A grant if it can be had right now."""
+        self._check()
+        lease = await self._session.drive.try_acquire(self._request)
+        if lease is None:
+            return None
+        return self._session.admit(lease, self._options, owned_by_task=False)
+
+    async def __aenter__(self) -> Held:
+        held = await self._get(owned_by_task=True)
+        self._held = held
+        self._scope.__enter__()
+        if self._options.on_lost == "raise":
+            held.watch(self._scope)
+        return held
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        assert self._held is not None
+        held = self._held.newest
+        held.unwatch(self._scope)
+        # True: the cancellation was ours, because the grant was lost.
+        swallowed = bool(self._scope.__exit__(exc_type, exc, traceback))
+        failed = exc is not None and not swallowed
+        try:
+            await self._release(held, quietly=failed)
+        finally:
+            self._held = None
+        return False if failed else swallowed
+
+    async def _get(self, *, owned_by_task: bool) -> Held:
+        self._check()
+        lease = await self._session.drive.acquire(self._request)
+        return self._session.admit(lease, self._options, owned_by_task=owned_by_task)
+
+    async def _release(self, held: Held, *, quietly: bool) -> None:
+        """Release; the body's own error, if any, goes before what this finds out."""
+        try:
+            await held.leave()
+        except (LockLost, BackendError) as exc:
+            if not quietly:
+                raise
+            log.warning("release_failed", extra={"error": str(exc)})
+
+    def _check(self) -> None:
+        self._session.check()
+        self._session.check_deadlock(self._request.resource)

@@ -1,0 +1,259 @@
+"""``Locks``: the connection to a store, and everything made from it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Unpack, final
+
+from aiorwlock_remote.core.commands import Force, Forced, Renew, Renewed
+from aiorwlock_remote.core.lease import check_seconds, micros
+from aiorwlock_remote.core.names import Resource, ResourceId, encode, resource
+from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import Closed, NotOwner
+from aiorwlock_remote.locks import passing, published
+from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.info import Doorman, Holder, doorman, stale
+from aiorwlock_remote.locks.lock import Mutex, RWLock
+from aiorwlock_remote.locks.multi import AnyLock, Multi
+from aiorwlock_remote.locks.options import OptionArgs, Options
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.runtime.drive import Request
+
+log = logging.getLogger("aiorwlock_remote.audit")
+
+
+@final
+class Locks:
+    """Locks of one store. One per process and event loop; got from ``connect``.
+
+    Leaving ``async with connect(…)``, or ``aclose()``, ends every wait with ``Closed``
+    and releases every grant that was not detached.
+    """
+
+    def __init__(self, session: Session, options: Options) -> None:
+        """Made by ``connect``, not by users."""
+        self._session = session
+        self._options = options
+
+    def mutex(
+        self,
+        resource_type: str,
+        resource_id: ResourceId,
+        **options: Unpack[OptionArgs],
+    ) -> Mutex:
+        """A mutex; no I/O.
+
+        Raises:
+            ConfigurationError: a name or an option that cannot be used.
+        """
+        target = resource(resource_type, resource_id)
+        return Mutex(self._session, target, self._options.but(options))
+
+    lock = mutex
+
+    def rwlock(
+        self,
+        resource_type: str,
+        resource_id: ResourceId,
+        **options: Unpack[OptionArgs],
+    ) -> RWLock:
+        """A readers-writer lock; no I/O.
+
+        Raises:
+            ConfigurationError: a name or an option that cannot be used.
+        """
+        target = resource(resource_type, resource_id)
+        return RWLock(self._session, target, self._options.but(options))
+
+    def multi(
+        self, *locks: AnyLock, timeout: float | None = None, reason: str = ""
+    ) -> Multi:
+        """Several locks, all or none: ``async with locks.multi(a, b, rw.writer)``.
+
+        Raises:
+            ConfigurationError: none, or one resource twice.
+        """
+        return Multi(locks, self._session.host.clock, timeout, reason)
+
+    async def list(self, resource_type: str | None = None) -> AsyncIterator[Doorman]:
+        """Every resource that is held or waited for.
+
+        Raises:
+            BackendError: the store failed.
+        """
+        self._session.check()
+        kind = None if resource_type is None else encode(resource_type)
+        async for snapshot in self._session.drive.store.scan(kind):
+            shown = doorman(snapshot)
+            if shown.holders or shown.queue:
+                yield shown
+
+    async def stale(
+        self, older_than: float = 0.0, resource_type: str | None = None
+    ) -> AsyncIterator[Doorman]:
+        """Resources with holders that look left behind, only those holders listed.
+
+        Grants that never expire, leases that ran out with nobody asking since, and
+        foreign programs' records, at least ``older_than`` seconds old. Nothing here
+        proves that the holder is dead.
+        """
+        check_seconds("older_than", older_than)
+        async for shown in self.list(resource_type):
+            left = stale(shown, older_than)
+            if left is not None:
+                yield left
+
+    async def force_release(self, seen: Doorman, *, reason: str) -> int:
+        """Break the holders listed in ``seen``, if they are still the ones holding.
+
+        Compare-and-delete: who came since is left alone. Written to the log
+        ``aiorwlock_remote.audit`` with ``reason``. A holder that is alive is told
+        (``LockLost("forced")``) at its next renewal, and its fence is refused as soon
+        as the next holder uses its own. Gives the number of holders broken.
+
+        Raises:
+            BackendError: the store failed.
+        """
+        self._session.check()
+        target = Resource(*seen.key)
+        broken = 0
+        for holder in seen.holders:
+            if await self._break(target, holder):
+                broken += 1
+                log.warning(
+                    "forced",
+                    extra={
+                        "resource": target.label,
+                        "holder": holder.holder,
+                        "fence": holder.fence,
+                        "reason": reason,
+                    },
+                )
+        return broken
+
+    async def adopt(self, ticket: str) -> Held:
+        """Take over a grant that ``held.detach()`` gave away, here or elsewhere.
+
+        The fence stays the same. Cancelled, the grant lives on until its lease ends.
+
+        Raises:
+            ConfigurationError: not a ticket made by ``detach``.
+            NotOwner: the grant is gone.
+            BackendError: the store failed.
+        """
+        self._session.check()
+        passed = passing.read(ticket)
+        options = self._options.but({"lease": passed.lease})
+        length = None if passed.lease is None else micros(passed.lease)
+        sent_at = self._session.host.clock.now()
+        renewal = Renew(((passed.ticket, length),))
+        reply = await self._session.drive.store.step(passed.resource, renewal)
+        assert isinstance(reply, Renewed)
+        grant = reply.outcomes[0]
+        if not isinstance(grant, Grant):
+            raise NotOwner(resource=passed.resource.label, action="adopt")
+        request = Request(
+            passed.resource, passed.mode, options.mutex_policy(), options.terms
+        )
+        lease = self._session.drive.lease(request, grant, sent_at)
+        return self._session.admit(lease, options, owned_by_task=False)
+
+    async def acquire_mutex_lock(
+        self,
+        resource_type: str,
+        resource_id: ResourceId,
+        ticket: str,
+        *,
+        lease: float | None = None,
+    ) -> bool:
+        """Try to hold the resource alone under a ticket of your own; see ``published``.
+
+        True: held by this ticket. False: by another, or in another mode.
+        """
+        name = resource_type, resource_id
+        return await published.acquire(self._session, name, ticket, Mode.WRITE, lease)
+
+    async def release_mutex_lock(
+        self, resource_type: str, resource_id: ResourceId, ticket: str
+    ) -> bool:
+        """Give it back; whether this ticket was the holder."""
+        name = resource_type, resource_id
+        return await published.release(self._session, name, ticket, Mode.WRITE)
+
+    async def acquire_readers_lock(
+        self,
+        resource_type: str,
+        resource_id: ResourceId,
+        ticket: str,
+        *,
+        lease: float | None = None,
+    ) -> bool:
+        """Try to read under a ticket of your own; refused while a writer is pending."""
+        name = resource_type, resource_id
+        return await published.acquire(self._session, name, ticket, Mode.READ, lease)
+
+    async def release_readers_lock(
+        self, resource_type: str, resource_id: ResourceId, ticket: str
+    ) -> bool:
+        """Stop reading; whether this ticket was a reader."""
+        name = resource_type, resource_id
+        return await published.release(self._session, name, ticket, Mode.READ)
+
+    async def acquire_writer_lock(
+        self,
+        resource_type: str,
+        resource_id: ResourceId,
+        ticket: str,
+        *,
+        lease: float | None = None,
+    ) -> bool:
+        """Try to write; refused, it becomes the pending writer for three poll intervals.
+
+        Repeat the call with the same ticket within them to enter.
+        """
+        name = resource_type, resource_id
+        return await published.acquire(
+            self._session, name, ticket, Mode.WRITE, lease, pending=True
+        )
+
+    async def release_writer_lock(
+        self, resource_type: str, resource_id: ResourceId, ticket: str
+    ) -> bool:
+        """Stop writing; whether this ticket was the writer."""
+        name = resource_type, resource_id
+        return await published.release(self._session, name, ticket, Mode.WRITE)
+
+    async def aclose(self) -> None:
+        """End every wait with ``Closed``, release every grant, close the connection.
+
+        What is sent is carried out even if this is cancelled. A second call does
+        nothing.
+        """
+        session = self._session
+        if session.closed:
+            return
+        session.check()
+        session.closed = True
+        for held in session.held():
+            held.give_back()
+        await session.drive.aclose(Closed())
+
+    async def __aenter__(self) -> Locks:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _break(self, target: Resource, holder: Holder) -> bool:
+        command = Force(holder.holder, holder.fence or 0, seat=holder.seat)
+        reply = await self._session.drive.store.step(target, command)
+        assert isinstance(reply, Forced)
+        return reply.done

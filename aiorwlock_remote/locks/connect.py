@@ -1,0 +1,104 @@
+"""``connect``: from a URL to ``Locks``."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator
+from types import TracebackType
+from typing import Unpack, final
+
+import anyio
+
+from aiorwlock_remote import registry
+from aiorwlock_remote.core.lease import check_seconds
+from aiorwlock_remote.core.names import Resource, check_prefix
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.locks.options import OptionArgs, Options
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.ports import Settings
+from aiorwlock_remote.runtime.drive import Drive
+from aiorwlock_remote.runtime.host import current_host
+from aiorwlock_remote.runtime.room import Room
+
+
+def connect(
+    url: str,
+    *,
+    prefix: str = "",
+    connect_timeout: float = 5.0,
+    fence_memory: float = 3600.0,
+    **options: Unpack[OptionArgs],
+) -> Connecting:
+    """Open the locks of a store: ``async with connect(url) as locks`` or ``await``.
+
+    ``url``: ``memory://``, ``sqlite:///path``, … with options as its query.
+    ``prefix`` goes before all names. ``connect_timeout``: seconds the store may take to
+    answer. ``fence_memory``: seconds for which the last fence of an idle resource is
+    remembered. ``options`` are the defaults of all locks; see ``OptionArgs``.
+
+    Raises (when awaited or entered):
+        ConfigurationError: a URL, a scheme, an option or a file that cannot be used.
+        BackendUnavailable: the store does not answer within ``connect_timeout``.
+        Unsupported: the store is not fit for us (version, permission, schema).
+    """
+    check_seconds("connect_timeout", connect_timeout)
+    check_seconds("fence_memory", fence_memory)
+    settings = Settings(
+        gate=secrets.token_hex(8),
+        prefix=check_prefix(prefix),
+        connect_timeout=connect_timeout,
+        fence_memory=fence_memory,
+    )
+    return Connecting(url, settings, Options().but(options))
+
+
+@final
+class Connecting:
+    """A ``connect`` that has not happened yet: await it, or enter it."""
+
+    def __init__(self, url: str, settings: Settings, options: Options) -> None:
+        """Made by ``connect``, not by users."""
+        self._url = url
+        self._settings = settings
+        self._options = options
+        self._locks: Locks | None = None
+
+    def __await__(self) -> Generator[object, object, Locks]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Locks:
+        self._locks = await self._open()
+        return self._locks
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._locks is not None
+        await self._locks.aclose()
+
+    async def _open(self) -> Locks:
+        address = parse(self._url)
+        opener = registry.find(address.scheme)
+        host = current_host()
+        rooms: list[Room] = []
+
+        def ring(resource: Resource, seconds: float) -> None:
+            for room in rooms:
+                room.ring(resource, seconds)
+
+        with anyio.move_on_after(self._settings.connect_timeout) as scope:
+            store = await opener(address, host, ring, self._settings)
+        if scope.cancelled_caught:
+            raise BackendUnavailable(
+                what=f"{address} did not answer in "
+                f"{self._settings.connect_timeout:g} s"
+            )
+        room = Room(self._settings.gate, store, host)
+        rooms.append(room)
+        drive = Drive(store, room, host, self._settings)
+        return Locks(Session(drive, host), self._options)

@@ -1,0 +1,182 @@
+"""What people are shown of a resource: who holds it, since when, who waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from aiorwlock_remote.core.lease import MICROS
+from aiorwlock_remote.core.names import decode
+from aiorwlock_remote.core.record import Grant, Place, Record, Seat
+from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
+from aiorwlock_remote.core.transition import peek
+from aiorwlock_remote.ports import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Somebody who holds a resource.
+
+    ``holder`` is the public name of the ticket (12 hex digits of its SHA-256).
+    ``age`` and ``expires_in`` are seconds; ``expires_in`` None: never expires; negative:
+    ran out, and nobody has asked since. ``fence`` None and ``foreign``: a program that
+    uses the published mutex record without this library.
+    """
+
+    holder: str
+    mode: str
+    fence: int | None
+    since: datetime
+    age: float
+    expires_in: float | None
+    host: str = ""
+    pid: int = 0
+    task: str = ""
+    reason: str = ""
+    foreign: bool = False
+    seat: str | None = None
+
+    def __repr__(self) -> str:
+        kind = "foreign" if self.foreign else self.mode
+        return f"<Holder {self.holder} {kind} fence={self.fence} {self.age:.1f}s>"
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A process that waits, with how many of its tasks and for how long (seconds)."""
+
+    mode: str
+    waiting: int
+    age: float
+    host: str = ""
+    pid: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Doorman:
+    """A resource as it stood when asked.
+
+    The field names are those of the published doorman; holders stand in place of
+    tickets. ``fence`` is the last one handed out.
+    """
+
+    resource_type: str
+    resource_id: str
+    holders: tuple[Holder, ...]
+    queue: tuple[Queued, ...]
+    fence: int
+    active_readers: dict[str, datetime]
+    has_pending_writer: bool
+    pending_writer: tuple[str, datetime] | None
+    updated_at: datetime | None
+    created_at: datetime | None
+    key: tuple[str, str] = ("", "")
+
+    @property
+    def locked(self) -> bool:
+        """Whether anybody holds it."""
+        return any(h.expires_in is None or h.expires_in > 0 for h in self.holders)
+
+
+def doorman(snapshot: Snapshot) -> Doorman:
+    """What to show of a snapshot."""
+    record = snapshot.record
+    live, foreign = peek(record, snapshot.seat, snapshot.now)
+    holders = [_holder(grant, snapshot) for grant in _shown(record, live)]
+    if foreign is not None:
+        holders = [_foreign(foreign, snapshot)]
+    writers = [place for place in live.queue if place.mode is Mode.WRITE]
+    first = writers[0] if writers else None
+    return Doorman(
+        resource_type=decode(snapshot.resource.type),
+        resource_id=decode(snapshot.resource.id),
+        holders=tuple(holders),
+        queue=tuple(_queued(place, snapshot) for place in live.queue),
+        fence=record.last,
+        active_readers={h.holder: h.since for h in holders if h.mode == Mode.READ},
+        has_pending_writer=first is not None,
+        pending_writer=None
+        if first is None
+        else (holder_of(first.gate), _when(first.since, snapshot)),
+        updated_at=_date(record.updated),
+        created_at=_date(record.created),
+        key=(snapshot.resource.type, snapshot.resource.id),
+    )
+
+
+def stale(shown: Doorman, older_than: float) -> Doorman | None:
+    """The part of a doorman that looks left behind: nothing renews or ends it.
+
+    A grant that never expires, a lease that ran out with nobody asking since, or a
+    foreign seat; at least ``older_than`` seconds old.
+    """
+    left = tuple(
+        holder
+        for holder in shown.holders
+        if holder.age >= older_than
+        and (holder.expires_in is None or holder.expires_in <= 0)
+    )
+    if not left:
+        return None
+    return Doorman(
+        **{name: getattr(shown, name) for name in shown.__slots__ if name != "holders"},
+        holders=left,
+    )
+
+
+def _shown(record: Record, live: Record) -> tuple[Grant, ...]:
+    # Grants that ran out stay visible until somebody's step clears them away.
+    return live.grants or record.grants
+
+
+def _holder(grant: Grant, at: Snapshot) -> Holder:
+    left = None if grant.expires is None else (grant.expires - at.now) / MICROS
+    return Holder(
+        holder=grant.holder,
+        mode=str(grant.mode),
+        fence=grant.fence,
+        since=_when(grant.since, at),
+        age=(at.now - grant.since) / MICROS,
+        expires_in=left,
+        host=grant.who.host,
+        pid=grant.who.pid,
+        task=grant.who.task,
+        reason=grant.who.reason,
+    )
+
+
+def _foreign(seat: Seat, at: Snapshot) -> Holder:
+    second = seat.value.rpartition(",")[2]
+    since = int(second) * MICROS if second.isdigit() else at.wall
+    left = None if seat.expires is None else (seat.expires - at.now) / MICROS
+    return Holder(
+        holder=holder_of(seat.ticket),
+        mode=str(Mode.READ if seat.ticket == READERS else Mode.WRITE),
+        fence=None,
+        since=datetime.fromtimestamp(since / MICROS, UTC),
+        age=max(0.0, (at.wall - since) / MICROS),
+        expires_in=left,
+        foreign=True,
+        seat=seat.value,
+    )
+
+
+def _queued(place: Place, at: Snapshot) -> Queued:
+    return Queued(
+        mode=str(place.mode),
+        waiting=place.waiting,
+        age=(at.now - place.since) / MICROS,
+        host=place.who.host,
+        pid=place.who.pid,
+        reason=place.who.reason,
+    )
+
+
+def _when(store_time: int, at: Snapshot) -> datetime:
+    """A time of the store's clock as a date: how long ago, from its wall clock."""
+    return datetime.fromtimestamp((at.wall - (at.now - store_time)) / MICROS, UTC)
+
+
+def _date(wall: int) -> datetime | None:
+    return datetime.fromtimestamp(wall / MICROS, UTC) if wall else None

@@ -1,0 +1,205 @@
+"""The locks themselves: a mutex, and the two sides of a readers-writer lock."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Unpack, final
+
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.errors import NotOwner
+from aiorwlock_remote.locks.acquisition import Acquisition
+from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.info import Doorman, doorman
+from aiorwlock_remote.locks.options import OptionArgs, Options
+from aiorwlock_remote.locks.session import Session
+
+
+class _Lock:
+    """What every lock can do. Made without I/O, cheap, may be shared between tasks."""
+
+    _mode: Mode
+
+    def __init__(self, session: Session, resource: Resource, options: Options) -> None:
+        """Made by ``Locks``, not by users."""
+        self._session = session
+        self._resource = resource
+        self._options = options
+        self._entered: dict[Any, list[Acquisition]] = {}
+
+    @property
+    def resource(self) -> str:
+        """``type/id``."""
+        return self._resource.label
+
+    @property
+    def key(self) -> str:
+        """The encoded name; locks of one resource have the same."""
+        return self._resource.key
+
+    @property
+    def mode(self) -> str:
+        """``"read"`` or ``"write"``."""
+        return str(self._mode)
+
+    def acquire(
+        self,
+        timeout: float | None = None,
+        *,
+        reason: str = "",
+        **options: Unpack[OptionArgs],
+    ) -> Acquisition:
+        """Wait for the lock: ``await`` it, or use it in ``async with``.
+
+        ``timeout``: seconds to wait; None for ever, 0 only tries. ``reason`` is shown
+        to those who wait. Cancelling leaves nothing behind: no grant, no place.
+
+        Raises (when awaited or entered):
+            LockTimeout: not obtained in time; ``.holders`` says who had it.
+            WouldDeadlock: this task holds the resource already.
+            TooManyWaiters: the queue is as long as ``max_waiters``.
+            AcquireUncertain: the store never said whether it granted.
+            BackendError: the store failed.
+            ConfigurationError: an option or a number that cannot be used.
+            Closed: the ``Locks`` is closed, forked or of another loop.
+        """
+        options_ = self._options.but(options)
+        return Acquisition(
+            self._session,
+            self._resource,
+            self._mode,
+            self._policy(options_),
+            options_,
+            timeout,
+            reason,
+        )
+
+    async def try_acquire(
+        self, *, reason: str = "", **options: Unpack[OptionArgs]
+    ) -> Held | None:
+        """The lock if it is free and nobody waits for it; else None.
+
+        Raises what ``acquire`` raises, but for ``LockTimeout``.
+        """
+        return await self.acquire(0, reason=reason, **options).try_now()
+
+    async def locked(self) -> bool:
+        """Whether anybody holds the resource, in any mode, at this moment.
+
+        Raises:
+            BackendError: the store failed.
+        """
+        return (await self.info()).locked
+
+    async def info(self) -> Doorman:
+        """Who holds it and who waits, as it stands; changes nothing.
+
+        Raises:
+            BackendError: the store failed.
+        """
+        self._session.check()
+        return doorman(await self._session.drive.store.look(self._resource))
+
+    async def __aenter__(self) -> Held:
+        acquisition = self.acquire()
+        held = await acquisition.__aenter__()
+        task = self._session.host.current_task()
+        self._entered.setdefault(task, []).append(acquisition)
+        return held
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        task = self._session.host.current_task()
+        mine = self._entered.get(task)
+        if not mine:
+            raise NotOwner(resource=self.resource, action="leave")
+        acquisition = mine.pop()
+        if not mine:
+            del self._entered[task]
+        return await acquisition.__aexit__(exc_type, exc, traceback)
+
+    def _policy(self, options: Options) -> Policy:
+        return Policy(options.policy)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.resource!r}>"
+
+
+@final
+class Mutex(_Lock):
+    """A mutex: one holder at a time, among all processes that use the store.
+
+    It is the exclusive mode of the one lock a resource has: it also excludes the
+    readers and the writer of ``rwlock`` of the same name, and programs that use the
+    published mutex record.
+    """
+
+    _mode = Mode.WRITE
+
+    def _policy(self, options: Options) -> Policy:
+        return options.mutex_policy()
+
+
+@final
+class ReaderLock(_Lock):
+    """The shared side: any number of readers, no writer."""
+
+    _mode = Mode.READ
+
+
+@final
+class WriterLock(_Lock):
+    """The exclusive side: one writer, no reader."""
+
+    _mode = Mode.WRITE
+
+
+@final
+class RWLock:
+    """A readers-writer lock; ``policy`` says who goes first when both wait.
+
+    ``"fair"`` (phase-fair FIFO): after a writer all readers waiting at that moment,
+    after the readers the oldest writer; nobody starves. ``"writer"`` and ``"reader"``
+    starve the other side by design.
+    """
+
+    def __init__(self, session: Session, resource: Resource, options: Options) -> None:
+        """Made by ``Locks.rwlock``, not by users."""
+        self._resource = resource
+        self._reader = ReaderLock(session, resource, options)
+        self._writer = WriterLock(session, resource, options)
+
+    @property
+    def reader(self) -> ReaderLock:
+        """The shared side."""
+        return self._reader
+
+    @property
+    def writer(self) -> WriterLock:
+        """The exclusive side."""
+        return self._writer
+
+    @property
+    def reader_lock(self) -> ReaderLock:
+        """The shared side, as aiorwlock spells it."""
+        return self._reader
+
+    @property
+    def writer_lock(self) -> WriterLock:
+        """The exclusive side, as aiorwlock spells it."""
+        return self._writer
+
+    async def locked(self) -> bool:
+        """Whether anybody holds it; see ``Mutex.locked``."""
+        return await self._reader.locked()
+
+    async def info(self) -> Doorman:
+        """Who holds it and who waits; see ``Mutex.info``."""
+        return await self._reader.info()
+
+    def __repr__(self) -> str:
+        return f"<RWLock {self._resource.label!r}>"

@@ -1,0 +1,122 @@
+"""Options, resolved from ``connect`` over the lock to the single acquire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from aiorwlock_remote.core.lease import DEFAULT_LEASE, MIN_LEASE, check_seconds
+from aiorwlock_remote.core.lease import default_margin
+from aiorwlock_remote.core.ticket import Policy
+from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.runtime.lease import Terms
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.locks.held import Held
+
+OnLost = Literal["raise", "flag"] | Callable[["Held"], object]
+PolicyName = Literal["fair", "writer", "reader"]
+
+
+class OptionArgs(TypedDict, total=False):
+    """What ``connect``, locks and ``acquire`` take alike. Times in seconds.
+
+    ``lease``: how long a grant lives unless it is renewed; 30 by default, at least
+    0.2; None never expires. ``policy``: who goes first. ``fair``: False lets a mutex
+    pass the queue. ``on_lost``: ``"raise"`` cancels the body and raises ``LockLost``,
+    ``"flag"`` only sets ``held.lost``, a callable gets the ``Held``. ``max_stall``: a
+    loop that hangs for longer loses the grant. ``max_hold``: the longest holding time.
+    ``margin``: by how much a holder stops before its lease ends. ``slow_wait``: log
+    who is in the way after waiting so long. ``max_waiters``: longer queues are refused.
+    ``lock_delay``: nobody enters for so long after a grant EXPIRED.
+    """
+
+    lease: float | None
+    policy: PolicyName
+    fair: bool
+    on_lost: OnLost
+    max_stall: float | None
+    max_hold: float | None
+    margin: float | None
+    slow_wait: float | None
+    max_waiters: int | None
+    lock_delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Resolved options; see ``OptionArgs``."""
+
+    lease: float | None = DEFAULT_LEASE
+    policy: PolicyName = "fair"
+    fair: bool = True
+    on_lost: OnLost = "raise"
+    max_stall: float | None = None
+    max_hold: float | None = None
+    margin: float | None = None
+    slow_wait: float | None = None
+    max_waiters: int | None = None
+    lock_delay: float = 0.0
+
+    def but(self, changes: OptionArgs) -> Options:
+        """These options with some changed.
+
+        Raises:
+            ConfigurationError: an unknown option, or a value out of range.
+        """
+        if not changes:
+            return self
+        given: dict[str, Any] = dict(changes)
+        known = {field.name for field in fields(self)}
+        for name in given:
+            if name not in known:
+                raise ConfigurationError(
+                    what=f"unknown option {name!r}",
+                    hint=f"known: {', '.join(sorted(known))}",
+                )
+        options = replace(self, **given)
+        options._check()
+        return options
+
+    def mutex_policy(self) -> Policy:
+        """A mutex is the exclusive mode; unfair, it passes the queue."""
+        return Policy(self.policy) if self.fair else Policy.BARGE
+
+    @property
+    def terms(self) -> Terms:
+        """What the keeper has to know."""
+        return Terms(self.lease, self.margin, self.max_stall, self.max_hold)
+
+    def _check(self) -> None:
+        check_seconds("lease", self.lease, least=MIN_LEASE)
+        for name in ("max_stall", "max_hold", "margin", "slow_wait"):
+            check_seconds(name, getattr(self, name))
+        check_seconds("lock_delay", self.lock_delay)
+        if self.lock_delay is None:
+            raise ConfigurationError(what="lock_delay must be a number of seconds")
+        self._check_margin()
+        if self.policy not in ("fair", "writer", "reader"):
+            raise ConfigurationError(
+                what=f"unknown policy {self.policy!r}", hint="fair, writer or reader"
+            )
+        if not isinstance(self.fair, bool):
+            raise ConfigurationError(what="fair is True or False")
+        if self.on_lost not in ("raise", "flag") and not callable(self.on_lost):
+            raise ConfigurationError(
+                what=f"on_lost={self.on_lost!r}", hint="'raise', 'flag' or a callable"
+            )
+        limit = self.max_waiters
+        if limit is not None and (
+            isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
+        ):
+            raise ConfigurationError(what=f"max_waiters={limit!r} is not a count")
+
+    def _check_margin(self) -> None:
+        if self.lease is None:
+            return
+        margin = default_margin(self.lease) if self.margin is None else self.margin
+        if margin >= self.lease / 2:
+            raise ConfigurationError(
+                what=f"margin={margin:g} leaves too little of a lease of {self.lease:g}"
+            )

@@ -1,0 +1,65 @@
+"""Tickets for ``detach``/``adopt``: a grant as opaque text. Secret, like the grant."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.runtime.lease import Lease
+
+_MARK = "rwl1."
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A grant on its way to another owner. ``lease`` in seconds."""
+
+    resource: Resource
+    mode: Mode
+    ticket: str
+    fence: int
+    lease: float | None
+
+
+def write(lease: Lease) -> str:
+    """The ticket of a lease."""
+    fields = [
+        lease.resource.type,
+        lease.resource.id,
+        str(lease.mode),
+        lease.ticket,
+        lease.fence,
+        lease.terms.lease,
+    ]
+    text = json.dumps(fields, separators=(",", ":"))
+    return _MARK + base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def read(ticket: str) -> Passed:
+    """What a ticket stands for.
+
+    Raises:
+        ConfigurationError: not made by ``detach``.
+    """
+    try:
+        mark, body = ticket[: len(_MARK)], ticket[len(_MARK) :]
+        kind, name, mode, secret, fence, lease = json.loads(
+            base64.urlsafe_b64decode(body)
+        )
+        if mark != _MARK:
+            raise ValueError(mark)
+        return Passed(
+            Resource(str(kind), str(name)),
+            Mode(mode),
+            str(secret),
+            int(fence),
+            None if lease is None else float(lease),
+        )
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigurationError(
+            what="this is no ticket made by detach()", hint="pass it on unchanged"
+        ) from None

@@ -1,0 +1,61 @@
+"""URL scheme → backend. Loaded when used; a missing extra is named in the error.
+
+Third parties register under the entry point group ``aiorwlock_remote.backends``: the
+scheme is the name, the value ``module:open_store``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
+
+from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.ports import Opener
+
+GROUP = "aiorwlock_remote.backends"
+
+_BUILT_IN = {
+    "memory": "aiorwlock_remote.backends.memory:open_store",
+    "sqlite": "aiorwlock_remote.backends.sql.store:open_store",
+}
+
+
+def find(scheme: str) -> Opener:
+    """The backend of a URL scheme.
+
+    Raises:
+        ConfigurationError: nobody registered the scheme, two did, or its driver is not
+            installed.
+    """
+    target = _BUILT_IN.get(scheme) or _registered(scheme)
+    module, _, name = target.partition(":")
+    try:
+        return cast("Opener", getattr(import_module(module), name))
+    except ImportError as exc:
+        raise ConfigurationError(
+            what=f"{scheme}:// needs {exc.name or module}, which is not installed",
+            hint=f"pip install 'aiorwlock-remote[{scheme.partition('+')[0]}]'",
+        ) from exc
+
+
+def schemes() -> list[str]:
+    """Every scheme that can be used, sorted."""
+    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+
+
+def _registered(scheme: str) -> str:
+    found: set[str] = {p.value for p in _points() if p.name == scheme}
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        raise ConfigurationError(
+            what=f"{scheme}:// is claimed by several packages: {sorted(found)}"
+        )
+    raise ConfigurationError(
+        what=f"unknown store {scheme}://", hint=f"known: {', '.join(schemes())}"
+    )
+
+
+def _points() -> list[EntryPoint]:
+    return list(entry_points(group=GROUP))

@@ -1,0 +1,1 @@
+"""The moving parts: waiting, renewing, and the two event loops."""

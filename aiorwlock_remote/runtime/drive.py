@@ -1,0 +1,282 @@
+"""The drive: acquire, release and move grants over a store, safe to cancel anywhere.
+
+Requests are handed to the store without awaiting (``Store.step``), and a cancelled
+caller hands over the withdrawal before it lets the cancellation pass. So no await here
+needs to be shielded, however often it is cancelled.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Command,
+    Granted,
+    NotHeld,
+    Refused,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    Reply,
+    Withdraw,
+)
+from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.record import Grant, Who
+from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
+from aiorwlock_remote.errors import (
+    AcquireUncertain,
+    BackendError,
+    BackendUnavailable,
+    Closed,
+    LockTimeout,
+)
+from aiorwlock_remote.ports import Pending, Settings, Store
+from aiorwlock_remote.runtime.gate import Gate, Visitor
+from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.runtime.keep import Keeper
+from aiorwlock_remote.runtime.lease import Lease, Terms
+from aiorwlock_remote.runtime.room import Room
+
+log = logging.getLogger("aiorwlock_remote.acquire")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a caller wants. Seconds."""
+
+    resource: Resource
+    mode: Mode
+    policy: Policy
+    terms: Terms
+    timeout: float | None = None
+    reason: str = ""
+    slow_wait: float | None = None
+    max_waiters: int | None = None
+    lock_delay: float = 0.0
+
+
+class Drive:
+    """Everything that talks to the store on behalf of the public classes."""
+
+    def __init__(self, store: Store, room: Room, host: LoopHost, settings: Settings):
+        """Starts the keeper (its thread comes with the first lease)."""
+        self.store = store
+        self.host = host
+        self.gate_name = settings.gate
+        self.room = room
+        self.keeper = Keeper(store.renewer, host)
+        self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
+        self._hostname = socket.gethostname()
+
+    async def acquire(self, request: Request) -> Lease:
+        """Wait for a grant.
+
+        Raises:
+            LockTimeout: not within ``timeout``.
+            TooManyWaiters: the queue is full.
+            AcquireUncertain: the store never said.
+            BackendError: the store failed before there was a place in the queue.
+        """
+        clock = self.host.clock
+        until = None if request.timeout is None else clock.now() + request.timeout
+        while True:
+            if request.timeout is not None and request.timeout <= 0:
+                lease = await self._try(request)
+            else:
+                left = None if until is None else max(0.0, until - clock.now())
+                lease = await self._wait(request, left)
+            if not lease.expired():
+                return lease
+            # The loop was blocked, or the store slow, for longer than the lease.
+            log.warning("late", extra={"resource": request.resource.label})
+            self.store.step(request.resource, Release(lease.ticket))
+
+    async def try_acquire(self, request: Request) -> Lease | None:
+        """A grant if it can be had right now; takes no place in the queue."""
+        try:
+            return await self._try(request)
+        except LockTimeout:
+            return None
+
+    def release(self, lease: Lease) -> Pending[Reply]:
+        """Send the release; waiters of this process ask in the same request."""
+        return self.room.gate(lease.resource).release(lease.ticket)
+
+    async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
+        """One renewal by hand."""
+        sent_at = self.host.clock.now()
+        length = None if seconds is None else micros(seconds)
+        command = Renew(((lease.ticket, length),))
+        reply = await self.store.step(lease.resource, command)
+        assert isinstance(reply, Renewed)
+        outcome = reply.outcomes[0]
+        if isinstance(outcome, NotHeld):
+            lease.lose(outcome.reason)
+        else:
+            lease.renewed(sent_at, seconds)
+        return outcome
+
+    async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:
+        """A command that may grant ``undo``; taken back if the caller is cancelled."""
+        try:
+            return await self.store.step(resource, command)
+        except BaseException as exc:
+            withdrawn = self.store.step(
+                resource,
+                Withdraw(self.gate_name, Mode.READ, (undo.ticket,), keep=True),
+            )
+            if isinstance(exc, BackendUnavailable):
+                await self._resolve(resource, withdrawn, undo)
+            raise
+
+    def claim(self, request: Request) -> Claim:
+        """A fresh ticket, 128 random bits."""
+        lease = request.terms.lease
+        return Claim(
+            secrets.token_hex(16),
+            None if lease is None else micros(lease),
+            self.who(request.reason),
+            micros(request.lock_delay),
+        )
+
+    def who(self, reason: str = "") -> Who:
+        """This task, for people."""
+        return Who(self._hostname, os.getpid(), self.host.task_name(), reason)
+
+    def lease(self, request: Request, grant: Grant, sent_at: float) -> Lease:
+        """What a grant is to this process."""
+        return Lease(
+            request.resource,
+            grant.ticket,
+            grant.mode,
+            grant.fence,
+            request.terms,
+            sent_at,
+            self.host.clock,
+        )
+
+    async def aclose(self, error: BaseException) -> None:
+        """End all waiting with ``error``, stop the keeper, close the store."""
+        for visitor, (gate, mode) in list(self._visitors.items()):
+            gate.leave(visitor, mode)
+            visitor.grant, visitor.error = None, error
+            visitor.event.set()
+        thread = self.keeper.close()
+        if thread is not None:
+            await anyio.to_thread.run_sync(thread.join)
+        self.room.close()
+        await self.store.aclose()
+
+    async def _try(self, request: Request) -> Lease:
+        claim = self.claim(request)
+        command = Acquire((claim,), request.mode, request.policy)
+        sent_at = self.host.clock.now()
+        reply = await self.ask(request.resource, command, claim)
+        try:
+            await checkpoint()
+        except BaseException:
+            self.store.step(request.resource, Release(claim.ticket))
+            raise
+        if isinstance(reply, Granted):
+            return self.lease(request, reply.grants[0], sent_at)
+        assert isinstance(reply, Refused)
+        raise self._timed_out(request, reply.holders, reply.retry_after)
+
+    async def _wait(self, request: Request, left: float | None) -> Lease:
+        gate = self.room.gate(request.resource)
+        visitor = Visitor(
+            self.claim(request), request.policy, max_waiters=request.max_waiters
+        )
+        self._visitors[visitor] = gate, request.mode
+        try:
+            gate.join(visitor, request.mode)
+            with anyio.move_on_after(left):
+                await self._patiently(visitor, request)
+        except BaseException:
+            if not isinstance(visitor.error, Closed):
+                gate.leave(visitor, request.mode)
+            raise
+        finally:
+            self._visitors.pop(visitor, None)
+        if visitor.grant is not None:
+            return self.lease(request, visitor.grant, visitor.sent_at)
+        if isinstance(visitor.error, Closed):
+            raise visitor.error
+        gate.leave(visitor, request.mode)
+        if visitor.error is not None:
+            await self._turned_away(request, visitor, gate)
+            raise visitor.error
+        told = visitor.told
+        if told is None:
+            raise self._timed_out(request, (), None)
+        raise self._timed_out(request, told.holders, told.retry_after)
+
+    async def _patiently(self, visitor: Visitor, request: Request) -> None:
+        if visitor.decided:
+            await checkpoint()
+        elif request.slow_wait is None:
+            await visitor.event.wait()
+        else:
+            with anyio.move_on_after(request.slow_wait):
+                await visitor.event.wait()
+                return
+            told = visitor.told
+            log.warning(
+                "waited %g s for %s (%s), held by %s; %d ahead",
+                request.slow_wait,
+                request.resource.label,
+                request.mode,
+                "; ".join(told.holders) if told else "?",
+                told.ahead if told else 0,
+            )
+            await visitor.event.wait()
+
+    async def _turned_away(
+        self, request: Request, visitor: Visitor, gate: Gate
+    ) -> None:
+        if isinstance(visitor.error, BackendUnavailable):
+            keep = not gate.idle
+            command = Withdraw(
+                self.gate_name, request.mode, (visitor.ticket,), keep=keep
+            )
+            withdrawn = self.store.step(request.resource, command)
+            await self._resolve(request.resource, withdrawn, visitor.claim)
+
+    async def _resolve(
+        self, resource: Resource, withdrawn: Pending[Reply], claim: Claim
+    ) -> None:
+        try:
+            await withdrawn
+        except BackendError as exc:
+            seconds = None if claim.lease is None else claim.lease / 1e6
+            raise AcquireUncertain(
+                resource=resource.label, holder=holder_of(claim.ticket), lease=seconds
+            ) from exc
+
+    def _timed_out(
+        self, request: Request, holders: tuple[str, ...], retry_after: int | None
+    ) -> LockTimeout:
+        return LockTimeout(
+            resource=request.resource.label,
+            mode=str(request.mode),
+            timeout=request.timeout or 0.0,
+            holders=holders,
+            retry_after=None if retry_after is None else retry_after / 1e6,
+        )
+
+
+def was_held(reply: Reply) -> NotHeld | None:
+    """None if a release found its grant, else why it was gone."""
+    assert isinstance(reply, Released)
+    return None if reply.held else NotHeld(reply.reason)

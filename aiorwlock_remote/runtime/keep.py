@@ -1,0 +1,172 @@
+"""The keeper: renews every grant of a process, in a thread of its own.
+
+A blocked event loop keeps its locks, because the loop is not needed to renew them. What
+is due is renewed in batches over the keeper's own connection, at a third of the lease,
+and retried until the local deadline: a renewal that failed is not a loss before it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable
+from itertools import count
+from random import random
+
+from aiorwlock_remote.core.commands import NotHeld
+from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.pauses import back_off
+from aiorwlock_remote.errors import BackendError, LossReason
+from aiorwlock_remote.ports import Host, Renewal, Renewer
+from aiorwlock_remote.runtime.lease import Lease, State
+
+log = logging.getLogger("aiorwlock_remote.keeper")
+
+BATCH = 500
+
+
+class Keeper:
+    """Watches over leases. ``add`` from the loop; the thread starts with the first."""
+
+    def __init__(self, renewer: Callable[[], Renewer], host: Host) -> None:
+        """``renewer`` opens the keeper's own connection when first needed."""
+        self._open = renewer
+        self._host = host
+        self._clock = host.clock
+        self._due: list[tuple[float, int, Lease]] = []
+        self._order = count()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._renewer: Renewer | None = None
+        self._beat = 0.0
+
+    def add(self, lease: Lease) -> None:
+        """Keep this lease alive until it ends."""
+        terms = lease.terms
+        if lease.deadline is None and terms.max_hold is None and not terms.max_stall:
+            return
+        with self._changed:
+            self._beat = self._clock.now()  # the caller is the loop, alive
+            self._push(lease)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="aiorwlock_remote keeper", daemon=True
+                )
+                self._thread.start()
+            elif self._due[0][2] is lease:
+                self._changed.notify()
+
+    def close(self) -> threading.Thread | None:
+        """Stop renewing; the thread to be joined, if there is one."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        return self._thread
+
+    def _push(self, lease: Lease) -> None:
+        heapq.heappush(self._due, (self._next_look(lease), next(self._order), lease))
+
+    def _next_look(self, lease: Lease) -> float:
+        times = []
+        if lease.deadline is not None:
+            times += [min(lease.renew_due, lease.deadline)]
+        if lease.terms.max_hold is not None:
+            times.append(lease.since + lease.terms.max_hold)
+        if lease.terms.max_stall is not None:
+            times.append(self._clock.now() + lease.terms.max_stall / 2)
+        return min(times)
+
+    def _run(self) -> None:
+        try:
+            while (batch := self._wait_for_batch()) is not None:
+                self._look_after(batch)
+        finally:
+            if self._renewer is not None:
+                self._renewer.close()
+
+    def _wait_for_batch(self) -> list[Lease] | None:
+        with self._changed:
+            while not self._closing:
+                now = self._clock.now()
+                batch = []
+                while self._due and self._due[0][0] <= now and len(batch) < BATCH:
+                    lease = heapq.heappop(self._due)[2]
+                    if lease.state is State.HELD:
+                        batch.append(lease)
+                if batch:
+                    return batch
+                pause = self._due[0][0] - now if self._due else None
+                self._changed.wait(pause)
+        return None
+
+    def _look_after(self, leases: list[Lease]) -> None:
+        if any(lease.terms.max_stall is not None for lease in leases):
+            self._host.call_soon(self._alive)
+        now = self._clock.now()
+        due = []
+        for lease in leases:
+            reason = self._ended(lease, now)
+            if reason is not None:
+                lease.lose(reason)
+            elif lease.abandoned():
+                log.warning(
+                    "owner_gone",
+                    extra={"resource": lease.resource.label, "fence": lease.fence},
+                )
+            elif lease.deadline is not None and lease.renew_due <= now:
+                due.append(lease)
+            else:
+                self._again(lease)
+        if due:
+            self._renew(due)
+
+    def _ended(self, lease: Lease, now: float) -> LossReason | None:
+        terms = lease.terms
+        if lease.deadline is not None and now >= lease.deadline:
+            return "unreachable" if lease.attempts else "expired"
+        if terms.max_hold is not None and now >= lease.since + terms.max_hold:
+            return "stalled"
+        if terms.max_stall is not None and now - self._beat > terms.max_stall:
+            return "stalled"
+        return None
+
+    def _renew(self, leases: list[Lease]) -> None:
+        sent_at = self._clock.now()
+        first = min(lease.deadline or sent_at for lease in leases)
+        batch = [
+            Renewal(lease.resource, lease.ticket, micros(lease.terms.lease or 0))
+            for lease in leases
+        ]
+        try:
+            if self._renewer is None:
+                self._renewer = self._open()
+            outcomes = self._renewer.renew(batch, max(0.05, first - sent_at))
+        except BackendError as exc:
+            self._failed(leases, exc)
+            return
+        for lease, outcome in zip(leases, outcomes, strict=True):
+            if isinstance(outcome, NotHeld):
+                lease.lose(outcome.reason)
+            else:
+                lease.renewed(sent_at, lease.terms.lease)
+                self._again(lease)
+
+    def _failed(self, leases: list[Lease], error: BackendError) -> None:
+        log.warning(
+            "renewal_failed", extra={"grants": len(leases), "error": str(error)}
+        )
+        now = self._clock.now()
+        for lease in leases:
+            lease.attempts += 1
+            lease.renew_due = now + back_off(lease.attempts, random())
+            self._again(lease)
+
+    def _again(self, lease: Lease) -> None:
+        if lease.state is State.HELD:
+            with self._changed:
+                self._push(lease)
+
+    def _alive(self) -> None:
+        self._beat = self._clock.now()

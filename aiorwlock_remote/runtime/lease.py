@@ -1,0 +1,128 @@
+"""A lease: one grant as this process sees it, shared by the loop and the keeper.
+
+It ends once: released, given away, or lost. Whoever finds that out first decides; the
+state is guarded by a lock because the keeper lives in its own thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from aiorwlock_remote.core.lease import local_deadline, renew_at
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import LossReason
+from aiorwlock_remote.ports import Clock
+
+
+class State(Enum):
+    """What became of a grant."""
+
+    HELD = "held"
+    RELEASED = "released"
+    DETACHED = "detached"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How long a grant lives and how it is watched over. Seconds.
+
+    ``max_stall``: lost if the event loop hangs for longer. ``max_hold``: lost if held
+    for longer, however well it is renewed.
+    """
+
+    lease: float | None
+    margin: float | None = None
+    max_stall: float | None = None
+    max_hold: float | None = None
+
+
+class Lease:
+    """One grant of this process.
+
+    ``deadline`` is the local time after which it must not be believed any more: counted
+    from before the request that got or renewed it was sent, minus a margin.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        ticket: str,
+        mode: Mode,
+        fence: int,
+        terms: Terms,
+        sent_at: float,
+        clock: Clock,
+    ) -> None:
+        self.resource = resource
+        self.ticket = ticket
+        self.mode = mode
+        self.fence = fence
+        self.terms = terms
+        self.state = State.HELD
+        self.reason: LossReason | None = None
+        self.since = sent_at
+        self.renew_due = 0.0
+        self.attempts = 0
+        self.owner: weakref.ref[Any] | None = None
+        self.owner_gone: Callable[[weakref.ref[Any]], bool] | None = None
+        self.on_loss: Callable[[Lease], None] | None = None
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.deadline: float | None = None
+        self._anchor(sent_at, terms.lease)
+
+    def renewed(self, sent_at: float, lease: float | None) -> None:
+        """The store lets it live ``lease`` from ``sent_at``, or longer."""
+        with self._lock:
+            if self.state is State.HELD:
+                self._anchor(sent_at, lease)
+                self.attempts = 0
+
+    def end(self, state: State) -> bool:
+        """Released or given away by its holder; False if it had ended before."""
+        with self._lock:
+            if self.state is not State.HELD:
+                return False
+            self.state = state
+            return True
+
+    def lose(self, reason: LossReason) -> bool:
+        """Lost; tells ``on_loss`` once. From any thread."""
+        with self._lock:
+            if self.state is not State.HELD:
+                return False
+            self.state, self.reason = State.LOST, reason
+            told = self.on_loss
+        if told is not None:
+            told(self)
+        return True
+
+    def expired(self) -> bool:
+        """Whether the local deadline has passed; if so it is lost for good."""
+        if self.deadline is not None and self._clock.now() >= self.deadline:
+            self.lose("expired")
+        return self.state is State.LOST
+
+    def abandoned(self) -> bool:
+        """Whether nobody is left who could release it."""
+        return (
+            self.owner is not None
+            and self.owner_gone is not None
+            and self.owner_gone(self.owner)
+        )
+
+    def _anchor(self, sent_at: float, lease: float | None) -> None:
+        if lease is None:
+            self.deadline, self.renew_due = None, 0.0
+            return
+        until = local_deadline(sent_at, lease, self.terms.margin)
+        if self.deadline is None or until > self.deadline:
+            self.deadline = until
+        self.renew_due = renew_at(sent_at, lease)

@@ -1,0 +1,137 @@
+"""The waiting room: every gate of a ``Locks``, and the one task that watches time."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+
+import anyio
+
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.ports import Host, Store
+from aiorwlock_remote.runtime.gate import Gate
+
+
+class Knock:
+    """Somebody's ear for one resource's bell."""
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+
+    def clear(self) -> None:
+        """Listen anew."""
+        self._event = anyio.Event()
+
+    def ring(self) -> None:
+        """Wake whoever waits."""
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until it rings, or for so long."""
+        with anyio.move_on_after(seconds):
+            await self._event.wait()
+
+
+class Room:
+    """Rings, alarms and gates. Lives in the loop's thread."""
+
+    def __init__(self, nonce: str, store: Store, host: Host) -> None:
+        """``nonce`` names this process's places in the store."""
+        self._nonce = nonce
+        self._store = store
+        self._host = host
+        self._gates: dict[Resource, Gate] = {}
+        self._knocks: dict[Resource, set[Knock]] = {}
+        self._alarms: list[tuple[float, int, Gate | Resource]] = []
+        self._order = count()
+        self._nearer: anyio.Event | None = None
+        self._sleeping_until = 0.0
+        self._closed = False
+
+    def gate(self, resource: Resource) -> Gate:
+        """The gate of a resource, made when first needed."""
+        gate = self._gates.get(resource)
+        if gate is None:
+            self._sweep()
+            gate = Gate(
+                resource, self._nonce, self._store, self._host.clock, self._set_alarm
+            )
+            self._gates[resource] = gate
+        return gate
+
+    def ring(self, resource: Resource, seconds: float) -> None:
+        """The store's bell."""
+        if self._closed:
+            return
+        if seconds <= 0:
+            for knock in self._knocks.get(resource, ()):
+                knock.ring()
+            gate = self._gates.get(resource)
+            if gate is not None:
+                gate.ring()
+        else:
+            self._push(self._host.clock.now() + seconds, resource)
+
+    def listen(self, resource: Resource) -> Knock:
+        """An ear for this resource's bell; to be given back to ``unlisten``."""
+        knock = Knock()
+        self._knocks.setdefault(resource, set()).add(knock)
+        self._store.watch(resource)
+        return knock
+
+    def unlisten(self, resource: Resource, knock: Knock) -> None:
+        """Not listened to any more."""
+        ears = self._knocks[resource]
+        ears.discard(knock)
+        if not ears:
+            del self._knocks[resource]
+            if resource not in self._gates or self._gates[resource].idle:
+                self._store.unwatch(resource)
+
+    def close(self) -> None:
+        """No more looks; whoever waits was told by somebody else."""
+        self._closed = True
+        if self._nearer is not None:
+            self._nearer.set()
+
+    def _sweep(self) -> None:
+        if len(self._gates) >= 1024:
+            self._gates = {r: g for r, g in self._gates.items() if not g.idle}
+
+    def _set_alarm(self, gate: Gate) -> None:
+        due = gate.due
+        if due is not None:
+            self._push(due, gate)
+
+    def _push(self, due: float, what: Gate | Resource) -> None:
+        heapq.heappush(self._alarms, (due, next(self._order), what))
+        if self._nearer is None:
+            self._nearer = anyio.Event()
+            self._host.spawn(self._watch_time)
+        elif due < self._sleeping_until:
+            self._nearer.set()
+
+    async def _watch_time(self) -> None:
+        try:
+            while self._alarms and not self._closed:
+                self._fire()
+                if not self._alarms:
+                    break
+                self._nearer = anyio.Event()
+                self._sleeping_until = self._alarms[0][0]
+                pause = self._sleeping_until - self._host.clock.now()
+                with anyio.move_on_after(max(0.0, pause)):
+                    await self._nearer.wait()
+        finally:
+            self._nearer = None
+
+    def _fire(self) -> None:
+        now = self._host.clock.now()
+        while self._alarms and self._alarms[0][0] <= now:
+            _, _, what = heapq.heappop(self._alarms)
+            if isinstance(what, Resource):
+                self.ring(what, 0)
+            elif what.due is not None and what.due > now:
+                continue  # moved on; its own later alarm is in the heap
+            else:
+                what.look()

@@ -1,0 +1,1 @@
+"""Tools that test locks: ours, and those of third-party backends."""

@@ -1,0 +1,258 @@
+"""Decides from a history whether the locks kept their promises.
+
+One pass and a few sorts: for demos and tests of any length. It knows nothing of what
+a store did inside, so it only accuses where the history leaves no innocent reading.
+`tests/judge` holds the second, independent judge, a linearizability checker.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING, Literal, final
+
+from aiorwlock_remote.testing.events import (
+    Access,
+    Event,
+    Granted,
+    Lost,
+    Released,
+    Releasing,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+Kind = Literal["exclusion", "fence", "isolation", "garbage"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise broken.
+
+    ``exclusion``: two hold at the same time, one of them a writer. ``fence``: a later
+    grant has a smaller fence, or an equal one though one of the two is a writer.
+    ``isolation``: the fenced resource accepted a foreign access inside a session.
+    ``garbage``: the history contradicts itself.
+    """
+
+    kind: Kind
+    resource: str
+    text: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a history says. Waits, from ask to grant, are in milliseconds."""
+
+    grants: int
+    wait_p50: float
+    wait_p99: float
+    accesses: int
+    """Accepted by the protected resource."""
+    refused: int
+    """Refused by it: stale holders the fence kept out."""
+    violations: tuple[Violation, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was violated."""
+        return not self.violations
+
+
+def judge(events: Iterable[Event]) -> Verdict:
+    """The verdict on `events`, in whatever order they come."""
+    stories = _told(events)
+    violations = [
+        Violation(kind, resource, text)
+        for resource, story in sorted(stories.items())
+        for kind, check in _CHECKS
+        for text in check(story)
+    ]
+    granted = [g for story in stories.values() for g in story.grants.values()]
+    accesses = [a for story in stories.values() for a in story.accesses]
+    waits = sorted(g.at - g.asked_at for g in granted)
+    refused = sum(a.serial is None for a in accesses)
+    return Verdict(
+        grants=len(granted),
+        wait_p50=_percentile(waits, 50),
+        wait_p99=_percentile(waits, 99),
+        accesses=len(accesses) - refused,
+        refused=refused,
+        violations=tuple(violations),
+    )
+
+
+# ------------------------------------------------------------------ the story
+
+
+@dataclass(slots=True)
+class _Story:
+    """One resource; times by holder."""
+
+    grants: dict[str, Granted] = field(default_factory=dict)
+    again: list[Granted] = field(default_factory=list)
+    accesses: list[Access] = field(default_factory=list)
+    until: dict[str, float] = field(default_factory=dict)
+    left: dict[str, float] = field(default_factory=dict)
+    lost: dict[str, float] = field(default_factory=dict)
+    confirmed: set[str] = field(default_factory=set)
+
+    def end(self, holder: str) -> float:
+        """Up to when `holder` certainly held, if it was granted.
+
+        It does so until its last known deadline, even when its process is dead: the
+        store has to keep others out, unless a release was on its way.
+        """
+        left = self.left.get(holder, math.inf)
+        if holder in self.confirmed:
+            return left
+        return min(self.until[holder], left, self.lost.get(holder, math.inf))
+
+
+def _told(events: Iterable[Event]) -> dict[str, _Story]:
+    stories: defaultdict[str, _Story] = defaultdict(_Story)
+    for event in events:
+        match event:
+            case Granted(resource=name, holder=holder):
+                story = stories[name]
+                if holder in story.grants:
+                    story.again.append(event)
+                story.grants[holder] = event
+                _raise(story.until, holder, event.until)
+            case Access(resource=name, holder=holder):
+                stories[name].accesses.append(event)
+                _raise(stories[name].until, holder, event.until)
+            case Releasing(resource=name, holder=holder, at=at):
+                _lower(stories[name].left, holder, at)
+                _raise(stories[name].until, holder, event.until)
+            case Released(resource=name, holder=holder, asked_at=at):
+                _lower(stories[name].left, holder, at)
+                if event.ok:
+                    stories[name].confirmed.add(holder)
+            case Lost(resource=name, holder=holder, at=at):
+                _lower(stories[name].lost, holder, at)
+            case _:
+                pass  # nobody holds more or less by it
+    return dict(stories)
+
+
+def _raise(times: dict[str, float], holder: str, until: int | None) -> None:
+    deadline = math.inf if until is None else until
+    times[holder] = max(deadline, times.get(holder, deadline))
+
+
+def _lower(times: dict[str, float], holder: str, at: int) -> None:
+    times[holder] = min(at, times.get(holder, at))
+
+
+def _percentile(ordered: list[int], percent: int) -> float:
+    """Nearest rank, nanoseconds to milliseconds; 0 if there is nothing."""
+    if not ordered:
+        return 0.0
+    return ordered[math.ceil(len(ordered) * percent / 100) - 1] / 1e6
+
+
+# ----------------------------------------------------------------- the checks
+
+
+def _exclusion(story: _Story) -> Iterator[str]:
+    """Sweep over the beginnings: whoever enters meets the latest to leave."""
+    last: Granted | None = None  # to leave, of all so far
+    writer: Granted | None = None  # ... of the writers
+    for new in sorted(story.grants.values(), key=attrgetter("at")):
+        end = story.end(new.holder)
+        if end <= new.at:
+            continue
+        other = last if new.mode == "W" else writer
+        if other is not None and story.end(other.holder) > new.at:
+            yield (
+                f"{_shown(new)} entered at {_seconds(new.at)}, {_shown(other)} held"
+                f" from {_seconds(other.at)} to {_seconds(story.end(other.holder))}"
+            )
+        if last is None or end > story.end(last.holder):
+            last = new
+        if new.mode == "W" and (writer is None or end > story.end(writer.holder)):
+            writer = new
+
+
+def _fence(story: _Story) -> Iterator[str]:
+    """Sweep over the asks, with the highest fence granted before each."""
+    granted = sorted(story.grants.values(), key=attrgetter("at"), reverse=True)
+    high: Granted | None = None
+    for new in sorted(story.grants.values(), key=attrgetter("asked_at")):
+        while granted and granted[-1].at < new.asked_at:
+            old = granted.pop()
+            # Of equal ones a writer is the stricter.
+            if high is None or (old.fence, old.mode) > (high.fence, high.mode):
+                high = old
+        if high is None or new.fence > high.fence:
+            continue
+        if new.fence < high.fence or "W" in (new.mode, high.mode):
+            yield (
+                f"{_shown(new)} asked at {_seconds(new.asked_at)},"
+                f" {_shown(high)} was granted at {_seconds(high.at)}"
+            )
+
+
+def _isolation(story: _Story) -> Iterator[str]:
+    """Between first and last access of a session: a writer alone, a reader unwritten.
+
+    Strangers are counted, not searched: the own accesses and, for a reader, the
+    writes in the stretch are known from places and running sums.
+    """
+    accepted = sorted(_accepted(story), key=attrgetter("serial"))
+    writes = [0, *accumulate(access.mode == "W" for access in accepted)]
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for place, access in enumerate(accepted):
+        places[access.holder].append(place)
+    for own in places.values():
+        first, last = own[0], own[-1]
+        if accepted[first].mode == "W":
+            strangers = last - first + 1 - len(own)
+        else:
+            strangers = writes[last + 1] - writes[first]
+        if strangers:
+            yield (
+                f"{_shown(accepted[first])}: {strangers} foreign accesses between"
+                f" {accepted[first].serial} and {accepted[last].serial}"
+            )
+
+
+def _garbage(story: _Story) -> Iterator[str]:
+    for grant in story.again:
+        yield f"{_shown(grant)} was granted twice"
+    for access in story.accesses:
+        held = story.grants.get(access.holder)
+        if held is None:
+            yield f"{_shown(access)} had access and was never granted"
+        elif (held.mode, held.fence) != (access.mode, access.fence):
+            yield f"{_shown(access)} had access, granted was {_shown(held)}"
+    for one, two in pairwise(sorted(_accepted(story), key=attrgetter("serial"))):
+        if one.serial == two.serial:
+            yield f"{_shown(one)} and {_shown(two)} both had access {one.serial}"
+
+
+_CHECKS: tuple[tuple[Kind, Callable[[_Story], Iterator[str]]], ...] = (
+    ("exclusion", _exclusion),
+    ("fence", _fence),
+    ("isolation", _isolation),
+    ("garbage", _garbage),
+)
+
+
+def _accepted(story: _Story) -> Iterator[Access]:
+    return (access for access in story.accesses if access.serial is not None)
+
+
+def _shown(event: Granted | Access) -> str:
+    return f"{event.mode} {event.holder} (fence {event.fence})"
+
+
+def _seconds(at: float) -> str:
+    return f"{at / 1e9:.6f} s"

@@ -1,0 +1,249 @@
+"""The project's tasks. `nox -l` lists them, `nox -s fast` is the developer's loop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "layers", "typecheck", "fast"]
+
+ROOT = Path(__file__).parent
+PACKAGE = "aiorwlock_remote"
+VERSIONS = ("3.11", "3.12", "3.13")
+CONSTRAINTS = ("-c", "constraints.txt")
+
+
+# ------------------------------------------------------------- interpreters
+
+
+def candidates(version: str, path: str, pyenv_roots: Iterable[Path]) -> Iterator[Path]:
+    """Where an interpreter of `version` may be: on PATH, then in pyenv's folders.
+
+    Pyenv puts a stand-in for every version on PATH which fails unless that version
+    is switched on, hence the look into the folders themselves.
+    """
+    for folder in filter(None, path.split(os.pathsep)):
+        yield Path(folder, f"python{version}")
+    for root in pyenv_roots:
+        for home in sorted(Path(root, "versions").glob(f"{version}.*")):
+            yield home / "bin" / f"python{version}"
+
+
+def answers(python: Path, version: str) -> bool:
+    """Whether `python` runs and is of that version."""
+    if not os.access(python, os.X_OK):
+        return False
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    ran = subprocess.run(  # noqa: S603 (an interpreter of this machine)
+        [python, "-c", code], capture_output=True, text=True, check=False
+    )
+    return ran.returncode == 0 and ran.stdout.strip() == version
+
+
+def found() -> dict[str, str]:
+    """The interpreters this machine has, by version; says which are left out."""
+    roots = [Path.home() / ".pyenv"]
+    if "PYENV_ROOT" in os.environ:
+        roots.insert(0, Path(os.environ["PYENV_ROOT"]))
+    result = {}
+    for version in VERSIONS:
+        if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+            result[version] = sys.executable
+            continue
+        for python in candidates(version, os.environ.get("PATH", ""), roots):
+            if answers(python, version):
+                result[version] = str(python)
+                break
+        else:
+            print(f"noxfile: no Python {version} here, tests({version}) is left out")  # noqa: T201
+    return result
+
+
+# ----------------------------------------------------------------- installs
+
+
+def install(session: nox.Session, *groups: str, package: str = "") -> None:
+    """Install dependency groups, and the package as `package` says, all pinned."""
+    project = nox.project.load_toml(ROOT / "pyproject.toml")
+    wanted = nox.project.dependency_groups(project, *groups)
+    session.install(*CONSTRAINTS, *package.split(), *wanted)
+
+
+# Editable, so that a reused environment never tests yesterday's code.
+WORKING_COPY = "-e .[all]"
+
+
+# ----------------------------------------------------------------- sessions
+
+
+@nox.session
+@nox.parametrize("python", [nox.param(p, id=v) for v, p in found().items()])
+def tests(session: nox.Session) -> None:
+    """Run the full tests on every Python found."""
+    install(session, "test", package=WORKING_COPY)
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def fast(session: nox.Session) -> None:
+    """Run the tests that are not slow: the developer's loop, under a minute."""
+    install(session, "test", package=WORKING_COPY)
+    session.run("pytest", "-n", "2", "-m", "not slow", *session.posargs)
+
+
+@nox.session
+def cover(session: nox.Session) -> None:
+    """Run the tests under coverage and show the lines and branches not reached."""
+    install(session, "test", package=WORKING_COPY)
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest", *session.posargs)
+    session.run("coverage", "combine")
+    session.run("coverage", "report")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, format and spelling."""
+    install(session, "lint")
+    run_lint(session)
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Check the direction of imports."""
+    install(session, "layers", package="-e .")
+    run_layers(session)
+
+
+@nox.session
+def typecheck(session: nox.Session) -> None:
+    """Check types as the author (mypy, pyright) and as a user (--verifytypes)."""
+    install(session, "type", "test", package=WORKING_COPY)
+    run_typecheck(session)
+
+
+@nox.session
+def ci(session: nox.Session) -> None:
+    """Run lint, layers, typecheck and the full tests in one environment.
+
+    This is README's test command; pytest's closing line is its last output.
+    """
+    install(session, "lint", "layers", "type", "test", package=WORKING_COPY)
+    run_lint(session)
+    run_layers(session)
+    run_typecheck(session)
+    # Nox would add its own summary after pytest's; the exit code says it all.
+    logging.getLogger("nox").setLevel(logging.CRITICAL)
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Run the benchmarks; arguments after `--` go to benchmarks.run."""
+    install(session, "bench", package=WORKING_COPY)
+    session.run("python", "-m", "benchmarks.run", *session.posargs)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Show the locks at work in the terminal."""
+    session.install(*CONSTRAINTS, "-e", ".[cli]")
+    session.run("rwlock", "demo", *session.posargs)
+
+
+@nox.session
+def spec(session: nox.Session) -> None:
+    """Check the models in spec/ (needs Java)."""
+    session.run("python", "spec/run.py", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation; a warning is an error."""
+    install(session, "docs", package=WORKING_COPY)
+    session.run(
+        *("sphinx-build", "-W", "--keep-going", "-b", "html"),
+        *("docs", "docs/_build/html", *session.posargs),
+    )
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build sdist and wheel into dist/, and try the wheel in an empty environment."""
+    install(session, "build")
+    dist = ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    # The wheel is built from the sdist, so the sdist is proved complete as well.
+    session.run("python", "-m", "build", "--no-isolation", "--outdir", str(dist))
+    (wheel,) = dist.glob("*.whl")
+    if missing := set(package_files()) - set(zipfile.ZipFile(wheel).namelist()):
+        session.error(f"not in the wheel: {', '.join(sorted(missing))}")
+
+    clean = Path(session.create_tmp(), "clean")
+    session.run("uv", "venv", "-q", "--clear", "--python", sys.executable, str(clean))
+    python = str(clean / "bin" / "python")
+    session.run("uv", "pip", "install", "--python", python, *CONSTRAINTS, str(wheel))
+    # -I keeps the working copy off the path: what is imported is the wheel.
+    code = f"import {PACKAGE} as p; print(p.__version__, p.__file__)"
+    session.run(python, "-I", "-c", code, external=True)
+
+
+@nox.session
+def pins(session: nox.Session) -> None:
+    """Write constraints.txt anew; `-- --upgrade` takes the newest versions."""
+    session.install("uv")
+    session.run(
+        *("uv", "pip", "compile", "-q", "pyproject.toml", "-o", "constraints.txt"),
+        *("--universal", "--python-version", VERSIONS[0], "--fork-strategy", "fewest"),
+        *("--all-extras", "--group", "dev", "--no-header", "--no-annotate"),
+        # No index host and no folder of this machine may get into the file.
+        *("--no-emit-index-url", "--no-emit-find-links", *session.posargs),
+    )
+    file = ROOT / "constraints.txt"
+    made = (
+        "# Made by `nox -s pins` (uv pip compile --universal, Python 3.11 and later).\n"
+    )
+    file.write_text(made + file.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+# ------------------------------------------------------- steps of sessions
+
+
+def run_lint(session: nox.Session) -> None:
+    """Style, format, spelling."""
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("codespell")
+
+
+def run_layers(session: nox.Session) -> None:
+    """Direction of imports."""
+    session.run("lint-imports", "--no-cache")
+
+
+def run_typecheck(session: nox.Session) -> None:
+    """Types inside the package, and of what it shows to its users."""
+    session.run("mypy")
+    session.run("pyright")
+    session.run("pyright", "--verifytypes", PACKAGE, "--ignoreexternal")
+
+
+def package_files() -> Iterator[str]:
+    """Every file of the package: code, py.typed, and the *.lua, *.sql, *.cql texts."""
+    for path in (ROOT / PACKAGE).rglob("*"):
+        if path.is_file() and path.suffix not in {".pyc", ".pyo"}:
+            yield path.relative_to(ROOT).as_posix()

@@ -1,0 +1,159 @@
+----------------------------- MODULE LockLive -----------------------------
+(* Liveness of waiting: who gets in, and who may starve.                   *)
+(*                                                                         *)
+(* Reservation, not hand-off: a step wakes those whose turn it is, and     *)
+(* only the acquire round trip of a woken client grants.  Fences play no   *)
+(* part in waiting and are left out, which keeps the state space finite.   *)
+(*                                                                         *)
+(* A client is one (gate, mode) pair: places belong to such pairs, and the *)
+(* local tasks behind one are one waiter to the store.                     *)
+EXTENDS Turn
+CONSTANTS
+  ReaderSet, WriterSet,  \* the clients, by the mode they ask for
+  Policy,             \* "fair" | "writer" | "reader"
+  Movers,             \* clients that may downgrade or upgrade while they hold
+  Leavers,            \* clients that may stop waiting (a timeout)
+  Lossy,              \* notifications (and withdrawals) may be lost
+  Polling,            \* a sleeper also wakes by its timer
+  SubscribeLate,      \* negative control: subscribe after the failed try
+  MaxCrash,           \* clients that may die, at any point
+  Prompt,             \* a live client claims within its claim window
+  Patient,            \* a place that missed one window is waited for next time
+  Lapse               \* negative control: a live waiter's place may die
+VARIABLES rec, st, dead
+vars == <<rec, st, dead>>
+
+Clients == ReaderSet \cup WriterSet
+Mode(c) == IF c \in ReaderSet THEN "R" ELSE "W"
+Live(c) == c \notin dead
+
+\* idle -> try <-> sleep -> in -> idle        acquire and release
+\* in -> climb <-> perch -> in                waiting for an upgrade
+\* in -> done                                 downgraded, or refused an upgrade
+\* try -> deaf -> sleep                       SubscribeLate only
+Entering(c) == st[c] \in {"try", "deaf", "sleep"}
+Climbing(c) == st[c] \in {"climb", "perch"}
+Waiting(c) == Entering(c) \/ Climbing(c)
+Holding(c) == st[c] \in {"in", "done"}
+
+Init == /\ rec = Empty
+        /\ st = [c \in Clients |-> "idle"]
+        /\ dead = {}
+
+NewPlace(c) == [g |-> c, m |-> Mode(c), admitted |-> FALSE, late |-> FALSE, missed |-> FALSE]
+Grant(c, m) == [g |-> c, m |-> m]
+GrantOf(c) == {h \in rec.grants : h.g = c}
+Holds(c, m) == Grant(c, m) \in rec.grants
+
+\* the acquire command: enter, or keep a place
+Acquired(r, c) ==
+  LET q == Asked(r, NewPlace(c))
+      in == MayEnter(q, Number(q, c, Mode(c)), Policy)
+      left == WithoutPlace(q, c, Mode(c)) IN
+  [in |-> in,
+   rec |-> IF in THEN [left EXCEPT !.grants = @ \cup {Grant(c, Mode(c))},
+                                   !.upgraded = FALSE]
+           ELSE q]
+Released(r, c) == [r EXCEPT !.grants = {h \in @ : h.g # c}]
+
+\* Those with something to claim are told; some of them, if messages get lost.
+Told(r) ==
+  {c \in Clients : HasPlace(r, c, Mode(c)) /\ MayEnter(r, Number(r, c, Mode(c)), Policy)}
+    \cup {c \in r.slot : MayUpgrade(r, c)}
+Woken(s, told) == [c \in Clients |->
+  IF c \notin told THEN s[c]
+  ELSE IF s[c] = "sleep" THEN "try" ELSE IF s[c] = "perch" THEN "climb" ELSE s[c]]
+Step(r, s) ==
+  LET settled == Settled(rec, r)
+      told == {c \in Told(settled) : s[c] \in {"sleep", "perch"}} IN
+  /\ rec' = settled
+  /\ \E lost \in IF Lossy THEN SUBSET told ELSE {{}} : st' = Woken(s, told \ lost)
+  /\ UNCHANGED dead
+\* time passed: nobody is told
+Silent(r) == rec' = Settled(rec, r) /\ UNCHANGED <<st, dead>>
+
+---------------------------------------------------------------------------
+(* Clients.  A request and its reply are one step here; lost replies are    *)
+(* LockRec's business (the client asks again, and acquire is idempotent).   *)
+Ask(c) == /\ Live(c) /\ st[c] = "idle"
+          /\ st' = [st EXCEPT ![c] = "try"] /\ UNCHANGED <<rec, dead>>
+Try(c) == /\ Live(c) /\ st[c] = "try"
+          /\ LET a == Acquired(rec, c) IN
+             /\ rec' = Settled(rec, a.rec)
+             /\ st' = [st EXCEPT ![c] = IF a.in THEN "in" ELSE IF SubscribeLate THEN "deaf" ELSE "sleep"]
+          /\ UNCHANGED dead
+Subscribe(c) == /\ Live(c) /\ st[c] = "deaf"
+                /\ st' = [st EXCEPT ![c] = "sleep"] /\ UNCHANGED <<rec, dead>>
+Poll(c) == /\ Polling /\ Live(c) /\ st[c] \in {"sleep", "perch"}
+           /\ st' = Woken(st, {c}) /\ UNCHANGED <<rec, dead>>
+Release(c) == /\ Live(c) /\ Holding(c)
+              /\ Step(Released(rec, c), [st EXCEPT ![c] = "idle"])
+\* a release that carries the next local acquire
+ReleaseNext(c) == /\ Live(c) /\ Holding(c)
+                  /\ LET a == Acquired(Settled(rec, Released(rec, c)), c) IN
+                     Step(a.rec, [st EXCEPT ![c] = IF a.in THEN "in" ELSE "sleep"])
+\* a timeout; a lost withdrawal leaves the place behind until it dies
+Withdraw(c) == /\ Live(c) /\ c \in Leavers /\ st[c] = "sleep"
+               /\ \/ Step(WithoutPlace(rec, c, Mode(c)), [st EXCEPT ![c] = "idle"])
+                  \/ Lossy /\ st' = [st EXCEPT ![c] = "idle"] /\ UNCHANGED <<rec, dead>>
+Downgrade(c) == /\ Live(c) /\ c \in Movers /\ st[c] = "in" /\ Holds(c, "W")
+                /\ Step([rec EXCEPT !.grants = {Grant(c, "R")}], [st EXCEPT ![c] = "done"])
+WantUpgrade(c) == /\ Live(c) /\ c \in Movers /\ st[c] = "in" /\ Holds(c, "R")
+                  /\ st' = [st EXCEPT ![c] = "climb"] /\ UNCHANGED <<rec, dead>>
+Upgrade(c) ==
+  /\ Live(c) /\ st[c] = "climb"
+  /\ IF UpgradeConflict(rec, c)
+     THEN st' = [st EXCEPT ![c] = "done"] /\ UNCHANGED <<rec, dead>>
+     ELSE IF MayUpgrade(rec, c)
+     THEN Step([rec EXCEPT !.grants = {Grant(c, "W")}, !.slot = {}, !.upgraded = TRUE],
+               [st EXCEPT ![c] = "in"])
+     ELSE Step([rec EXCEPT !.slot = @ \cup {c}], [st EXCEPT ![c] = "perch"])
+
+---------------------------------------------------------------------------
+(* Environment *)
+Crash(c) == /\ Live(c) /\ Cardinality(dead) < MaxCrash
+            /\ dead' = dead \cup {c} /\ UNCHANGED <<rec, st>>
+ExpireGrant(c) == /\ ~Live(c) /\ GrantOf(c) # {}
+                  /\ Silent(Released(rec, c))
+\* nobody refreshes this place any more
+Orphan(c) == ~Live(c) \/ ~Entering(c)
+ExpirePlace(c) == /\ HasPlace(rec, c, Mode(c)) /\ (Orphan(c) \/ Lapse)
+                  /\ Silent(WithoutPlace(rec, c, Mode(c)))
+\* the claim window passes without a claim of this place
+MayMiss(p) == Orphan(p.g) \/ (~Prompt /\ ~(Patient /\ p.missed))
+GetLate(i) == /\ rec.grants = {} /\ MayEnter(rec, i, Policy)
+              /\ rec.queue[i].m = "W" /\ MayMiss(rec.queue[i])
+              /\ Silent([rec EXCEPT !.queue[i].late = TRUE, !.queue[i].missed = TRUE])
+WindowCloses == /\ ~Writing(rec) /\ Admitted(rec) # {} /\ WriterWaits(rec)
+                /\ \A i \in Admitted(rec) : MayMiss(rec.queue[i])
+                /\ Silent([CloseWindow(rec) EXCEPT !.queue = [i \in DOMAIN @ |->
+                     IF i \in Admitted(rec) THEN [@[i] EXCEPT !.missed = TRUE] ELSE @[i]]])
+
+Next == \/ \E c \in Clients : \/ Ask(c) \/ Try(c) \/ Subscribe(c) \/ Poll(c)
+                              \/ Release(c) \/ ReleaseNext(c) \/ Withdraw(c)
+                              \/ Downgrade(c) \/ WantUpgrade(c) \/ Upgrade(c)
+                              \/ Crash(c) \/ ExpireGrant(c) \/ ExpirePlace(c)
+        \/ \E i \in DOMAIN rec.queue : GetLate(i)
+        \/ WindowCloses
+\* Live clients keep acting, and what nobody renews runs out.  No client has
+\* to ask, to withdraw or to move; no window has to close.  (Weak fairness,
+\* written with state predicates: every action of a client changes its state.
+\* WF_vars would make TLC evaluate ENABLED of each action, 50 times slower.)
+MustLeave == {"try", "deaf", "in", "done", "climb"}
+             \cup (IF Polling THEN {"sleep", "perch"} ELSE {})
+Fair == \A c \in Clients :
+  /\ \A s \in MustLeave : []<>(st[c] # s \/ ~Live(c))
+  /\ []<>(Live(c) \/ GrantOf(c) = {})
+  /\ []<>(~Orphan(c) \/ ~HasPlace(rec, c, Mode(c)))
+Spec == Init /\ [][Next]_vars /\ Fair
+---------------------------------------------------------------------------
+Exclusion == \A h, k \in rec.grants : h # k => (h.m = "R" /\ k.m = "R")
+\* a free resource with a live waiter that stays is taken by someone
+Stays(c) == Live(c) /\ Waiting(c) /\ c \notin Leavers
+NoLostWakeup == (rec.grants = {} /\ \E c \in Clients : Stays(c))
+                  ~> (rec.grants # {} \/ ~\E c \in Clients : Stays(c))
+GetsIn(c) == (Live(c) /\ Waiting(c)) ~> (~Live(c) \/ ~Waiting(c))
+StarvationFree == \A c \in Clients : GetsIn(c)
+WritersFree == \A c \in WriterSet : GetsIn(c)
+ReadersFree == \A c \in ReaderSet : GetsIn(c)
+=============================================================================

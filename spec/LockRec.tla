@@ -1,0 +1,205 @@
+------------------------------ MODULE LockRec ------------------------------
+(* Safety: ONE record per resource, ONE atomic transition per command,      *)
+(* leases, tickets, a queue, moves between the modes, and fences.           *)
+(*                                                                          *)
+(* Asynchrony.  A client may be arbitrarily slow between any two of its own *)
+(* steps (GC pause, SIGSTOP, partition).  A grant or a place may run out    *)
+(* (or be forced out) at any moment.  Replies get lost: the client asks     *)
+(* again.  A request that was given up or repeated may reach the store      *)
+(* later, while no more than MaxLate of them are on their way.              *)
+EXTENDS Turn, TLC
+CONSTANTS
+  Clients,
+  MaxTickets,   \* fresh tickets per client
+  MaxFence,     \* bound on the fence
+  MaxLate,
+  Policies,     \* each acquire carries one of them
+  Commands,     \* among "next" "down" "up": what a holder may send
+  Fence,        \* "phase"  : a new one per write grant and per batch of readers
+                \* "writers": readers carry the last writer's (negative control)
+                \* "each"   : joining readers get their own   (negative control)
+  MovesFence,   \* a downgrade or an upgrade starts a new phase
+  ReadsRaise,   \* the resource raises its highest fence on reads too
+  FreshTicket,  \* a new ticket for every attempt
+  Forget,       \* an idle record may vanish (eviction, end of fence_memory)
+  Clock         \* "none": fence = last + 1.  "runs": floored by the store's
+                \* clock.  "back": the clock was set back while the record was gone
+VARIABLES rec, clk, cl, late, highest, seen, bad
+vars == <<rec, clk, cl, late, highest, seen, bad>>
+
+Max(a, b) == IF a > b THEN a ELSE b
+NoTicket == <<"", 0>>
+NoRequest == [op |-> "none", g |-> "", m |-> "R", old |-> NoTicket, new |-> NoTicket]
+\* A client: its grant (t, m, f), whether it ran out in the store (gone); whether
+\* it has used the resource under this grant ("yes"), under the one it moved from
+\* ("before") or not ("no"); whether another client wrote or touched it since.
+Idle(n) == [st |-> "idle", req |-> NoRequest, n |-> n, t |-> NoTicket, m |-> "R", f |-> 0,
+            gone |-> FALSE, used |-> "no", wrote |-> FALSE, touched |-> FALSE]
+
+Init == /\ rec = [last |-> 0] @@ Empty
+        /\ clk = 0 /\ late = {} /\ highest = 0
+        /\ cl = [c \in Clients |-> Idle(0)]
+        /\ seen = [writes |-> 0, all |-> 0]
+        /\ bad = {}
+
+---------------------------------------------------------------------------
+(* The commands: pure functions of the record, idempotent by ticket         *)
+Held(r, t) == \E h \in r.grants : h.t = t
+GrantOf(r, t) == CHOOSE h \in r.grants : h.t = t
+NewFence(r) == IF Clock = "none" THEN r.last + 1 ELSE Max(r.last + 1, clk + 1)
+Granted(r, x, f, others) ==
+  [r EXCEPT !.last = f, !.grants = others \cup {[g |-> x.g, m |-> x.m, t |-> x.new, f |-> f]}]
+
+Acquire(r, x, policy) ==
+  LET asked == Asked(r, [g |-> x.g, m |-> x.m, t |-> x.new, admitted |-> FALSE, late |-> FALSE])
+      i == Number(asked, x.g, x.m)
+      joins == x.m = "R" /\ (Fence = "writers" \/ (Fence = "phase" /\ r.grants # {})) IN
+  IF Held(r, x.new) THEN r
+  ELSE IF MayEnter(asked, i, policy)
+  THEN [Granted(WithoutPlace(r, x.g, x.m), x, IF joins THEN r.last ELSE NewFence(r), r.grants)
+          EXCEPT !.upgraded = FALSE]
+  ELSE [asked EXCEPT !.queue[i].t = x.new]
+Release(r, t) ==  \* withdraw is the same: whatever became of this ticket
+  [r EXCEPT !.grants = {h \in @ : h.t # t}, !.queue = SelectSeq(@, LAMBDA p : p.t # t)]
+Moved(r, x) == Granted(r, x, IF MovesFence THEN NewFence(r) ELSE r.last, {})
+CanMove(r, x, from) == ~Held(r, x.new) /\ Held(r, x.old) /\ GrantOf(r, x.old).m = from
+Downgrade(r, x) == IF CanMove(r, x, "W") THEN Moved(r, x) ELSE r
+Upgrade(r, x) ==
+  IF ~CanMove(r, x, "R") \/ UpgradeConflict(r, x.g) THEN r
+  ELSE IF MayUpgrade(r, x.g) THEN [Moved(r, x) EXCEPT !.slot = {}, !.upgraded = TRUE]
+  ELSE [r EXCEPT !.slot = @ \cup {x.g}]
+
+After(x, policy) == Settled(rec,
+  CASE x.op = "acquire" -> Acquire(rec, x, policy)
+    [] x.op = "next"    -> Acquire(Settled(rec, Release(rec, x.old)), x, policy)
+    [] x.op = "release" -> Release(rec, x.new)
+    [] x.op = "down"    -> Downgrade(rec, x)
+    [] x.op = "up"      -> Upgrade(rec, x))
+\* The store serves a request.  Fences must order the grants: a write grant above
+\* every fence handed out, a read grant above every writer's and below none.
+Disordered(h) == h.f < seen.all \/ h.f <= seen.writes \/ (h.m = "W" /\ h.f <= seen.all)
+Serve(x) == \E policy \in IF x.op \in {"acquire", "next"} THEN Policies ELSE {"fair"} :
+  LET after == After(x, policy)
+      new == after.grants \ rec.grants IN
+  /\ rec' = after
+  /\ IF new = {} THEN UNCHANGED <<clk, seen, bad>>
+     ELSE LET h == CHOOSE h \in new : TRUE IN
+          /\ clk' = IF Clock = "none" THEN clk ELSE clk + 1
+          /\ seen' = [writes |-> IF h.m = "W" THEN Max(seen.writes, h.f) ELSE seen.writes,
+                      all |-> Max(seen.all, h.f)]
+          /\ bad' = IF Disordered(h) THEN bad \cup {"fence"} ELSE bad
+
+---------------------------------------------------------------------------
+(* Clients *)
+Begin(c, op, m) ==
+  LET me == cl[c]
+      new == <<c, IF FreshTicket THEN me.n + 1 ELSE 1>> IN
+  /\ me.n < MaxTickets
+  /\ CASE op = "acquire" -> me.st = "idle"
+       [] op = "next"    -> me.st = "in" /\ op \in Commands
+       [] op = "down"    -> me.st = "in" /\ op \in Commands /\ me.m = "W" /\ m = "R"
+       [] op = "up"      -> me.st = "in" /\ op \in Commands /\ me.m = "R" /\ m = "W"
+  /\ cl' = [cl EXCEPT ![c] = [(IF op = "next" THEN Idle(0) ELSE me) EXCEPT
+       !.st = "ask", !.n = me.n + 1,
+       !.req = [op |-> op, g |-> c, m |-> m, old |-> me.t, new |-> new]]]
+  /\ UNCHANGED <<rec, clk, late, highest, seen, bad>>
+Moving(c) == cl[c].st = "ask" /\ cl[c].req.op \in {"down", "up"}
+
+\* the request arrives; its reply is lost, or says no more than `wait`, or ..
+Ask(c) ==
+  LET me == cl[c]  x == me.req IN
+  /\ me.st = "ask" /\ Serve(x)
+  /\ \/ UNCHANGED cl
+     \/ /\ Held(rec', x.new) /\ GrantOf(rec', x.new).m = x.m                  \* granted
+        /\ cl' = [cl EXCEPT ![c] = [me EXCEPT !.st = "in", !.req = NoRequest, !.t = x.new,
+             !.m = x.m, !.f = GrantOf(rec', x.new).f, !.gone = FALSE,
+             !.used = IF @ = "no" THEN "no" ELSE "before", !.touched = FALSE]]
+     \/ /\ Moving(c) /\ ~Held(rec', x.old) /\ ~Held(rec', x.new)              \* not held
+        /\ cl' = [cl EXCEPT ![c] = Idle(me.n)]
+     \/ /\ Moving(c) /\ Held(rec', x.old) /\ UpgradeConflict(rec', c)         \* conflict
+        /\ cl' = [cl EXCEPT ![c] = [me EXCEPT !.st = "in", !.req = NoRequest]]
+  /\ UNCHANGED <<late, highest>>
+
+\* timeout or cancellation: the request and its clean-up stay in the network
+Give(t) == [NoRequest EXCEPT !.op = "release", !.new = t]
+Send(requests) == /\ Cardinality(late \cup requests) <= MaxLate
+                  /\ late' = late \cup requests
+GiveUp(c) ==
+  /\ cl[c].st = "ask"
+  /\ LET x == cl[c].req IN \E add \in SUBSET {x, Give(x.old), Give(x.new)} : Send(add)
+  /\ cl' = [cl EXCEPT ![c] = Idle(cl[c].n)]
+  /\ UNCHANGED <<rec, clk, highest, seen, bad>>
+
+\* One access to the protected resource, presenting the fence.  While a move is
+\* under way the accesses of before it still arrive.
+Access(c) ==
+  LET me == cl[c]
+      fenced == me.m = "W" \/ ReadsRaise
+      disturbed == me.used # "no" /\ (me.wrote \/ (me.m = "W" /\ me.used = "yes" /\ me.touched))
+      unjust == ~me.gone /\ Held(rec, me.t) /\ GrantOf(rec, me.t).f = me.f IN
+  /\ me.st = "in" \/ Moving(c)
+  /\ IF fenced /\ me.f < highest
+     THEN /\ cl' = [cl EXCEPT ![c] = Idle(me.n)]    \* refused: it learns of its loss
+          /\ bad' = IF unjust THEN bad \cup {"refused"} ELSE bad
+          /\ UNCHANGED highest
+     ELSE /\ cl' = [d \in Clients |->
+               IF d = c THEN [me EXCEPT !.used = "yes", !.wrote = FALSE, !.touched = FALSE]
+               ELSE IF cl[d].used = "no" THEN cl[d]
+               ELSE [cl[d] EXCEPT !.touched = TRUE, !.wrote = @ \/ me.m = "W"]]
+          /\ bad' = IF disturbed THEN bad \cup {"disturbed"} ELSE bad
+          /\ highest' = IF fenced THEN me.f ELSE highest
+  /\ UNCHANGED <<rec, clk, late, seen>>
+
+Leave(c) == /\ cl[c].st = "in"
+            /\ Serve(Give(cl[c].t))
+            /\ cl' = [cl EXCEPT ![c] = Idle(cl[c].n)]
+            /\ \/ UNCHANGED late
+               \/ Send({Give(cl[c].t)})   \* the driver repeated it
+            /\ UNCHANGED highest
+
+---------------------------------------------------------------------------
+(* Environment *)
+Arrive(x) == /\ Serve(x) /\ late' = late \ {x} /\ UNCHANGED <<cl, highest>>
+Change(r) == rec' = Settled(rec, r) /\ UNCHANGED <<clk, late, highest, seen, bad>>
+Expire(h) == /\ Change([rec EXCEPT !.grants = @ \ {h}])
+             /\ cl' = [c \in Clients |-> IF cl[c].t = h.t THEN [cl[c] EXCEPT !.gone = TRUE] ELSE cl[c]]
+ExpirePlace(p) == Change(WithoutPlace(rec, p.g, p.m)) /\ UNCHANGED cl
+GetLate(i) == /\ rec.grants = {} /\ i \in Writers(rec)
+              /\ Change([rec EXCEPT !.queue[i].late = TRUE]) /\ UNCHANGED cl
+WindowCloses == /\ WriterWaits(rec) /\ Admitted(rec) # {}
+                /\ Change(CloseWindow(rec)) /\ UNCHANGED cl
+Vanish == /\ Forget /\ rec.grants = {} /\ rec.queue = <<>> /\ rec.last > 0
+          /\ rec' = [rec EXCEPT !.last = 0] /\ clk' = IF Clock = "back" THEN 0 ELSE clk
+          /\ UNCHANGED <<cl, late, highest, seen, bad>>
+
+Next ==
+  \/ \E c \in Clients : \/ \E m \in {"R", "W"}, op \in {"acquire", "next", "down", "up"} : Begin(c, op, m)
+                        \/ Ask(c) \/ GiveUp(c) \/ Access(c) \/ Leave(c)
+  \/ \E x \in late : Arrive(x)
+  \/ \E h \in rec.grants : Expire(h)
+  \/ \E i \in DOMAIN rec.queue : ExpirePlace(rec.queue[i]) \/ GetLate(i)
+  \/ WindowCloses \/ Vanish
+Spec == Init /\ [][Next]_vars
+Bound == rec.last <= MaxFence /\ clk <= MaxFence
+Symmetry == Permutations(Clients)
+---------------------------------------------------------------------------
+\* a writer is alone
+Exclusion == \A h, k \in rec.grants : h # k => (h.m = "R" /\ k.m = "R")
+\* all grants are of one phase, the last
+OnePhase == \A h \in rec.grants : h.f = rec.last
+\* what a client believes is true unless its own lease ran out
+BeliefIsTrue == \A c \in Clients :
+  LET me == cl[c] IN me.st = "in" /\ ~me.gone => [g |-> c, m |-> me.m, t |-> me.t, f |-> me.f] \in rec.grants
+\* fences order the grants
+FencesRise == "fence" \notin bad
+\* no foreign access between two accesses of a writer, no foreign write between
+\* two of a reader; a move keeps what was read or written before it
+Isolated == "disturbed" \notin bad
+\* a holder whose lease has not run out is never refused by the resource
+NoFalseRefusal == "refused" \notin bad
+Shape == /\ \A i, j \in DOMAIN rec.queue :
+              rec.queue[i].g = rec.queue[j].g /\ rec.queue[i].m = rec.queue[j].m => i = j
+         /\ \A i \in DOMAIN rec.queue : IF rec.queue[i].m = "W" THEN ~rec.queue[i].admitted ELSE ~rec.queue[i].late
+         /\ \A h, k \in rec.grants : h.t = k.t => h = k
+         /\ Cardinality(rec.slot) <= 1
+=============================================================================

