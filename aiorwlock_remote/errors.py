@@ -11,12 +11,12 @@
     ├── UpgradeConflict                     another reader is already waiting to upgrade
     ├── TooManyWaiters                      the resource's queue is full
     ├── AcquireUncertain                    the store never said whether it granted
-    ├── Closed                              the ``Locks`` is closed, forked or of another loop
+    ├── Closed                              closed, forked or of another loop
     ├── ConfigurationError (ValueError)     a bad name, URL, option or number
     └── BackendError                        the store failed
         ├── BackendUnavailable (ConnectionError)
         ├── BadRecord                       what is stored is not ours or not readable
-        └── Unsupported                     version, permission or schema does not allow it
+        └── Unsupported                     version, permission or schema is unfit
 
 Errors carry fields rather than prose, survive pickling, and never contain a
 ticket or a password. ``status_hint`` is the HTTP status a web handler would

@@ -6,6 +6,7 @@ A backend is one function, ``open(address, host, bell, settings)``, that gives a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
@@ -14,13 +15,14 @@ from typing import Generic, Protocol, TypeVar
 import anyio
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
-from aiorwlock_remote.core.record import Record, Grant, Seat
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.record import Grant, Record, Seat
 from aiorwlock_remote.core.url import Address
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
+
+log = logging.getLogger("aiorwlock_remote.store")
 
 
 class Pending(Generic[T]):
@@ -38,6 +40,11 @@ class Pending(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Pending[T]], None]] = []
+
+    @property
+    def error(self) -> BaseException | None:
+        """What it failed with, if it is done and failed."""
+        return self._error
 
     @property
     def done(self) -> bool:
@@ -67,6 +74,10 @@ class Pending(Generic[T]):
         else:
             self._callbacks.append(callback)
 
+    def unawaited(self) -> None:
+        """Nobody waits for it: a failure is written to the log."""
+        self.then(_log_failure)
+
     def __await__(self) -> Generator[object, object, T]:
         if not self._done:
             event = anyio.Event()
@@ -80,6 +91,11 @@ class Pending(Generic[T]):
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
+
+
+def _log_failure(pending: Pending[T]) -> None:
+    if pending.error is not None:
+        log.warning("request_failed", extra={"error": str(pending.error)})
 
 
 class Capability(Flag):

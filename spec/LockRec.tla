@@ -10,7 +10,7 @@
 EXTENDS Turn, TLC
 CONSTANTS
   Clients,
-  MaxTickets,   \* fresh tickets per client
+  Twice,        \* clients with two tickets; the others have one
   MaxFence,     \* bound on the fence
   MaxLate,
   Policies,     \* each acquire carries one of them
@@ -79,11 +79,9 @@ After(x, policy) == Settled(rec,
 \* every fence handed out, a read grant above every writer's and below none.
 Disordered(h) == h.f < seen.all \/ h.f <= seen.writes \/ (h.m = "W" /\ h.f <= seen.all)
 Serve(x) == \E policy \in IF x.op \in {"acquire", "next"} THEN Policies ELSE {"fair"} :
-  LET after == After(x, policy)
-      new == after.grants \ rec.grants IN
-  /\ rec' = after
-  /\ IF new = {} THEN UNCHANGED <<clk, seen, bad>>
-     ELSE LET h == CHOOSE h \in new : TRUE IN
+  /\ rec' = After(x, policy)
+  /\ IF rec'.grants \subseteq rec.grants THEN UNCHANGED <<clk, seen, bad>>
+     ELSE LET h == CHOOSE h \in rec'.grants \ rec.grants : TRUE IN
           /\ clk' = IF Clock = "none" THEN clk ELSE clk + 1
           /\ seen' = [writes |-> IF h.m = "W" THEN Max(seen.writes, h.f) ELSE seen.writes,
                       all |-> Max(seen.all, h.f)]
@@ -94,7 +92,7 @@ Serve(x) == \E policy \in IF x.op \in {"acquire", "next"} THEN Policies ELSE {"f
 Begin(c, op, m) ==
   LET me == cl[c]
       new == <<c, IF FreshTicket THEN me.n + 1 ELSE 1>> IN
-  /\ me.n < MaxTickets
+  /\ me.n < IF c \in Twice THEN 2 ELSE 1
   /\ CASE op = "acquire" -> me.st = "idle"
        [] op = "next"    -> me.st = "in" /\ op \in Commands
        [] op = "down"    -> me.st = "in" /\ op \in Commands /\ me.m = "W" /\ m = "R"
@@ -181,7 +179,7 @@ Next ==
   \/ WindowCloses \/ Vanish
 Spec == Init /\ [][Next]_vars
 Bound == rec.last <= MaxFence /\ clk <= MaxFence
-Symmetry == Permutations(Clients)
+Symmetry == Permutations(Twice) \cup Permutations(Clients \ Twice)
 ---------------------------------------------------------------------------
 \* a writer is alone
 Exclusion == \A h, k \in rec.grants : h # k => (h.m = "R" /\ k.m = "R")

@@ -1,17 +1,24 @@
-"""The table of configurations: what is checked, and what must come out."""
+"""The table of configurations: what is checked, and what must come out.
+
+A row says how it departs from the implemented rule (the module's ``defaults``). A row
+that must pass checks all properties of its group; one that must fail is a negative
+control and names the one property that must be violated.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 PASS = "pass"
+YES, NO = "TRUE", "FALSE"
 
 
 @dataclass(frozen=True)
 class Module:
-    """A model: the constants of the implemented rule, and its properties."""
+    """A model: its constants for the implemented rule, and its properties."""
 
-    defaults: dict[str, str]
+    defaults: Mapping[str, str]
     safe: tuple[str, ...]
     live: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
@@ -19,103 +26,175 @@ class Module:
 
 @dataclass(frozen=True)
 class Config:
-    """One run: how it departs from the defaults, and the verdict it must give."""
+    """One run of TLC and the verdict it must give: PASS or the violated property."""
 
     name: str
     module: str
     expect: str
-    constants: dict[str, str] = field(default_factory=dict)
-    checks: tuple[str, ...] = ()
+    checks: tuple[str, ...]
+    constants: Mapping[str, str]
 
 
-RULE = {"OneUpgrader": "TRUE", "UpgradeWaits": "TRUE", "UpgradeYields": "TRUE", "JoinAlways": "FALSE"}
+def row(
+    module: str, name: str, expect: str | tuple[str, ...], **constants: str
+) -> Config:
+    """``expect`` is the property to be violated, or all that must hold."""
+    if isinstance(expect, str):
+        return Config(name, module, expect, (expect,), constants)
+    return Config(name, module, PASS, expect, constants)
+
+
+RULE = {
+    "OneUpgrader": YES,
+    "UpgradeWaits": YES,
+    "UpgradeYields": YES,
+    "JoinAlways": NO,
+}
 MODULES = {
     "LockRec": Module(
-        {
+        defaults={
             **RULE,
             "Clients": "{a, b, c}",
-            "MaxTickets": "1",
+            "Twice": "{}",
             "MaxFence": "3",
-            "MaxLate": "1",
+            "MaxLate": "0",
             "Policies": '{"fair"}',
             "Commands": "{}",
             "Fence": '"phase"',
-            "MovesFence": "TRUE",
-            "ReadsRaise": "TRUE",
-            "FreshTicket": "TRUE",
-            "Forget": "FALSE",
+            "MovesFence": YES,
+            "ReadsRaise": YES,
+            "FreshTicket": YES,
+            "Forget": NO,
             "Clock": '"none"',
         },
-        safe=("Exclusion","OnePhase","BeliefIsTrue","FencesRise","Isolated","NoFalseRefusal","Shape"),
+        safe=(
+            "Exclusion",
+            "OnePhase",
+            "BeliefIsTrue",
+            "FencesRise",
+            "Isolated",
+            "NoFalseRefusal",
+            "Shape",
+        ),
         lines=("CONSTRAINT Bound", "SYMMETRY Symmetry"),
     ),
     "LockLive": Module(
-        {
+        defaults={
             **RULE,
             "ReaderSet": '{"r1", "r2"}',
             "WriterSet": '{"w1"}',
             "Policy": '"fair"',
             "Movers": "{}",
             "Leavers": "{}",
-            "Lossy": "TRUE",
-            "Polling": "TRUE",
-            "SubscribeLate": "FALSE",
+            "Lossy": YES,
+            "Polling": YES,
+            "SubscribeLate": NO,
             "MaxCrash": "1",
-            "Prompt": "FALSE",
-            "Patient": "TRUE",
-            "Lapse": "FALSE",
+            "Prompt": NO,
+            "Patient": YES,
+            "Lapse": NO,
         },
         safe=("Exclusion",),
         live=("StarvationFree", "NoLostWakeup", "WritersFree", "ReadersFree"),
     ),
+    "LeaseTime": Module(
+        defaults={
+            "Clients": '{"a", "b"}',
+            "Lease": "3",
+            "MaxTime": "7",
+            "Anchor": '"send"',
+            "Margin": "1",
+            "Drift": "1",
+            "StoreJump": "0",
+            "Push": NO,
+        },
+        safe=("OneBeliever",),
+    ),
 }
-W2 = {"ReaderSet": '{"r1"}', "WriterSet": '{"w1", "w2"}'}
-FAIR = ("Exclusion", "StarvationFree", "NoLostWakeup")
-def L(name, expect=PASS, checks=FAIR, **k):
-    return Config(name, "LockLive", expect, k, checks)
-MV = {"Movers": '{"r1", "r2"}', "MaxCrash": "0"}
 
-SAFE=("Exclusion","OnePhase","BeliefIsTrue","FencesRise","Isolated","NoFalseRefusal","Shape")
-def R(name, expect=PASS, checks=None, **k):
-    return Config(name, "LockRec", expect, k, checks or (SAFE if expect == PASS else (expect,)))
-AB={"Clients":"{a, b}"}
-MOVE={"Commands":'{"down", "up"}'}
-T2={"MaxTickets":"2","MaxFence":"4"}
+SAFE = MODULES["LockRec"].safe
+FAIR = ("Exclusion", "StarvationFree", "NoLostWakeup")
+TWO = {"Clients": "{a, b}", "Twice": "{a, b}", "MaxFence": "4"}  # 2 clients x 2 tickets
+LATE = {"Clients": "{a, b}", "Twice": "{a}", "MaxLate": "1"}
+MOVES = {"Commands": '{"down", "up"}'}
+W2 = {"ReaderSet": '{"r1"}', "WriterSet": '{"w1", "w2"}'}
+CLIMB = {"Movers": '{"r1", "r2"}', "MaxCrash": "0"}  # two readers that may upgrade
+NO_POLL = {"Polling": NO, "Prompt": YES, "MaxCrash": "0"}
+
 CONFIGS = (
-  R("s2_move0", MaxLate="0", **MOVE, **T2, **AB),
-  R("s2_move1", MaxLate="1", **MOVE, **T2, **AB),
-  R("s2_next", MaxLate="0", Commands='{"next"}', **T2, **AB),
-  R("s3_writer", Policies='{"writer"}'),
-  R("s3_reader", Policies='{"reader"}'),
-  R("s3_mixed", Policies='{"fair","reader","writer"}'),
-  R("s2_fair1", **T2, **AB),
-  R("s3_move0", MaxLate="0", MaxTickets="2", MaxFence="3", **MOVE),
-  R("writers_only", "Isolated", Fence='"writers"', MaxLate="0"),
-  R("reads_dont_raise", "Isolated", ReadsRaise="FALSE", MaxLate="0"),
-  R("each", "NoFalseRefusal", Fence='"each"', MaxLate="0"),
-  R("reused", "BeliefIsTrue", FreshTicket="FALSE", **T2, **AB),
-  R("downgrade_keeps_phase", "Isolated", MovesFence="FALSE",Commands='{"down"}', MaxLate="0", **T2,**AB),
-  R("upgrade_keeps_phase", "Isolated", MovesFence="FALSE",Commands='{"up"}', MaxLate="0", **T2,**AB),
-  R("forget", "FencesRise", Forget="TRUE", MaxLate="0", **T2,**AB),
-  R("forget_clock", Forget="TRUE", Clock='"runs"', MaxLate="0", **T2,**AB),
-  R("forget_back", "FencesRise", Forget="TRUE", Clock='"back"', MaxLate="0", **T2,**AB),
-)
-CONFIGS2 = (
-    L("fair_2r1w"), L("fair_1r2w", **W2),
-    L("leave", Leavers='{"w1"}'), L("leaver", Leavers='{"r1"}'),
-    L("brief_late", Patient="FALSE", **W2),
-    L("brief_late_r", Patient="FALSE", checks=("ReadersFree",)),
-    L("brief_late_w", Patient="FALSE", checks=("WritersFree",)),
-    L("brief_late_w2", Patient="FALSE", checks=("WritersFree",),**W2),
-    L("brief_late_r2", Patient="FALSE", checks=("ReadersFree",),**W2),
-    L("brief_late_nlw", Patient="FALSE", checks=("NoLostWakeup",),**W2),
-    L("brief_prompt", Patient="FALSE", Prompt="TRUE", **W2),
-    L("mv11", **MV),
-    L("mv01", UpgradeWaits="FALSE", **MV),
-    L("mv10", UpgradeYields="FALSE", **MV),
-    L("mv10w", UpgradeYields="FALSE", checks=("WritersFree",), **MV),
-    L("mv01r", UpgradeWaits="FALSE", checks=("ReadersFree",), **MV),
-    L("mv00r", UpgradeWaits="FALSE", UpgradeYields="FALSE", checks=("ReadersFree",), **MV),
-    L("mv11_prompt", Prompt="TRUE", **MV),
-    L("mv01_prompt", UpgradeWaits="FALSE", Prompt="TRUE", **MV),
+    # Safety: the implemented rule
+    row("LockRec", "fair_3", SAFE, MaxLate="1"),
+    row("LockRec", "writer_3", SAFE, MaxLate="1", Policies='{"writer"}'),
+    row("LockRec", "reader_3", SAFE, MaxLate="1", Policies='{"reader"}'),
+    row("LockRec", "mixed_3", SAFE, Policies='{"fair", "writer", "reader"}'),
+    row("LockRec", "fair_2x2", SAFE, **TWO),
+    row("LockRec", "writer_2x2", SAFE, Policies='{"writer"}', **TWO),
+    row("LockRec", "reader_2x2", SAFE, Policies='{"reader"}', **TWO),
+    row("LockRec", "fair_late", SAFE, **LATE),
+    row("LockRec", "next_2x2", SAFE, Commands='{"next"}', **TWO),
+    row("LockRec", "moves_2x2", SAFE, **TWO, **MOVES),
+    row("LockRec", "moves_late", SAFE, **LATE, **MOVES),
+    row("LockRec", "moves_3", SAFE, Twice="{a}", **MOVES),
+    row("LockRec", "forget_clock_runs", SAFE, Forget=YES, Clock='"runs"', **TWO),
+    # Safety: negative controls
+    row("LockRec", "fence_by_writers_only", "Isolated", Fence='"writers"'),
+    row("LockRec", "fence_for_each_reader", "NoFalseRefusal", Fence='"each"'),
+    row("LockRec", "reads_do_not_raise", "Isolated", ReadsRaise=NO),
+    row("LockRec", "ticket_reused", "BeliefIsTrue", **{**LATE, "FreshTicket": NO}),
+    row("LockRec", "downgrade_keeps_phase", "Isolated", MovesFence=NO, **TWO, **MOVES),
+    row(
+        "LockRec",
+        "upgrade_keeps_phase",
+        "Isolated",
+        MovesFence=NO,
+        Commands='{"up"}',
+        **TWO,
+    ),
+    row("LockRec", "forget_no_clock", "FencesRise", Forget=YES, **TWO),
+    row("LockRec", "forget_clock_back", "FencesRise", Forget=YES, Clock='"back"', **TWO),
+    # Liveness: the implemented rule; lossy messages, polling, one crash
+    row("LockLive", "fair_2r1w", FAIR),
+    row("LockLive", "fair_1r2w", FAIR, **W2),
+    row("LockLive", "fair_2r2w", FAIR, WriterSet='{"w1", "w2"}', MaxCrash="0"),
+    row("LockLive", "fair_timeouts", FAIR, Leavers='{"r1", "w1"}'),
+    row("LockLive", "fair_moves", FAIR, Movers='{"r1", "w1"}'),
+    row("LockLive", "fair_two_climb", FAIR, **CLIMB),
+    row("LockLive", "fair_prompt", FAIR, **{**W2, "Prompt": YES, "Patient": NO}),
+    row("LockLive", "fair_no_poll", FAIR, Lossy=NO, Leavers='{"w1"}', **NO_POLL),
+    row("LockLive", "writer_policy_w", ("WritersFree",), Policy='"writer"'),
+    row("LockLive", "reader_policy_r", ("ReadersFree",), Policy='"reader"'),
+    # Liveness: the rule as first drawn (see README, counterexamples)
+    row("LockLive", "drawn_missed_window_r", "ReadersFree", Patient=NO),
+    row("LockLive", "drawn_missed_window_w", "WritersFree", Patient=NO, **W2),
+    row("LockLive", "drawn_upgrade_rushes", "ReadersFree", UpgradeWaits=NO, **CLIMB),
+    row("LockLive", "drawn_upgrade_admits", "WritersFree", UpgradeYields=NO, **CLIMB),
+    # Liveness: negative controls
+    row("LockLive", "joining_never_closes", "WritersFree", JoinAlways=YES),
+    row("LockLive", "two_upgraders", "StarvationFree", OneUpgrader=NO, **CLIMB),
+    row("LockLive", "writer_policy_r", "ReadersFree", Policy='"writer"', **W2),
+    row("LockLive", "reader_policy_w", "WritersFree", Policy='"reader"'),
+    row("LockLive", "no_poll_lossy", "NoLostWakeup", **NO_POLL),
+    row(
+        "LockLive",
+        "no_poll_crash",
+        "NoLostWakeup",
+        **{**NO_POLL, "Lossy": NO, "MaxCrash": "1"},
+    ),
+    row(
+        "LockLive",
+        "subscribe_late",
+        "NoLostWakeup",
+        Lossy=NO,
+        SubscribeLate=YES,
+        **NO_POLL,
+    ),
+    row("LockLive", "place_lapses", "StarvationFree", Lapse=YES, **W2),
+    # Time: when may a client act on its own clock?
+    row("LeaseTime", "send", ("OneBeliever",), Margin="0", Drift="0"),
+    row("LeaseTime", "drift_margin", ("OneBeliever",)),
+    row("LeaseTime", "jump_margin", ("OneBeliever",), Margin="2", StoreJump="1"),
+    row("LeaseTime", "reply", "OneBeliever", Anchor='"reply"', Margin="0", Drift="0"),
+    row("LeaseTime", "drift_no_margin", "OneBeliever", Margin="0"),
+    row("LeaseTime", "jump_over_margin", "OneBeliever", StoreJump="2"),
+    row("LeaseTime", "pushed_grant", "OneBeliever", Push=YES),
 )

@@ -88,7 +88,9 @@ class MemoryStore:
     capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
     pace = Pace()
 
-    def __init__(self, shelf: Shelf, host: Host, bell: Bell, settings: Settings):
+    def __init__(
+        self, shelf: Shelf, host: Host, bell: Bell, settings: Settings
+    ) -> None:
         """Rings ``bell`` in the host's loop for the places of ``settings.gate``."""
         self._shelf = shelf
         self._host = host
@@ -163,7 +165,8 @@ class MemoryRenewer:
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld]:
-        """Renew all."""
+        """Renew all; never waits, so ``timeout`` is not needed."""
+        del timeout
         outcomes: list[Grant | NotHeld] = []
         for item in batch:
             command = Renew(((item.ticket, item.lease),))

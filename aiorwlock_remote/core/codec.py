@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, cast, get_args
 
 from aiorwlock_remote.core.record import (
-    Record,
     Ending,
     Extra,
     Grant,
     Place,
+    Record,
     Upgrader,
     Who,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiorwlock_remote.core.record import Grant, Who
+from aiorwlock_remote.core.record import NOBODY, Grant, Who
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import LossReason
 
@@ -26,7 +26,7 @@ class Claim:
 
     ticket: str
     lease: int | None
-    who: Who = Who()
+    who: Who = NOBODY
     lock_delay: int = 0
 
     def __post_init__(self) -> None:

@@ -17,8 +17,8 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
     Withdrawn,
 )
-from aiorwlock_remote.core.record import Record, Grant, Place
 from aiorwlock_remote.core.moment import Moment, describe, new_fence
+from aiorwlock_remote.core.record import Grant, Place, Record
 from aiorwlock_remote.core.seat import without
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.turn import may_enter, retry_after
@@ -49,9 +49,9 @@ def acquire(door: Record, cmd: Acquire, at: Moment) -> tuple[Record, Entry]:
         door = replace(door, queue=queue)
     else:
         place = _newcomer(door, cmd, at.now)
-    if at.foreign is None and not at.vacate:
-        if may_enter(door, place, cmd.policy, at.now):
-            return _enter(door, cmd, place, at)
+    open_now = at.foreign is None and not at.vacate
+    if open_now and may_enter(door, place, cmd.policy, at.now):
+        return _enter(door, cmd, place, at)
     if not cmd.may_queue:
         wait = retry_after(door, place, at.foreign, at.now)
         return door, Refused(_why(door, cmd, at), wait, describe(door, at.foreign))

@@ -23,9 +23,9 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.pauses import Pace, back_off, next_look
+from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode, Policy
 
 MAX_BATCH = 500

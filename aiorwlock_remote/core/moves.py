@@ -19,9 +19,9 @@ from aiorwlock_remote.core.commands import (
     Refused,
     Upgrade,
 )
-from aiorwlock_remote.core.record import Record, Grant, Upgrader
 from aiorwlock_remote.core.entering import Queued
 from aiorwlock_remote.core.moment import Moment, describe, new_fence
+from aiorwlock_remote.core.record import Grant, Record, Upgrader
 from aiorwlock_remote.core.seat import why_gone, without
 from aiorwlock_remote.core.ticket import Mode, holder_of
 
@@ -70,7 +70,5 @@ def _moved(
 ) -> tuple[Record, Granted]:
     ends = None if claim.lease is None else at.now + claim.lease
     fence = new_fence(door, at.floor)
-    grant = Grant(
-        claim.ticket, mode, fence, at.now, ends, claim.who, claim.lock_delay
-    )
+    grant = Grant(claim.ticket, mode, fence, at.now, ends, claim.who, claim.lock_delay)
     return replace(door, last=fence, grants=(grant,)), Granted((grant,), at.now)

@@ -106,7 +106,7 @@ def decode(name: str) -> str:
     return raw.decode(errors="replace") + ("…" + digest[:8] if mark else "")
 
 
-def check_prefix(prefix: str) -> str:
+def check_prefix(prefix: object) -> str:
     """A prefix for all names of one ``Locks``.
 
     Raises:

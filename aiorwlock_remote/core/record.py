@@ -32,6 +32,9 @@ class Who:
         return f"{place}: {self.reason}" if self.reason else place
 
 
+NOBODY = Who()
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """One holder. ``expires`` None: never (a lease of None)."""
@@ -41,7 +44,7 @@ class Grant:
     fence: int
     since: int
     expires: int | None
-    who: Who = Who()
+    who: Who = NOBODY
     lock_delay: int = 0
     extra: Extra = ()
 
@@ -72,7 +75,7 @@ class Place:
     window: int
     waiting: int = 1
     claim_until: int | None = None
-    who: Who = Who()
+    who: Who = NOBODY
     extra: Extra = ()
 
     def late(self, now: int) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aiorwlock_remote.core.record import Record, Ending, Grant, Seat, seat_value
+from aiorwlock_remote.core.record import Ending, Grant, Record, Seat, seat_value
 from aiorwlock_remote.core.ticket import READERS, Mode
 from aiorwlock_remote.core.turn import admit_waiting
 from aiorwlock_remote.errors import LossReason

@@ -32,10 +32,10 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.record import Record, Ending, Grant, Seat
 from aiorwlock_remote.core.entering import Entry, Queued, acquire, withdraw
 from aiorwlock_remote.core.moment import Moment, describe
 from aiorwlock_remote.core.moves import downgrade, upgrade
+from aiorwlock_remote.core.record import Ending, Grant, Record, Seat
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 from aiorwlock_remote.core.turn import may_enter, offer, retry_after
 
@@ -133,9 +133,7 @@ def prospect(
     return soonest
 
 
-def _release(
-    door: Record, cmd: Release, at: Moment
-) -> tuple[Record, Moment, _Let]:
+def _release(door: Record, cmd: Release, at: Moment) -> tuple[Record, Moment, _Let]:
     grant = door.grant(cmd.ticket)
     turns = 0
     if grant is not None and cmd.mode in (None, grant.mode):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aiorwlock_remote.core.record import Record, Place, Seat
+from aiorwlock_remote.core.record import Place, Record, Seat
 from aiorwlock_remote.core.ticket import Mode, Policy
 
 

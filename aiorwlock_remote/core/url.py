@@ -111,4 +111,8 @@ def _unquoted(text: str | None) -> str | None:
 
 def _reason(exc: ValueError) -> str:
     # urlsplit quotes the offending part, which may be a password cut in two.
-    return "the port is not a number from 0 to 65535" if "port" in str(exc).lower() else "malformed"
+    return (
+        "the port is not a number from 0 to 65535"
+        if "port" in str(exc).lower()
+        else "malformed"
+    )

@@ -38,6 +38,7 @@ class Acquisition:
         mode: Mode,
         policy: Policy,
         options: Options,
+        *,
         timeout: float | None,
         reason: str,
     ) -> None:

@@ -210,7 +210,7 @@ class Locks:
         *,
         lease: float | None = None,
     ) -> bool:
-        """Try to write; refused, it becomes the pending writer for three poll intervals.
+        """Try to write; if refused, be the pending writer for three poll intervals.
 
         Repeat the call with the same ticket within them to enter.
         """

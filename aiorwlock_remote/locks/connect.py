@@ -31,7 +31,7 @@ def connect(
     fence_memory: float = 3600.0,
     **options: Unpack[OptionArgs],
 ) -> Connecting:
-    """Open the locks of a store: ``async with connect(url) as locks`` or ``await``.
+    """Open the locks of a store; await the result or enter it.
 
     ``url``: ``memory://``, ``sqlite:///path``, … with options as its query.
     ``prefix`` goes before all names. ``connect_timeout``: seconds the store may take to
@@ -95,8 +95,7 @@ class Connecting:
             store = await opener(address, host, ring, self._settings)
         if scope.cancelled_caught:
             raise BackendUnavailable(
-                what=f"{address} did not answer in "
-                f"{self._settings.connect_timeout:g} s"
+                what=f"{address} did not answer in {self._settings.connect_timeout:g} s"
             )
         room = Room(self._settings.gate, store, host)
         rooms.append(room)

@@ -186,7 +186,7 @@ class Held:
         if lease.expired():
             self._session.forget(self)
             # The store may hold it a moment longer than we believe it: let others in.
-            self._session.drive.release(lease)
+            self._session.drive.release(lease).unawaited()
             if self._options.on_lost == "raise":
                 raise self.loss()
             return False
@@ -204,7 +204,7 @@ class Held:
         """Release without waiting for the answer; nothing if it has ended."""
         if self._lease.end(State.RELEASED):
             self._session.forget(self)
-            self._session.drive.release(self._lease)
+            self._session.drive.release(self._lease).unawaited()
 
     async def leave(self) -> None:
         """``release`` at the end of an ``async with``: given away is fine, too."""

@@ -18,9 +18,9 @@ class Holder:
     """Somebody who holds a resource.
 
     ``holder`` is the public name of the ticket (12 hex digits of its SHA-256).
-    ``age`` and ``expires_in`` are seconds; ``expires_in`` None: never expires; negative:
-    ran out, and nobody has asked since. ``fence`` None and ``foreign``: a program that
-    uses the published mutex record without this library.
+    ``age`` and ``expires_in`` are seconds; ``expires_in`` None: never; negative:
+    ran out, and nobody has asked since. ``fence`` None and ``foreign``: a program
+    that uses the published mutex record without this library.
     """
 
     holder: str

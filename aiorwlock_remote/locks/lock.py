@@ -70,8 +70,8 @@ class _Lock:
             self._mode,
             self._policy(options_),
             options_,
-            timeout,
-            reason,
+            timeout=timeout,
+            reason=reason,
         )
 
     async def try_acquire(

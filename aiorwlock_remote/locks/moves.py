@@ -103,10 +103,8 @@ async def _step(
 
 def _step_back(session: Session, held: Held, tickets: tuple[str, ...]) -> None:
     lease, gate = held.lease, session.drive.gate_name
-    command = Withdraw(
-        gate, Mode.READ, tickets, keep=True, upgrader=lease.ticket
-    )
-    session.drive.store.step(lease.resource, command)
+    command = Withdraw(gate, Mode.READ, tickets, keep=True, upgrader=lease.ticket)
+    session.drive.store.step(lease.resource, command).unawaited()
 
 
 def _gone(held: Held, reply: NotHeld) -> LockLost:

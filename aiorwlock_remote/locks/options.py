@@ -6,8 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from aiorwlock_remote.core.lease import DEFAULT_LEASE, MIN_LEASE, check_seconds
-from aiorwlock_remote.core.lease import default_margin
+from aiorwlock_remote.core.lease import (
+    DEFAULT_LEASE,
+    MIN_LEASE,
+    check_seconds,
+    default_margin,
+)
 from aiorwlock_remote.core.ticket import Policy
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Terms
@@ -59,6 +63,10 @@ class Options:
     max_waiters: int | None = None
     lock_delay: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuse values out of range, before anything is sent anywhere."""
+        self._check()
+
     def but(self, changes: OptionArgs) -> Options:
         """These options with some changed.
 
@@ -75,9 +83,7 @@ class Options:
                     what=f"unknown option {name!r}",
                     hint=f"known: {', '.join(sorted(known))}",
                 )
-        options = replace(self, **given)
-        options._check()
-        return options
+        return replace(self, **given)
 
     def mutex_policy(self) -> Policy:
         """A mutex is the exclusive mode; unfair, it passes the queue."""
@@ -93,20 +99,16 @@ class Options:
         for name in ("max_stall", "max_hold", "margin", "slow_wait"):
             check_seconds(name, getattr(self, name))
         check_seconds("lock_delay", self.lock_delay)
-        if self.lock_delay is None:
-            raise ConfigurationError(what="lock_delay must be a number of seconds")
         self._check_margin()
         if self.policy not in ("fair", "writer", "reader"):
             raise ConfigurationError(
                 what=f"unknown policy {self.policy!r}", hint="fair, writer or reader"
             )
-        if not isinstance(self.fair, bool):
-            raise ConfigurationError(what="fair is True or False")
         if self.on_lost not in ("raise", "flag") and not callable(self.on_lost):
             raise ConfigurationError(
                 what=f"on_lost={self.on_lost!r}", hint="'raise', 'flag' or a callable"
             )
-        limit = self.max_waiters
+        limit: object = self.max_waiters
         if limit is not None and (
             isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
         ):

@@ -46,12 +46,8 @@ def read(ticket: str) -> Passed:
         ConfigurationError: not made by ``detach``.
     """
     try:
-        mark, body = ticket[: len(_MARK)], ticket[len(_MARK) :]
-        kind, name, mode, secret, fence, lease = json.loads(
-            base64.urlsafe_b64decode(body)
-        )
-        if mark != _MARK:
-            raise ValueError(mark)
+        body = base64.urlsafe_b64decode(ticket.removeprefix(_MARK))
+        kind, name, mode, secret, fence, lease = json.loads(body)
         return Passed(
             Resource(str(kind), str(name)),
             Mode(mode),

@@ -53,9 +53,7 @@ class Session:
         """
         mine = self._mine.get(self.host.current_task())
         if mine is not None and resource in mine:
-            raise WouldDeadlock(
-                resource=resource.label, held_mode=str(mine[resource])
-            )
+            raise WouldDeadlock(resource=resource.label, held_mode=str(mine[resource]))
 
     def admit(self, lease: Lease, options: Options, *, owned_by_task: bool) -> Held:
         """A new grant: its ``Held``, looked after by the keeper from now on.

@@ -69,7 +69,9 @@ class Request:
 class Drive:
     """Everything that talks to the store on behalf of the public classes."""
 
-    def __init__(self, store: Store, room: Room, host: LoopHost, settings: Settings):
+    def __init__(
+        self, store: Store, room: Room, host: LoopHost, settings: Settings
+    ) -> None:
         """Starts the keeper (its thread comes with the first lease)."""
         self.store = store
         self.host = host
@@ -100,7 +102,7 @@ class Drive:
                 return lease
             # The loop was blocked, or the store slow, for longer than the lease.
             log.warning("late", extra={"resource": request.resource.label})
-            self.store.step(request.resource, Release(lease.ticket))
+            self.store.step(request.resource, Release(lease.ticket)).unawaited()
 
     async def try_acquire(self, request: Request) -> Lease | None:
         """A grant if it can be had right now; takes no place in the queue."""
@@ -132,12 +134,11 @@ class Drive:
         try:
             return await self.store.step(resource, command)
         except BaseException as exc:
-            withdrawn = self.store.step(
-                resource,
-                Withdraw(self.gate_name, Mode.READ, (undo.ticket,), keep=True),
-            )
+            taken_back = Withdraw(self.gate_name, Mode.READ, (undo.ticket,), keep=True)
+            withdrawn = self.store.step(resource, taken_back)
             if isinstance(exc, BackendUnavailable):
                 await self._resolve(resource, withdrawn, undo)
+            withdrawn.unawaited()
             raise
 
     def claim(self, request: Request) -> Claim:
@@ -156,15 +157,7 @@ class Drive:
 
     def lease(self, request: Request, grant: Grant, sent_at: float) -> Lease:
         """What a grant is to this process."""
-        return Lease(
-            request.resource,
-            grant.ticket,
-            grant.mode,
-            grant.fence,
-            request.terms,
-            sent_at,
-            self.host.clock,
-        )
+        return Lease(request.resource, grant, request.terms, sent_at, self.host.clock)
 
     async def aclose(self, error: BaseException) -> None:
         """End all waiting with ``error``, stop the keeper, close the store."""
@@ -186,7 +179,7 @@ class Drive:
         try:
             await checkpoint()
         except BaseException:
-            self.store.step(request.resource, Release(claim.ticket))
+            self.store.step(request.resource, Release(claim.ticket)).unawaited()
             raise
         if isinstance(reply, Granted):
             return self.lease(request, reply.grants[0], sent_at)

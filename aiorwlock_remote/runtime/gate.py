@@ -7,7 +7,6 @@ as callbacks. Nobody's cancellation can tear it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from random import random
@@ -16,7 +15,7 @@ import anyio
 
 from aiorwlock_remote.core.commands import (
     Acquire,
-    Command,
+    Claim,
     Granted,
     Refused,
     Release,
@@ -27,11 +26,9 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.lane import Lane, News, Waiter
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, TooManyWaiters
 from aiorwlock_remote.ports import Clock, Pending, Store
-
-log = logging.getLogger("aiorwlock_remote.gate")
 
 
 class Visitor(Waiter):
@@ -39,9 +36,11 @@ class Visitor(Waiter):
 
     __slots__ = ("error", "event")
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
+    def __init__(
+        self, claim: Claim, policy: Policy, max_waiters: int | None = None
+    ) -> None:
         """Like ``Waiter``."""
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        super().__init__(claim, policy, max_waiters)
         self.event = anyio.Event()
         self.error: BaseException | None = None
 
@@ -99,16 +98,13 @@ class Gate:
             raise TooManyWaiters(resource=self.resource.label, limit=limit)
         self._send(mode, self._lanes[mode].join(waiter))
 
-    def leave(self, waiter: Visitor, mode: Mode) -> Pending[Reply] | None:
-        """Give up waiting, at once; the withdrawal under way, if one is needed."""
-        pending: Pending[Reply] | None
+    def leave(self, waiter: Visitor, mode: Mode) -> None:
+        """Give up waiting, at once; the withdrawal goes its way."""
         if waiter.grant is not None:
-            pending = self.release(waiter.ticket)
+            self.release(waiter.ticket).unawaited()
         else:
-            withdrawal = self._lanes[mode].leave(waiter)
-            pending = None if withdrawal is None else self._step(withdrawal)
+            self._send(mode, self._lanes[mode].leave(waiter))
         self._unwatch_if_idle()
-        return pending
 
     def ring(self) -> None:
         """The store has something for us, perhaps."""
@@ -132,7 +128,7 @@ class Gate:
         ]
         sent_at = self._clock.now()
         command = Release(ticket, mode, tuple(acquire for _, acquire in carried))
-        pending = self._step(command)
+        pending = self._store.step(self.resource, command)
         pending.then(partial(self._released, [lane for lane, _ in carried], sent_at))
         return pending
 
@@ -153,9 +149,11 @@ class Gate:
         if command is None:
             return
         sent_at = self._clock.now()
-        pending = self._step(command)
+        pending = self._store.step(self.resource, command)
         if isinstance(command, Acquire):
             pending.then(partial(self._answered, self._lanes[mode], sent_at))
+        else:
+            pending.unawaited()
 
     def _answered(self, lane: Lane, sent_at: float, pending: Pending[Reply]) -> None:
         try:
@@ -198,18 +196,6 @@ class Gate:
             self._watched = True
             self._store.watch(self.resource)
         self._unwatch_if_idle()
-
-    def _step(self, command: Command) -> Pending[Reply]:
-        pending = self._store.step(self.resource, command)
-        if isinstance(command, Withdraw):
-            pending.then(self._note_failure)
-        return pending
-
-    def _note_failure(self, pending: Pending[Reply]) -> None:
-        try:
-            pending.result()
-        except BackendError as exc:
-            log.warning("withdraw_failed", extra={"error": str(exc)})
 
     def _unwatch_if_idle(self) -> None:
         if self._watched and self.idle:

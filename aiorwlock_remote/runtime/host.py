@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
-
-from anyio.lowlevel import current_token
-from sniffio import current_async_library
+from typing import Any, Protocol
 
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.clock import SystemClock
 
-if TYPE_CHECKING:
-    import trio
-
 log = logging.getLogger("aiorwlock_remote.runtime")
-
-
-class Task(Protocol):
-    """An opaque, weakly referable task of either library."""
 
 
 class LoopHost(Protocol):
@@ -38,7 +29,7 @@ class LoopHost(Protocol):
     def here(self) -> bool:
         """Whether the caller runs in this loop."""
 
-    def current_task(self) -> Any:
+    def current_task(self) -> object:
         """The running task."""
 
     def task_name(self) -> str:
@@ -50,13 +41,16 @@ class LoopHost(Protocol):
 
 def current_host(clock: Clock | None = None) -> LoopHost:
     """The host of the running loop."""
-    if current_async_library() == "trio":
+    trio = sys.modules.get("trio")  # never imported for asyncio's sake
+    if trio is not None and trio.lowlevel.in_trio_run():
+        from aiorwlock_remote.runtime.trio_host import TrioHost  # noqa: PLC0415
+
         return TrioHost(clock or SystemClock())
     return AsyncioHost(clock or SystemClock())
 
 
-async def _quietly(function: Callable[[], Awaitable[None]]) -> None:
-    # A trio system task that raises would end the whole run.
+async def quietly(function: Callable[[], Awaitable[None]]) -> None:
+    """Run it and log what it raises, which would end a run if a system task did."""
     try:
         await function()
     except Exception:
@@ -81,7 +75,7 @@ class AsyncioHost:
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a task of the loop itself."""
-        task = self._loop.create_task(_quietly(function))
+        task = self._loop.create_task(quietly(function))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
 
@@ -106,48 +100,3 @@ class AsyncioHost:
         """Whether that task has ended."""
         found = task()
         return found is None or found.done()
-
-
-class TrioHost:
-    """trio."""
-
-    def __init__(self, clock: Clock) -> None:
-        """Binds to the running loop."""
-        import trio
-
-        self.clock = clock
-        self._trio = trio
-        self._token = trio.lowlevel.current_trio_token()
-
-    def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run it in the loop's thread, soon; from any thread."""
-        try:
-            self._token.run_sync_soon(function, *args)
-        except self._trio.RunFinishedError:
-            log.debug("run has finished")
-
-    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run it as a system task."""
-        self._trio.lowlevel.spawn_system_task(_quietly, function)
-
-    def here(self) -> bool:
-        """Whether the caller runs in this loop."""
-        try:
-            return current_token() is not None and (
-                self._trio.lowlevel.current_trio_token() is self._token
-            )
-        except RuntimeError:
-            return False
-
-    def current_task(self) -> trio.lowlevel.Task:
-        """The running task."""
-        return self._trio.lowlevel.current_task()
-
-    def task_name(self) -> str:
-        """The running task's name."""
-        return self.current_task().name
-
-    def finished(self, task: weakref.ref[trio.lowlevel.Task]) -> bool:
-        """Whether that task has ended: its coroutine has no frame left."""
-        found = task()
-        return found is None or getattr(found.coro, "cr_frame", None) is None

@@ -90,7 +90,7 @@ class Keeper:
         with self._changed:
             while not self._closing:
                 now = self._clock.now()
-                batch = []
+                batch: list[Lease] = []
                 while self._due and self._due[0][0] <= now and len(batch) < BATCH:
                     lease = heapq.heappop(self._due)[2]
                     if lease.state is State.HELD:

@@ -15,7 +15,7 @@ from typing import Any
 
 from aiorwlock_remote.core.lease import local_deadline, renew_at
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.ports import Clock
 
@@ -53,17 +53,15 @@ class Lease:
     def __init__(
         self,
         resource: Resource,
-        ticket: str,
-        mode: Mode,
-        fence: int,
+        grant: Grant,
         terms: Terms,
         sent_at: float,
         clock: Clock,
     ) -> None:
         self.resource = resource
-        self.ticket = ticket
-        self.mode = mode
-        self.fence = fence
+        self.ticket = grant.ticket
+        self.mode = grant.mode
+        self.fence = grant.fence
         self.terms = terms
         self.state = State.HELD
         self.reason: LossReason | None = None

@@ -11,7 +11,7 @@ import json
 import time
 from dataclasses import dataclass, fields
 from types import NoneType
-from typing import Literal, final, get_args
+from typing import Any, Literal, cast, final, get_args
 
 Mode = Literal["R", "W"]
 """Shared with other readers, or alone."""
@@ -191,10 +191,11 @@ def encoded(event: Event) -> bytes:
 
 def decoded(line: bytes) -> Event:
     """The event on a line; ValueError if there is none. Unknown keys are ignored."""
-    record = json.loads(line)
-    if not isinstance(record, dict) or record.get("e") not in _KINDS:
+    parsed: object = json.loads(line)
+    record = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
+    kind = _KINDS.get(str(record.get("e")))
+    if kind is None:
         raise ValueError("no known event")
-    kind = _KINDS[record["e"]]
     values = {name: record.get(_JSON[name][0], ...) for name in _FIELDS[kind]}
     for name, value in values.items():
         # Not isinstance: to Python true is an int.

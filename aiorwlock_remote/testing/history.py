@@ -2,15 +2,15 @@
 
 Every process writes one file of JSON lines. A line is written before a call ("ask",
 "releasing") and after its outcome, so a killed process leaves no call unmentioned and
-at most one torn line, its last.
+at most one torn line, its last::
 
     with History("worker-1.jsonl") as history:
         attempt = history.ask("catalog,7", "W")
         held = await lock.writer.acquire()
         attempt.granted(fence=held.fence, until=now() + round(held.expires_in * 1e9))
         attempt.access(step=1, serial=ledger.write(held.fence), until=attempt.until)
-        attempt.releasing()
-        ...
+        attempt.releasing(until=attempt.until)
+        await held.release()
         attempt.released(ok=True)
 """
 
@@ -111,7 +111,7 @@ class History:
 
     def _drop_torn_line(self) -> None:
         """Cut off what a killed process left, before the next line is glued to it."""
-        if self._path.exists():
+        if self._path.is_file():
             text = self._path.read_bytes()
             os.truncate(self._path, text.rfind(b"\n") + 1)
 

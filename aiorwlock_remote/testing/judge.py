@@ -95,13 +95,13 @@ def judge(events: Iterable[Event]) -> Verdict:
 class _Story:
     """One resource; times by holder."""
 
-    grants: dict[str, Granted] = field(default_factory=dict)
-    again: list[Granted] = field(default_factory=list)
-    accesses: list[Access] = field(default_factory=list)
-    until: dict[str, float] = field(default_factory=dict)
-    left: dict[str, float] = field(default_factory=dict)
-    lost: dict[str, float] = field(default_factory=dict)
-    confirmed: set[str] = field(default_factory=set)
+    grants: dict[str, Granted] = field(default_factory=dict[str, Granted])
+    again: list[Granted] = field(default_factory=list[Granted])
+    accesses: list[Access] = field(default_factory=list[Access])
+    until: dict[str, float] = field(default_factory=dict[str, float])
+    left: dict[str, float] = field(default_factory=dict[str, float])
+    lost: dict[str, float] = field(default_factory=dict[str, float])
+    confirmed: set[str] = field(default_factory=set[str])
 
     def end(self, holder: str) -> float:
         """Up to when `holder` certainly held, if it was granted.
@@ -118,27 +118,24 @@ class _Story:
 def _told(events: Iterable[Event]) -> dict[str, _Story]:
     stories: defaultdict[str, _Story] = defaultdict(_Story)
     for event in events:
+        if not isinstance(event, Granted | Access | Releasing | Released | Lost):
+            continue  # nobody holds more or less by it
+        story, holder = stories[event.resource], event.holder
+        if isinstance(event, Granted | Access | Releasing):
+            _raise(story.until, holder, event.until)
         match event:
-            case Granted(resource=name, holder=holder):
-                story = stories[name]
-                if holder in story.grants:
-                    story.again.append(event)
+            case Granted():
+                story.again += [event] if holder in story.grants else []
                 story.grants[holder] = event
-                _raise(story.until, holder, event.until)
-            case Access(resource=name, holder=holder):
-                stories[name].accesses.append(event)
-                _raise(stories[name].until, holder, event.until)
-            case Releasing(resource=name, holder=holder, at=at):
-                _lower(stories[name].left, holder, at)
-                _raise(stories[name].until, holder, event.until)
-            case Released(resource=name, holder=holder, asked_at=at):
-                _lower(stories[name].left, holder, at)
-                if event.ok:
-                    stories[name].confirmed.add(holder)
-            case Lost(resource=name, holder=holder, at=at):
-                _lower(stories[name].lost, holder, at)
-            case _:
-                pass  # nobody holds more or less by it
+            case Access():
+                story.accesses.append(event)
+            case Releasing():
+                _lower(story.left, holder, event.at)
+            case Released():
+                _lower(story.left, holder, event.asked_at)
+                story.confirmed |= {holder} if event.ok else set()
+            case Lost():
+                _lower(story.lost, holder, event.at)
     return dict(stories)
 
 
@@ -194,19 +191,15 @@ def _fence(story: _Story) -> Iterator[str]:
         if high is None or new.fence > high.fence:
             continue
         if new.fence < high.fence or "W" in (new.mode, high.mode):
-            yield (
-                f"{_shown(new)} asked at {_seconds(new.asked_at)},"
-                f" {_shown(high)} was granted at {_seconds(high.at)}"
-            )
+            yield f"{_shown(new)} was asked for after {_shown(high)} was granted"
 
 
 def _isolation(story: _Story) -> Iterator[str]:
-    """Between first and last access of a session: a writer alone, a reader unwritten.
+    """From its first to its last access a writer is alone, a reader sees no write.
 
-    Strangers are counted, not searched: the own accesses and, for a reader, the
-    writes in the stretch are known from places and running sums.
+    Strangers are counted, not searched: places and running sums tell their number.
     """
-    accepted = sorted(_accepted(story), key=attrgetter("serial"))
+    accepted = _accepted(story)
     writes = [0, *accumulate(access.mode == "W" for access in accepted)]
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, access in enumerate(accepted):
@@ -218,10 +211,8 @@ def _isolation(story: _Story) -> Iterator[str]:
         else:
             strangers = writes[last + 1] - writes[first]
         if strangers:
-            yield (
-                f"{_shown(accepted[first])}: {strangers} foreign accesses between"
-                f" {accepted[first].serial} and {accepted[last].serial}"
-            )
+            between = f"{accepted[first].serial} and {accepted[last].serial}"
+            yield f"{_shown(accepted[first])}: {strangers} foreign between {between}"
 
 
 def _garbage(story: _Story) -> Iterator[str]:
@@ -233,7 +224,7 @@ def _garbage(story: _Story) -> Iterator[str]:
             yield f"{_shown(access)} had access and was never granted"
         elif (held.mode, held.fence) != (access.mode, access.fence):
             yield f"{_shown(access)} had access, granted was {_shown(held)}"
-    for one, two in pairwise(sorted(_accepted(story), key=attrgetter("serial"))):
+    for one, two in pairwise(_accepted(story)):
         if one.serial == two.serial:
             yield f"{_shown(one)} and {_shown(two)} both had access {one.serial}"
 
@@ -246,8 +237,9 @@ _CHECKS: tuple[tuple[Kind, Callable[[_Story], Iterator[str]]], ...] = (
 )
 
 
-def _accepted(story: _Story) -> Iterator[Access]:
-    return (access for access in story.accesses if access.serial is not None)
+def _accepted(story: _Story) -> list[Access]:
+    accepted = (access for access in story.accesses if access.serial is not None)
+    return sorted(accepted, key=attrgetter("serial"))
 
 
 def _shown(event: Granted | Access) -> str:

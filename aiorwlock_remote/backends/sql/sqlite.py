@@ -223,7 +223,7 @@ class Connection:
     def _run(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         if self._db is None:
             raise BackendUnavailable(what=f"{self._path} is not open")
-        return self._db.execute(sql, values)  # type: ignore[arg-type]
+        return self._db.execute(sql, values)
 
     @contextmanager
     def _mapping(self) -> Iterator[None]:

@@ -54,7 +54,7 @@ class SqliteStore:
         try:
             await self._worker.call(lambda connection: connection.open(timeout))
         except BaseException:
-            self._worker.close()
+            self._worker.close().unawaited()
             raise
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -62,7 +62,7 @@ class SqliteStore:
         self._steps += 1
         if self._steps % FORGET_EVERY == 0:
             memory = self._settings.fence_memory
-            self._worker.call(lambda connection: connection.forget(memory))
+            self._worker.call(lambda c: c.forget(memory)).unawaited()
         answer: Pending[Reply] = Pending()
         stepped = self._worker.step(resource, command)
         stepped.then(partial(self._answer, resource, answer))

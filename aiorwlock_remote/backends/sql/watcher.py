@@ -25,7 +25,9 @@ SHORTEST, LONGEST, STRETCH = 0.002, 0.020, 1.25
 class Watcher:
     """Rings the bell for watched resources; a thread of its own, when needed."""
 
-    def __init__(self, connection: Connection, gate: str, host: Host, bell: Bell):
+    def __init__(
+        self, connection: Connection, gate: str, host: Host, bell: Bell
+    ) -> None:
         """Takes the connection over and opens it in its thread."""
         self._connection = connection
         self._gate = gate

@@ -1,0 +1,51 @@
+"""trio as a host; imported only where trio runs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.runtime.host import log, quietly
+
+
+class TrioHost:
+    """trio."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Binds to the running loop."""
+        self.clock = clock
+        self._token = trio.lowlevel.current_trio_token()
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        """Run it in the loop's thread, soon; from any thread."""
+        try:
+            self._token.run_sync_soon(function, *args)
+        except trio.RunFinishedError:
+            log.debug("run has finished")
+
+    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Run it as a system task."""
+        trio.lowlevel.spawn_system_task(quietly, function)
+
+    def here(self) -> bool:
+        """Whether the caller runs in this loop."""
+        try:
+            return trio.lowlevel.current_trio_token() is self._token
+        except RuntimeError:
+            return False
+
+    def current_task(self) -> trio.lowlevel.Task:
+        """The running task."""
+        return trio.lowlevel.current_task()
+
+    def task_name(self) -> str:
+        """The running task's name."""
+        return self.current_task().name
+
+    def finished(self, task: weakref.ref[trio.lowlevel.Task]) -> bool:
+        """Whether that task has ended: its coroutine has no frame left."""
+        found = task()
+        return found is None or getattr(found.coro, "cr_frame", None) is None

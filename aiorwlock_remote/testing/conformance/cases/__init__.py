@@ -1,0 +1,1 @@
+"""The cases, by subject. Each docstring says what is promised."""

@@ -1,0 +1,49 @@
+"""What all cases share: the store and two ``Locks`` of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from aiorwlock_remote import Locks
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance.harness import Harness, Store
+
+
+class Cases:
+    """Cases of one subject, for the backend of ``harness``.
+
+    ``needs``: capabilities without which they do not apply. ``foreign``: whether they
+    need a program that uses the published record.
+    """
+
+    harness: ClassVar[Harness]
+    needs: ClassVar[Capability] = Capability.NONE
+    foreign: ClassVar[bool] = False
+    pytestmark = pytest.mark.anyio
+
+    @classmethod
+    def applies_to(cls, harness: Harness) -> bool:
+        """Whether a backend has what these cases are about."""
+        able = cls.needs & harness.capabilities == cls.needs
+        return able and (harness.has_foreigner or not cls.foreign)
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        """A store that nobody else uses."""
+        return Store(self.harness.fresh(tmp_path), self.harness.patience)
+
+    @pytest.fixture
+    async def locks(self, store: Store) -> AsyncIterator[Locks]:
+        """One process."""
+        async with store.connect() as locks:
+            yield locks
+
+    @pytest.fixture
+    async def others(self, store: Store) -> AsyncIterator[Locks]:
+        """Another process, as far as the store can tell."""
+        async with store.connect() as others:
+            yield others

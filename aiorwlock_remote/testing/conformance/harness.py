@@ -1,0 +1,118 @@
+"""What the suite has to know of a backend: where a fresh store is, and its outside.
+
+A backend supplies one ``Harness``. The suite opens its locks through the public
+``connect`` only; what another program would do to the store goes through a
+``Foreigner``, which knows the published mutex record and nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Unpack
+
+from aiorwlock_remote import Connecting, Locks, Mutex, OptionArgs, connect
+from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
+from aiorwlock_remote.ports import Capability
+
+AnyLock = Mutex | ReaderLock | WriterLock
+Name = tuple[str, int]
+
+
+class Foreigner(ABC):
+    """A program that uses the published mutex record without this library.
+
+    Each method is one published statement, blocking. ``name`` is plain: a short type
+    and a 32-bit integer. Whatever is not the seat is none of its business.
+    """
+
+    @abstractmethod
+    def take(self, name: Name, ticket: str) -> bool:
+        """Create the record (INSERT, SET NX); False if there is one already."""
+
+    @abstractmethod
+    def put(self, name: Name, ticket: str) -> None:
+        """Write the record over whatever stands there."""
+
+    @abstractmethod
+    def free(self, name: Name, ticket: str) -> bool:
+        """Delete the record if the ticket is in it; whether it was."""
+
+    @abstractmethod
+    def read(self, name: Name) -> str | None:
+        """The ticket in the record, None if there is no record."""
+
+    def wipe(self, name: Name) -> None:
+        """Delete the record, whatever ticket is in it."""
+        ticket = self.read(name)
+        if ticket is not None:
+            self.free(name, ticket)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One store, or one corner of a store, that nobody else uses.
+
+    ``prefix`` keeps tests apart that share a server. ``foreigner`` is needed where the
+    store declares ``PUBLISHED_LAYOUT``.
+    """
+
+    url: str
+    prefix: str = ""
+    foreigner: Foreigner | None = None
+
+
+class Harness(ABC):
+    """How the suite gets at the stores of one backend.
+
+    ``capabilities`` are those the backend is expected to declare; they decide which
+    cases apply. ``patience``: seconds after which the suite gives up waiting for
+    something that was promised.
+    """
+
+    capabilities: ClassVar[Capability]
+    patience: ClassVar[float] = 20.0
+
+    @property
+    def has_foreigner(self) -> bool:
+        """Whether its sites come with a foreigner."""
+        return Capability.PUBLISHED_LAYOUT in self.capabilities
+
+    @abstractmethod
+    def fresh(self, folder: Path) -> Site:
+        """A site for one test; ``folder`` is an empty one for that test alone."""
+
+
+@dataclass
+class Store:
+    """The store a case works on."""
+
+    site: Site
+    patience: float
+    _counted: int = field(default=0)
+
+    def connect(self, prefix: str = "", **options: Unpack[OptionArgs]) -> Connecting:
+        """Other ``Locks`` of the same store: as good as another process."""
+        return connect(self.site.url, prefix=self.site.prefix + prefix, **options)
+
+    def name(self) -> Name:
+        """A name not used before in this test."""
+        self._counted += 1
+        return "thing", self._counted
+
+    @property
+    def foreigner(self) -> Foreigner:
+        """Another program."""
+        assert self.site.foreigner is not None, "this harness has no foreigner"
+        return self.site.foreigner
+
+
+def lock_of(
+    locks: Locks, mode: str, name: Name, **options: Unpack[OptionArgs]
+) -> AnyLock:
+    """One of the three ways to hold a resource: mutex, writer or reader."""
+    if mode == "mutex":
+        return locks.mutex(*name, **options)
+    both = locks.rwlock(*name, **options)
+    return both.writer if mode == "writer" else both.reader

@@ -1,0 +1,92 @@
+"""Worker processes of one test: started, killed, paused, and always ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from aiorwlock_remote.testing.events import Event
+from aiorwlock_remote.testing.history import History, read
+
+ROOT = Path(__file__).parents[2]
+
+
+class Fleet:
+    """Workers on one store and one history folder."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.folder = folder
+        self._url = url
+        self._numbers = count()
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        self._nemesis = History(folder / "nemesis.jsonl", process="nemesis")
+
+    @property
+    def names(self) -> list[str]:
+        """The workers that run."""
+        return list(self._running)
+
+    def start(self, **plan: Any) -> str:
+        """Start a worker and wait until it works; its name."""
+        name = f"w{next(self._numbers)}"
+        arguments = [self._url, str(self.folder), name, json.dumps(plan)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.worker", *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        self._running[name] = process
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", f"{name} did not start"
+        return name
+
+    def kill(self, name: str) -> None:
+        """kill -9, noted in the history once it is dead."""
+        process = self._running.pop(name)
+        process.kill()
+        process.communicate()
+        self._nemesis.died(name)
+
+    @contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        """SIGSTOP for as long as the block runs."""
+        os.kill(self._running[name].pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._running[name].pid, signal.SIGCONT)
+
+    def join(self) -> None:
+        """Wait for all; a worker that failed fails the test."""
+        while self._running:
+            name, process = self._running.popitem()
+            process.communicate()
+            assert process.returncode == 0, f"{name} exited {process.returncode}"
+
+    def history(self) -> list[Event]:
+        """Everything that was written down, file by file."""
+        return list(read(sorted(self.folder.glob("*.jsonl"))))
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for process in self._running.values():
+            process.kill()
+            process.communicate()
+        self._nemesis.close()

@@ -1,0 +1,106 @@
+"""A process of the fault tests: tasks that read and write one resource under a lock.
+
+``python -m tests.faults.worker URL DIR NAME '{"tasks": 50, "turns": 4, …}'``. Writes its
+history to ``DIR/NAME.jsonl``. With ``turns`` it ends after so many grants a task, with
+``seconds`` after that time; ``writes`` is the share of writers.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from aiorwlock_remote import Held, LockLost, Locks, LockTimeout, connect
+from aiorwlock_remote.testing.history import Attempt, History, now
+from tests.faults.register import Register
+
+RESOURCE = ("shared", 1)
+
+
+@dataclass
+class Plan:
+    """What a worker does. Seconds."""
+
+    tasks: int = 8
+    turns: int | None = None
+    seconds: float = 3600.0
+    writes: float = 0.4
+    lease: float = 1.0
+    body: float = 0.002
+    loop: str = "asyncio"
+
+
+def deadline(held: Held) -> int | None:
+    """The local deadline in nanoseconds of ``history.now()``."""
+    left = held.expires_in
+    return None if left is None else now() + int(left * 1e9)
+
+
+class Worker:
+    """The tasks of one process."""
+
+    def __init__(self, locks: Locks, history: History, register: Register, plan: Plan):
+        self._lock = locks.rwlock(*RESOURCE, lease=plan.lease)
+        self._history = history
+        self._register = register
+        self._plan = plan
+
+    async def task(self) -> None:
+        """Take turns."""
+        end = time.monotonic() + self._plan.seconds
+        turns = 0
+        while time.monotonic() < end and turns != self._plan.turns:
+            turns += 1
+            await self._turn()
+
+    async def _turn(self) -> None:
+        writes = random.random() < self._plan.writes
+        side = self._lock.writer if writes else self._lock.reader
+        attempt = self._history.ask("shared/1", "W" if writes else "R")
+        try:
+            held = await side.acquire(timeout=60)
+        except LockTimeout:
+            attempt.refused()
+            raise
+        attempt.granted(fence=held.fence, until=deadline(held))
+        try:
+            await self._session(attempt, held)
+        finally:
+            attempt.releasing(until=deadline(held))
+            try:
+                attempt.released(ok=await held.release())
+            except LockLost as exc:
+                attempt.lost(exc.reason)
+
+    async def _session(self, attempt: Attempt, held: Held) -> None:
+        for step in (1, 2):
+            serial = self._register.access(held.fence)
+            attempt.access(step=step, serial=serial, until=deadline(held))
+            if serial is None:
+                return
+            await anyio.sleep(random.uniform(0, self._plan.body))
+
+
+async def main(url: str, folder: Path, name: str, plan: Plan) -> None:
+    """Run the tasks."""
+    register = Register(folder / "register")
+    with History(folder / f"{name}.jsonl", process=name) as history:
+        async with connect(url) as locks, anyio.create_task_group() as group:
+            worker = Worker(locks, history, register, plan)
+            print("ready", flush=True)
+            for _ in range(plan.tasks):
+                group.start_soon(worker.task)
+    register.close()
+
+
+if __name__ == "__main__":
+    plan = Plan(**json.loads(sys.argv[4]))
+    anyio.run(
+        main, sys.argv[1], Path(sys.argv[2]), sys.argv[3], plan, backend=plan.loop
+    )

@@ -1,0 +1,128 @@
+package main
+
+import "math"
+
+// never is later than any time of a history.
+const never = math.MaxInt64
+
+// answer is what is known of a call: the store's word, or nothing.
+type answer int
+
+const (
+	unknown answer = iota
+	yes
+	no
+)
+
+// session is one attempt to acquire and all that followed from it.
+type session struct {
+	holder, mode string
+
+	asked, granted int64 // granted: when the answer was there, be it "unknown"
+	acquired       answer
+	fence          int64
+	until          int64 // the latest local deadline known
+
+	leaving  int64 // the release was called; never
+	left     int64 // ... and answered; never
+	released answer
+
+	lost int64 // the holder learned that it no longer holds; never
+	died int64 // its process was dead by then; never
+}
+
+// resource is all that happened to one name.
+type resource struct {
+	name     string
+	sessions map[string]*session // by holder
+	accesses []event
+	garbage  []string
+	end      int64 // of the whole history
+}
+
+// sortOut tells the story of each resource, from events in any order.
+func sortOut(history []event) []*resource {
+	byName := map[string]*resource{}
+	died := map[string]int64{} // by process
+	var resources []*resource
+	end := int64(0)
+	for _, e := range history {
+		if e.At > end {
+			end = e.At
+		}
+		if e.Kind == "died" {
+			died[e.Process] = e.At
+			continue
+		}
+		r := byName[e.Resource]
+		if r == nil {
+			r = &resource{name: e.Resource, sessions: map[string]*session{}}
+			byName[e.Resource] = r
+			resources = append(resources, r)
+		}
+		r.add(e)
+	}
+	for _, e := range history {
+		if at, ok := died[e.Process]; ok && e.Holder != "" {
+			byName[e.Resource].sessions[e.Holder].died = at
+		}
+	}
+	for _, r := range resources {
+		r.end = end
+	}
+	return resources
+}
+
+func (r *resource) add(e event) {
+	s := r.sessions[e.Holder]
+	if s == nil {
+		s = &session{holder: e.Holder, leaving: never, left: never, lost: never, died: never}
+		r.sessions[e.Holder] = s
+	}
+	switch e.Kind {
+	case "granted":
+		if s.acquired == yes {
+			r.garbage = append(r.garbage, e.Holder+" was granted twice")
+		}
+		s.acquired, s.mode, s.fence = yes, e.Mode, e.Fence
+		s.asked, s.granted = e.AskedAt, e.At
+		s.renewed(e.Until)
+	case "refused", "failed":
+		s.acquired = no
+	case "ask":
+		s.mode, s.asked = e.Mode, e.At
+	case "unknown":
+		s.asked, s.granted = e.AskedAt, e.At
+	case "access":
+		r.accesses = append(r.accesses, e)
+		s.renewed(e.Until)
+	case "releasing":
+		s.leaving = earlier(s.leaving, e.At)
+		s.renewed(e.Until)
+	case "released":
+		s.leaving, s.left = earlier(s.leaving, e.AskedAt), e.At
+		if e.OK != nil {
+			s.released = no
+			if *e.OK {
+				s.released = yes
+			}
+		}
+	case "lost":
+		s.lost = earlier(s.lost, e.At)
+	}
+}
+
+func (s *session) renewed(until *int64) {
+	if until == nil {
+		s.until = never
+	} else if *until > s.until {
+		s.until = *until
+	}
+}
+
+func earlier(a, b int64) int64 {
+	if a < b {
+		return a
+	}
+	return b
+}

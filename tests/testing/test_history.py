@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import FrozenInstanceError, replace
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiorwlock_remote.testing import events
+from aiorwlock_remote.testing.events import (
+    Access,
+    Ask,
+    Died,
+    Event,
+    Failed,
+    Granted,
+    Lost,
+    Refused,
+    Released,
+    Releasing,
+    Unknown,
+    decoded,
+    encoded,
+)
+from aiorwlock_remote.testing.history import History, now, read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ASK = Ask("w1", "catalog,7", "0123456789ab", 5, "R")
+
+
+# -------------------------------------------------------------------- events
+
+
+def values() -> st.SearchStrategy[Event]:
+    integers = st.integers(-(2**63), 2**63 - 1)
+    maybe = st.none() | integers
+    head = (st.text(), st.text(), st.text(), integers)
+    mode = st.sampled_from(get_args(events.Mode))
+    return st.one_of(
+        st.builds(Ask, *head, mode),
+        st.builds(Granted, *head, integers, mode, integers, maybe),
+        *(st.builds(kind, *head, integers) for kind in (Refused, Failed, Unknown)),
+        st.builds(Access, *head, mode, integers, integers, maybe, maybe),
+        st.builds(Releasing, *head, maybe),
+        st.builds(Released, *head, integers, st.none() | st.booleans()),
+        st.builds(Lost, *head, st.text()),
+        st.builds(Died, st.text(), integers),
+    )
+
+
+@given(values())
+def test_a_line_gives_back_its_event(event: Event) -> None:
+    line = encoded(event)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert decoded(line) == event
+
+
+@given(values(), st.data())
+def test_no_beginning_of_a_line_is_an_event(event: Event, data: st.DataObject) -> None:
+    line = encoded(event)
+    torn = line[: data.draw(st.integers(0, len(line) - 2))]
+    with pytest.raises(ValueError, match=r"."):
+        decoded(torn)
+
+
+def test_the_keys_are_those_the_go_judge_reads() -> None:
+    line = encoded(Granted("w1", "catalog,7", "0123456789ab", 9, 5, "W", 3, None))
+    assert json.loads(line) == {
+        "e": "granted",
+        "p": "w1",
+        "r": "catalog,7",
+        "h": "0123456789ab",
+        "t": 9,
+        "a": 5,
+        "m": "W",
+        "f": 3,
+        "u": None,
+    }
+
+
+def test_keys_of_a_later_version_are_ignored() -> None:
+    record = json.loads(encoded(ASK)) | {"new": 1}
+    assert decoded(json.dumps(record).encode()) == ASK
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [("t", None), ("t", "5"), ("t", 5.0), ("t", True), ("m", "X"), ("h", 7), ("e", [])],
+)
+def test_a_field_of_another_type_is_no_event(field: str, wrong: object) -> None:
+    record = json.loads(encoded(ASK)) | {field: wrong}
+    with pytest.raises(ValueError, match=r"cannot be|no known event"):
+        decoded(json.dumps(record).encode())
+
+
+@pytest.mark.parametrize("line", ["[]", "7", "{}", '{"e":"ask"}', '{"e":"born"}'])
+def test_other_json_is_no_event(line: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot be|no known event"):
+        decoded(line.encode())
+
+
+def test_events_are_values() -> None:
+    assert replace(ASK) == ASK
+    with pytest.raises(FrozenInstanceError):
+        ASK.at = 6  # type: ignore[misc]
+
+
+# --------------------------------------------------------------------- clock
+
+
+def test_the_clock_is_one_for_all_processes() -> None:
+    code = "from aiorwlock_remote.testing.history import now; print(now())"
+    before = now()
+    ran = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert before < int(ran.stdout) < now()
+
+
+def test_without_a_boottime_clock_the_monotonic_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, "_BOOTTIME", None)
+    monkeypatch.setattr("time.monotonic_ns", lambda: 42)
+    assert now() == 42
+
+
+# -------------------------------------------------------------------- writer
+
+
+def test_an_attempt_tells_its_story(tmp_path: Path) -> None:
+    path = tmp_path / "w1.jsonl"
+    begin = now()
+    with History(path, process="w1") as history:
+        attempt = history.ask("catalog,7", "W")
+        attempt.granted(fence=3, until=100)
+        attempt.access(step=1, serial=8, until=200)
+        attempt.access(step=2, serial=None, until=None)
+        attempt.releasing(until=300)
+        attempt.released(ok=True)
+        attempt.lost("expired")
+        history.died("w2")
+    assert attempt.until == 300
+    ask, granted, one, two, releasing, released, lost, died = read([path])
+    assert isinstance(ask, Ask)
+    assert isinstance(releasing, Releasing)
+    times = [event.at for event in read([path])]
+    assert times == sorted(times)
+    assert begin <= times[0]
+    assert times[-1] <= now()
+    head = ("w1", "catalog,7", attempt.holder)
+    assert ask == Ask(*head, ask.at, "W")
+    assert granted == Granted(*head, granted.at, ask.at, "W", 3, 100)
+    assert one == Access(*head, one.at, "W", 3, 1, 8, 200)
+    assert two == Access(*head, two.at, "W", 3, 2, None, None)
+    assert releasing == Releasing(*head, releasing.at, 300)
+    assert released == Released(*head, released.at, releasing.at, ok=True)
+    assert lost == Lost(*head, lost.at, "expired")
+    assert died == Died("w2", died.at)
+
+
+def test_an_attempt_may_end_without_a_grant(tmp_path: Path) -> None:
+    path = tmp_path / "w1.jsonl"
+    with History(path) as history:
+        for _ in range(3):
+            history.ask("catalog,7", "R", holder="0123456789ab")
+        history.ask("catalog,7", "R").refused()
+        history.ask("catalog,7", "R").failed()
+        history.ask("catalog,7", "R").unknown()
+    told = list(read([path]))
+    kinds = [type(event) for event in told]
+    assert kinds == [Ask, Ask, Ask, Ask, Refused, Ask, Failed, Ask, Unknown]
+    assert {event.process for event in told} == {str(os.getpid())}
+
+
+def test_attempts_get_names_of_12_hex_digits(tmp_path: Path) -> None:
+    with History(tmp_path / "h") as history:
+        names = {history.ask("r", "R").holder for _ in range(100)}
+        assert history.ask("r", "R", holder="mine").holder == "mine"
+    assert len(names) == 100
+    assert all(len(name) == 12 and int(name, 16) >= 0 for name in names)
+
+
+def test_a_line_is_in_the_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "w1.jsonl"
+    with History(path, process="w1") as history:
+        assert repr(history) == f"<History {str(path)!r} of process w1>"
+        history.write(ASK)
+        assert list(read([path])) == [ASK]
+
+
+def test_threads_share_a_history(tmp_path: Path) -> None:
+    path = tmp_path / "w1.jsonl"
+    with History(path) as history:
+
+        def write() -> None:
+            for _ in range(200):
+                history.write(ASK)
+
+        threads = [threading.Thread(target=write) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert list(read([path])) == [ASK] * 800
+
+
+def test_a_killed_process_leaves_a_readable_history(tmp_path: Path) -> None:
+    path = tmp_path / "w1.jsonl"
+    code = (
+        "import sys; from aiorwlock_remote.testing.history import History\n"
+        "history = History(sys.argv[1])\n"
+        "while True: history.ask('catalog,7', 'R').refused()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, path]) as child:
+        while not path.exists() or path.stat().st_size < 100_000:
+            assert child.poll() is None
+        child.send_signal(signal.SIGKILL)
+    told = list(read([path]))
+    assert len(told) > 800
+    assert len(told) + 1 >= path.read_bytes().count(b"\n")
+
+
+def test_a_full_disk_is_not_passed_over() -> None:
+    with History("/dev/full") as history, pytest.raises(OSError, match="space"):
+        history.write(ASK)
+
+
+# -------------------------------------------------------------------- reader
+
+
+def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
+    paths = [tmp_path / "one", tmp_path / "two"]
+    for path in paths:
+        path.write_bytes(encoded(ASK) * 2 + encoded(ASK)[:20])
+    assert list(read(paths)) == [ASK] * 4
+
+
+def test_a_history_is_continued_after_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "w1.jsonl"
+    path.write_bytes(encoded(ASK) + encoded(ASK)[:20])
+    with History(path) as history:
+        history.write(ASK)
+    assert list(read([path])) == [ASK, ASK]
+
+
+def test_a_last_line_that_lacks_only_its_newline_counts(tmp_path: Path) -> None:
+    path = tmp_path / "w1.jsonl"
+    path.write_bytes(encoded(ASK).rstrip())
+    assert list(read([path])) == [ASK]
+
+
+def test_any_other_broken_line_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "w1.jsonl"
+    path.write_bytes(encoded(ASK) + encoded(ASK)[:20] + b"\n" + encoded(ASK))
+    with pytest.raises(ValueError, match=r"w1\.jsonl:2: "):
+        list(read([path]))
