@@ -7,7 +7,6 @@ scheme is the name, the value ``module:open_store``.
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from aiorwlock_remote.errors import ConfigurationError
@@ -28,7 +27,7 @@ def find(scheme: str) -> Opener:
         ConfigurationError: nobody registered the scheme, two did, or its driver is not
             installed.
     """
-    target = _BUILT_IN.get(scheme) or _registered(scheme)
+    target = _BUILT_IN.get(scheme) or _foreign(scheme)
     module, _, name = target.partition(":")
     try:
         return cast("Opener", getattr(import_module(module), name))
@@ -41,13 +40,13 @@ def find(scheme: str) -> Opener:
 
 def schemes() -> list[str]:
     """Every scheme that can be used, sorted."""
-    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+    return sorted({*_BUILT_IN, *_registered()})
 
 
-def _registered(scheme: str) -> str:
-    found: set[str] = {p.value for p in _points() if p.name == scheme}
+def _foreign(scheme: str) -> str:
+    found = _registered().get(scheme, set())
     if len(found) == 1:
-        return found.pop()
+        return next(iter(found))
     if found:
         raise ConfigurationError(
             what=f"{scheme}:// is claimed by several packages: {sorted(found)}"
@@ -57,5 +56,10 @@ def _registered(scheme: str) -> str:
     )
 
 
-def _points() -> list[EntryPoint]:
-    return list(entry_points(group=GROUP))
+def _registered() -> dict[str, set[str]]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, rarely needed
+
+    found: dict[str, set[str]] = {}
+    for point in entry_points(group=GROUP):
+        found.setdefault(point.name, set()).add(point.value)
+    return found

@@ -42,7 +42,7 @@ Grant(c, how) == /\ holder' = c /\ expires' = StoreNow + Lease
                  /\ reply' = [reply EXCEPT ![c] = how]
                  /\ UNCHANGED <<now, jumped, st, sent, anchor, slow>>
 Serve(c) == /\ st[c] \in {"acquire", "renew"} /\ reply[c] = "none"
-            /\ IF holder = c /\ (st[c] = "acquire" \/ ~Free) \/ st[c] = "acquire" /\ Free
+            /\ IF (st[c] = "acquire" /\ (Free \/ holder = c)) \/ (holder = c /\ ~Free)
                THEN Grant(c, "granted")
                ELSE /\ reply' = [reply EXCEPT ![c] = "refused"]
                     /\ UNCHANGED <<store, st, sent, anchor, slow>>

@@ -101,7 +101,7 @@ def report(config: Config, options: argparse.Namespace) -> bool:
         + ("" if good else f"  (expected: {expectation(config)})"),
         flush=True,
     )
-    if options.trace or outcome.verdict.startswith("error"):
+    if options.trace or outcome.verdict == "error":
         print(outcome.output)
     return good
 

@@ -118,7 +118,9 @@ TWO = {"Clients": "{a, b}", "Twice": "{a, b}", "MaxFence": "4"}  # 2 clients x 2
 LATE = {"Clients": "{a, b}", "Twice": "{a}", "MaxLate": "1"}
 MOVES = {"Commands": '{"down", "up"}'}
 W2 = {"ReaderSet": '{"r1"}', "WriterSet": '{"w1", "w2"}'}
-CLIMB = {"Movers": '{"r1", "r2"}', "MaxCrash": "0"}  # two readers that may upgrade
+# Two readers that may upgrade, both prompt: nothing but the moves can starve anyone.
+CLIMB = {"Movers": '{"r1", "r2"}', "MaxCrash": "0", "Prompt": YES}
+DRAWN = {"Patient": NO, "MaxCrash": "0"}
 NO_POLL = {"Polling": NO, "Prompt": YES, "MaxCrash": "0"}
 
 CONFIGS = (
@@ -158,14 +160,16 @@ CONFIGS = (
     row("LockLive", "fair_2r2w", FAIR, WriterSet='{"w1", "w2"}', MaxCrash="0"),
     row("LockLive", "fair_timeouts", FAIR, Leavers='{"r1", "w1"}'),
     row("LockLive", "fair_moves", FAIR, Movers='{"r1", "w1"}'),
+    row("LockLive", "fair_moves_2w", FAIR, Movers='{"r1", "w1"}', **W2),
+    row("LockLive", "fair_all_move", FAIR, Movers='{"r1", "r2", "w1"}'),
     row("LockLive", "fair_two_climb", FAIR, **CLIMB),
     row("LockLive", "fair_prompt", FAIR, **{**W2, "Prompt": YES, "Patient": NO}),
     row("LockLive", "fair_no_poll", FAIR, Lossy=NO, Leavers='{"w1"}', **NO_POLL),
     row("LockLive", "writer_policy_w", ("WritersFree",), Policy='"writer"'),
     row("LockLive", "reader_policy_r", ("ReadersFree",), Policy='"reader"'),
     # Liveness: the rule as first drawn (see README, counterexamples)
-    row("LockLive", "drawn_missed_window_r", "ReadersFree", Patient=NO),
-    row("LockLive", "drawn_missed_window_w", "WritersFree", Patient=NO, **W2),
+    row("LockLive", "drawn_missed_window_r", "ReadersFree", **DRAWN),
+    row("LockLive", "drawn_missed_window_w", "WritersFree", **DRAWN, **W2),
     row("LockLive", "drawn_upgrade_rushes", "ReadersFree", UpgradeWaits=NO, **CLIMB),
     row("LockLive", "drawn_upgrade_admits", "WritersFree", UpgradeYields=NO, **CLIMB),
     # Liveness: negative controls

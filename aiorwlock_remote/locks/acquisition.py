@@ -89,18 +89,20 @@ class Acquisition:
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool:
+    ) -> None:
         assert self._held is not None
         held = self._held.newest
         held.unwatch(self._scope)
-        # True: the cancellation was ours, because the grant was lost.
-        swallowed = bool(self._scope.__exit__(exc_type, exc, traceback))
-        failed = exc is not None and not swallowed
+        self._held = None
         try:
-            await self._release(held, quietly=failed)
-        finally:
-            self._held = None
-        return False if failed else swallowed
+            # True: the cancellation was ours, because the grant was lost.
+            swallowed = self._scope.__exit__(exc_type, exc, traceback)
+        except BaseException:  # what is left of a group without our cancellation
+            await self._release(held, quietly=True)
+            raise
+        await self._release(held, quietly=exc is not None and not swallowed)
+        # Never True, and typed so: else every `return` in a body is one "missing".
+        assert exc is None or not swallowed, "a lost grant raised when it was released"
 
     async def _get(self, *, owned_by_task: bool) -> Held:
         self._check()

@@ -112,7 +112,7 @@ class _Lock:
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool:
+    ) -> None:
         task = self._session.host.current_task()
         mine = self._entered.get(task)
         if not mine:
@@ -120,7 +120,7 @@ class _Lock:
         acquisition = mine.pop()
         if not mine:
             del self._entered[task]
-        return await acquisition.__aexit__(exc_type, exc, traceback)
+        await acquisition.__aexit__(exc_type, exc, traceback)
 
     def _policy(self, options: Options) -> Policy:
         return Policy(options.policy)

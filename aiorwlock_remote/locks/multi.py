@@ -62,8 +62,8 @@ class Multi:
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool:
-        return bool(await self._stack.__aexit__(exc_type, exc, traceback))
+    ) -> None:
+        await self._stack.__aexit__(exc_type, exc, traceback)
 
     async def _get(self) -> tuple[Held, ...]:
         got: dict[AnyLock, Held] = {}

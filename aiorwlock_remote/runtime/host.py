@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import weakref
@@ -46,6 +45,8 @@ def current_host(clock: Clock | None = None) -> LoopHost:
         from aiorwlock_remote.runtime.trio_host import TrioHost  # noqa: PLC0415
 
         return TrioHost(clock or SystemClock())
+    from aiorwlock_remote.runtime.asyncio_host import AsyncioHost  # noqa: PLC0415
+
     return AsyncioHost(clock or SystemClock())
 
 
@@ -55,48 +56,3 @@ async def quietly(function: Callable[[], Awaitable[None]]) -> None:
         await function()
     except Exception:
         log.exception("background task failed")
-
-
-class AsyncioHost:
-    """asyncio, whatever implements the loop."""
-
-    def __init__(self, clock: Clock) -> None:
-        """Binds to the running loop."""
-        self.clock = clock
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run it in the loop's thread, soon; from any thread."""
-        try:
-            self._loop.call_soon_threadsafe(function, *args)
-        except RuntimeError:  # the loop is closed: nobody is left to be told
-            log.debug("loop is closed")
-
-    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run it as a task of the loop itself."""
-        task = self._loop.create_task(quietly(function))
-        self._tasks.add(task)  # the loop keeps only weak references
-        task.add_done_callback(self._tasks.discard)
-
-    def here(self) -> bool:
-        """Whether the caller runs in this loop."""
-        try:
-            return asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            return False
-
-    def current_task(self) -> asyncio.Task[Any]:
-        """The running task."""
-        task = asyncio.current_task()
-        assert task is not None
-        return task
-
-    def task_name(self) -> str:
-        """The running task's name."""
-        return self.current_task().get_name()
-
-    def finished(self, task: weakref.ref[asyncio.Task[Any]]) -> bool:
-        """Whether that task has ended."""
-        found = task()
-        return found is None or found.done()

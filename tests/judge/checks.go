@@ -70,9 +70,22 @@ func (r *resource) isolation() []string {
 	return found
 }
 
-// strangers finds where the history contradicts itself.
-func (r *resource) strangers() []string {
-	found := r.garbage
+// deadlines finds holders that counted on more than a lease: who takes the time only
+// when the reply is there, and not before the request is sent, believes too long.
+func (r *resource) deadlines() []string {
+	var found []string
+	for _, e := range r.late {
+		found = append(found, fmt.Sprintf("%s counted at %d on holding until %d", e.Holder, e.At, *e.Until))
+	}
+	return found
+}
+
+// garbage finds where the history contradicts itself.
+func (r *resource) garbage() []string {
+	var found []string
+	for _, holder := range r.twice {
+		found = append(found, holder+" was granted twice")
+	}
 	for _, a := range r.accesses {
 		s := r.sessions[a.Holder]
 		if s.acquired != yes {

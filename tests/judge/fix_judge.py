@@ -28,7 +28,7 @@ class GoVerdict:
     refused: int
     """Refused by them: stale fences."""
     violations: dict[str, list[str]]
-    """By kind: exclusion, unfinished, fence, isolation, garbage."""
+    """By kind: exclusion, unfinished, fence, isolation, deadline, garbage."""
 
     @property
     def ok(self) -> bool:

@@ -15,18 +15,8 @@ import (
 	"time"
 )
 
-// options are durations in nanoseconds, as all times of a history are.
-type options struct {
-	lease  int64         // how long a grant lives without renewal
-	slop   int64         // clock granularity, and how late a store may expire
-	flight int64         // how long a request nobody waits for may be on its way
-	limit  time.Duration // of the linearizability check of one resource
-}
-
 func main() {
-	lease := flag.Int64("lease-ms", 30_000, "how long a grant lives without renewal")
-	slop := flag.Int64("slop-ms", 50, "how late a store may notice an expiry")
-	flight := flag.Int64("flight-ms", 3_000, "how long an abandoned request may still take effect")
+	lease := flag.Int64("lease-ms", 0, "the longest lease in use; 0: do not compare deadlines with it")
 	limit := flag.Duration("limit", time.Minute, "time for the linearizability check of one resource")
 	asJSON := flag.Bool("json", false, "print the verdict as one JSON document")
 	flag.Parse()
@@ -39,8 +29,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "judge:", err)
 		os.Exit(2)
 	}
-	const ms = int64(time.Millisecond)
-	verdict := decide(history, options{*lease * ms, *slop * ms, *flight * ms, *limit})
+	verdict := decide(history, *lease*int64(time.Millisecond), *limit)
 	if *asJSON {
 		if err := json.NewEncoder(os.Stdout).Encode(verdict); err != nil {
 			fmt.Fprintln(os.Stderr, "judge:", err)
@@ -55,12 +44,13 @@ func main() {
 }
 
 // decide judges every resource by itself: locks of different names are independent.
-func decide(history []event, opts options) verdict {
-	resources := sortOut(history)
+// All times are nanoseconds, as in the history.
+func decide(history []event, lease int64, limit time.Duration) verdict {
+	resources := sortOut(history, lease)
 	sort.Slice(resources, func(i, j int) bool { return resources[i].name < resources[j].name })
 	total := verdict{Verdict: good}
 	for _, r := range resources {
-		total.add(r.judge(opts))
+		total.add(r.judge(limit))
 	}
 	return total
 }

@@ -11,11 +11,9 @@ import (
 type action int
 
 const (
-	acquire      action = iota // grants, with the fence told
-	acquireMaybe               // grants, with a fence nobody heard of, or does nothing
-	release                    // ends a grant that is alive
-	releaseMaybe               // ends a grant if the request ever arrives
-	vacate                     // ends a grant if it is still alive: expiry
+	acquire       action = iota // grants, with the fence told
+	acquireUntold               // grants, with a fence nobody heard of
+	release                     // ends a grant, on request or because it expired
 )
 
 type input struct {
@@ -33,47 +31,40 @@ type state struct {
 	holders string // mode and holder of each, "R1f…,R2a…", in order
 }
 
-// model is the lock as it should be, for Porcupine. It is not deterministic: a step
-// whose outcome nobody knows leads to several states.
-func model() porcupine.Model {
-	lock := porcupine.NondeterministicModel{
-		Init: func() []interface{} { return []interface{}{state{}} },
-		Step: func(now, in, _ interface{}) []interface{} {
-			var next []interface{}
-			for _, s := range now.(state).step(in.(input)) {
-				next = append(next, s)
-			}
-			return next
-		},
-	}
-	return lock.ToModel()
+// model is the lock as it should be, for Porcupine.
+var model = porcupine.Model{
+	Init: func() interface{} { return state{} },
+	Step: func(now, in, _ interface{}) (bool, interface{}) {
+		return now.(state).step(in.(input))
+	},
 }
 
-// step returns the states that may follow; none: this cannot have happened.
-func (s state) step(in input) []state {
+// step returns whether the store can have taken this step, and what follows from it.
+func (s state) step(in input) (bool, state) {
+	holders := split(s.holders)
+	place := sort.SearchStrings(holders, in.mode+in.holder)
+	held := place < len(holders) && holders[place] == in.mode+in.holder
 	switch in.do {
-	case acquire:
-		stale := in.fence < s.fence
-		shared := in.fence == s.fence && (in.mode == "W" || s.mode == "W")
-		if stale || shared || !s.admits(in.mode) {
-			return nil
-		}
-		return []state{{in.fence, in.mode, s.with(in)}}
-	case acquireMaybe:
-		if !s.admits(in.mode) {
-			return []state{s}
-		}
-		return []state{s, {s.fence, s.mode, s.with(in)}}
 	case release:
-		if !s.held(in) {
-			return nil
+		if !held {
+			return false, s
 		}
-		return []state{s.without(in)}
-	case releaseMaybe:
-		return []state{s, s.without(in)}
-	default:
-		return []state{s.without(in)}
+		s.holders = strings.Join(append(holders[:place], holders[place+1:]...), ",")
+		return true, s
+	case acquire:
+		shared := in.mode == "R" && s.mode == "R"
+		if in.fence < s.fence || in.fence == s.fence && !shared {
+			return false, s
+		}
+		s.fence, s.mode = in.fence, in.mode
 	}
+	if !s.admits(in.mode) {
+		return false, s
+	}
+	holders = append(holders, in.mode+in.holder)
+	sort.Strings(holders)
+	s.holders = strings.Join(holders, ",")
+	return true, s
 }
 
 // admits: readers go with readers, a writer with nobody.
@@ -81,35 +72,9 @@ func (s state) admits(mode string) bool {
 	return s.holders == "" || mode == "R" && s.holders[0] == 'R'
 }
 
-func (s state) with(in input) string {
-	holders := append(s.list(), in.mode+in.holder)
-	sort.Strings(holders)
-	return strings.Join(holders, ",")
-}
-
-func (s state) without(in input) state {
-	holders := s.list()
-	for i, h := range holders {
-		if h == in.mode+in.holder {
-			holders = append(holders[:i], holders[i+1:]...)
-			break
-		}
-	}
-	return state{s.fence, s.mode, strings.Join(holders, ",")}
-}
-
-func (s state) held(in input) bool {
-	for _, h := range s.list() {
-		if h == in.mode+in.holder {
-			return true
-		}
-	}
-	return false
-}
-
-func (s state) list() []string {
-	if s.holders == "" {
+func split(holders string) []string {
+	if holders == "" {
 		return nil
 	}
-	return strings.Split(s.holders, ",")
+	return strings.Split(holders, ",")
 }

@@ -6,54 +6,60 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// operations turns the sessions of a resource into what its store may have done, each
-// with the first and last moment at which it can have happened.
-func (r *resource) operations(opts options) []porcupine.Operation {
-	var ops []porcupine.Operation
-	add := func(do action, s *session, from, to int64) {
-		in := input{do: do, holder: s.holder, mode: s.mode, fence: s.fence}
-		ops = append(ops, porcupine.Operation{ClientId: len(ops), Input: in, Call: from, Return: to})
-	}
+// turn is what a store did for one session, each step with the first and the last
+// moment at which it can have been taken.
+type turn struct {
+	*session
+	begin porcupine.Operation
+	end   *porcupine.Operation // nil: nothing can have ended it
+}
+
+// turns are those of the sessions that held, or may have.
+//
+// Nobody sees an expiry, or a request whose reply was lost. Both are settled by one
+// thought: fewer holders never forbid a step. What may have ended a grant is taken to
+// have done so as early as it could, and an acquire of unknown outcome is left out
+// (unless its release was confirmed). No order is refused that another guess would
+// allow, and no step stays open for longer than its caller waited.
+func (r *resource) turns() []*turn {
+	var turns []*turn
 	for _, s := range r.inOrder() {
+		t := &turn{session: s}
 		switch {
 		case s.acquired == yes:
-			add(acquire, s, s.asked, s.granted)
-		case s.acquired == unknown && s.released == yes:
-			add(acquireMaybe, s, s.asked, s.granted+opts.flight)
+			t.begin = s.operation(acquire, s.asked, s.granted)
+		case s.released == yes:
+			t.begin = s.operation(acquireUntold, s.asked, s.left)
 		default:
-			// Refused, or unknown and never heard of again. That one may have held for
-			// a while, but "it did not" forbids others less: leaving it out is exact.
 			continue
 		}
-		switch {
-		case s.leaving == never:
-		case s.released == yes:
-			add(release, s, s.leaving, s.left)
-		case s.released == no:
-			add(vacate, s, s.leaving, s.left)
-		default:
-			add(releaseMaybe, s, s.leaving, s.leaving+opts.flight)
+		if s.released == yes {
+			end := s.operation(release, s.leaving, s.left)
+			t.end = &end
+		} else if from := earlier(earlier(s.until, s.lost), s.leaving); from != never {
+			// A grant that came too late ended as soon as it began.
+			end := s.operation(release, from, later(from, s.granted))
+			t.end = &end
 		}
-		if from, to, ok := r.ghost(s, opts); ok {
-			add(vacate, s, from, to)
+		turns = append(turns, t)
+	}
+	return turns
+}
+
+func (s *session) operation(do action, from, to int64) porcupine.Operation {
+	in := input{do: do, holder: s.holder, mode: s.mode, fence: s.fence}
+	return porcupine.Operation{Input: in, Call: from, Return: to}
+}
+
+func operations(turns []*turn) []porcupine.Operation {
+	var ops []porcupine.Operation
+	for _, t := range turns {
+		ops = append(ops, t.begin)
+		if t.end != nil {
+			ops = append(ops, *t.end)
 		}
 	}
 	return ops
-}
-
-// ghost says when the store may have let a grant expire, seen by nobody: not before
-// the last deadline its holder knew, and at the latest one lease after the holder
-// can have renewed it for the last time.
-func (r *resource) ghost(s *session, opts options) (from, to int64, ok bool) {
-	if s.acquired != yes || s.released == yes {
-		return 0, 0, false // a confirmed release proves that it had not expired
-	}
-	from = earlier(s.until, s.lost)
-	if from == never || (s.released == no && s.leaving < from) {
-		return 0, 0, false
-	}
-	last := earlier(earlier(s.left, s.lost), earlier(s.died, r.end))
-	return from, later(from, last+opts.lease) + opts.slop, true
 }
 
 // inOrder makes the check, and with it its running time, repeatable.
@@ -67,11 +73,4 @@ func (r *resource) inOrder() []*session {
 		return a.asked < b.asked || a.asked == b.asked && a.holder < b.holder
 	})
 	return sessions
-}
-
-func later(a, b int64) int64 {
-	if a > b {
-		return a
-	}
-	return b
 }

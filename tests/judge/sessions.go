@@ -18,7 +18,7 @@ const (
 type session struct {
 	holder, mode string
 
-	asked, granted int64 // granted: when the answer was there, be it "unknown"
+	asked, granted int64
 	acquired       answer
 	fence          int64
 	until          int64 // the latest local deadline known
@@ -28,7 +28,6 @@ type session struct {
 	released answer
 
 	lost int64 // the holder learned that it no longer holds; never
-	died int64 // its process was dead by then; never
 }
 
 // resource is all that happened to one name.
@@ -36,23 +35,17 @@ type resource struct {
 	name     string
 	sessions map[string]*session // by holder
 	accesses []event
-	garbage  []string
-	end      int64 // of the whole history
+	twice    []string // holders granted more than once
+	late     []event  // with a deadline more than a lease away
 }
 
 // sortOut tells the story of each resource, from events in any order.
-func sortOut(history []event) []*resource {
+func sortOut(history []event, lease int64) []*resource {
 	byName := map[string]*resource{}
-	died := map[string]int64{} // by process
 	var resources []*resource
-	end := int64(0)
 	for _, e := range history {
-		if e.At > end {
-			end = e.At
-		}
-		if e.Kind == "died" {
-			died[e.Process] = e.At
-			continue
+		if e.Holder == "" {
+			continue // the death of a process ends no grant: its lease does
 		}
 		r := byName[e.Resource]
 		if r == nil {
@@ -61,14 +54,9 @@ func sortOut(history []event) []*resource {
 			resources = append(resources, r)
 		}
 		r.add(e)
-	}
-	for _, e := range history {
-		if at, ok := died[e.Process]; ok && e.Holder != "" {
-			byName[e.Resource].sessions[e.Holder].died = at
+		if lease > 0 && e.Until != nil && *e.Until > e.At+lease {
+			r.late = append(r.late, e)
 		}
-	}
-	for _, r := range resources {
-		r.end = end
 	}
 	return resources
 }
@@ -76,23 +64,21 @@ func sortOut(history []event) []*resource {
 func (r *resource) add(e event) {
 	s := r.sessions[e.Holder]
 	if s == nil {
-		s = &session{holder: e.Holder, leaving: never, left: never, lost: never, died: never}
+		s = &session{holder: e.Holder, leaving: never, left: never, lost: never}
 		r.sessions[e.Holder] = s
 	}
 	switch e.Kind {
+	case "ask":
+		s.mode, s.asked = e.Mode, e.At
 	case "granted":
 		if s.acquired == yes {
-			r.garbage = append(r.garbage, e.Holder+" was granted twice")
+			r.twice = append(r.twice, e.Holder)
 		}
 		s.acquired, s.mode, s.fence = yes, e.Mode, e.Fence
 		s.asked, s.granted = e.AskedAt, e.At
 		s.renewed(e.Until)
 	case "refused", "failed":
 		s.acquired = no
-	case "ask":
-		s.mode, s.asked = e.Mode, e.At
-	case "unknown":
-		s.asked, s.granted = e.AskedAt, e.At
 	case "access":
 		r.accesses = append(r.accesses, e)
 		s.renewed(e.Until)
@@ -115,13 +101,20 @@ func (r *resource) add(e event) {
 func (s *session) renewed(until *int64) {
 	if until == nil {
 		s.until = never
-	} else if *until > s.until {
-		s.until = *until
+	} else {
+		s.until = later(s.until, *until)
 	}
 }
 
 func earlier(a, b int64) int64 {
 	if a < b {
+		return a
+	}
+	return b
+}
+
+func later(a, b int64) int64 {
+	if a > b {
 		return a
 	}
 	return b

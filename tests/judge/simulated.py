@@ -19,6 +19,7 @@ from aiorwlock_remote.testing.events import (
     Event,
     Failed,
     Granted,
+    Lost,
     Mode,
     Refused,
     Released,
@@ -102,10 +103,12 @@ class World:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         self.store = Store(self.bug)
-        self.names = 0
+        self.names = self.idle = 0
 
     def run(self, *, clients: int, acquires: int) -> list[Event]:
         """The history of about so many calls of acquire."""
+        # Few at a time want the lock, else readers always overlap and no writer enters.
+        self.idle = 12 * clients
         wakes = [(0, i, f"p{i}", self.client(f"p{i}")) for i in range(clients)]
         started = clients
         while wakes:
@@ -123,7 +126,7 @@ class World:
 
     def client(self, process: str) -> Generator[int, None, None]:
         while True:
-            yield self.some(0, 10)
+            yield self.some(0, self.idle)
             yield from self.session(process)
 
     def session(self, process: str) -> Generator[int, None, None]:
@@ -161,8 +164,12 @@ class World:
                 yield self.travel()
                 renewed = self.store.renew(self.now, held.holder)
                 yield self.travel()
-                if renewed and self.random.random() < 0.9:
+                if self.random.random() < 0.1:
+                    pass  # the reply is lost
+                elif renewed:
                     until = max(until, sent + LEASE - MARGIN)
+                else:
+                    self.events.append(Lost(*who, self.now, "expired"))
             # Too late a pause for a deadline checked before: the fence must help.
             yield self.some(90, 250) if self.random.random() < 0.05 else self.some(0, 6)
             serial = self.store.access(held.fence)

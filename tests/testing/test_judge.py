@@ -19,6 +19,7 @@ from aiorwlock_remote.testing.events import (
     Event,
     Failed,
     Granted,
+    Lost,
     Mode,
     Refused,
     Released,
@@ -312,7 +313,7 @@ def test_the_simulation_has_every_kind_of_event() -> None:
     events = World(0).run(clients=6, acquires=400)
     assert {type(event) for event in events} == {
         *(Ask, Granted, Refused, Failed, Unknown),
-        *(Access, Releasing, Released, Died),
+        *(Access, Releasing, Released, Lost, Died),
     }
     assert judge(events).refused > 0
 
@@ -435,6 +436,14 @@ def test_the_go_judge_is_fast(go_judge: GoJudge, tmp_path: Path) -> None:
     begin = time.monotonic()
     assert go_judge(paths, LEASE).ok
     assert time.monotonic() - begin < 20
+
+
+def test_the_go_judge_knows_how_long_a_lease_is(
+    go_judge: GoJudge, tmp_path: Path
+) -> None:
+    paths = written(tmp_path, session("a", "W", 10, fence=1, until=111))
+    assert set(go_judge(paths, 100).violations) == {"deadline"}
+    assert go_judge(paths, 101).ok
 
 
 def test_no_go_fails_and_names_the_package(

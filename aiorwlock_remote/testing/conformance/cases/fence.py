@@ -1,0 +1,102 @@
+"""The fence: an integer that rises, so that a protected resource can refuse the late."""
+
+from __future__ import annotations
+
+from aiorwlock_remote import Locks
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.party import party
+
+
+def rising(fences: list[int]) -> bool:
+    """Whether each is greater than the one before."""
+    return all(one < two for one, two in zip(fences, fences[1:], strict=False))
+
+
+class FenceCases(Cases):
+    """Every grant carries its phase's number, and phases are numbered upwards."""
+
+    async def test_write_grants_rise(self, locks: Locks, others: Locks) -> None:
+        """Each write grant has a greater fence than all before it."""
+        fences = []
+        for each in (locks, others, others, locks, others):
+            async with each.mutex("order", 1) as held:
+                fences.append(held.fence)
+            async with each.rwlock("order", 1).writer as held:
+                fences.append(held.fence)
+        assert rising(fences), fences
+
+    async def test_a_hand_over_rises(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """So do those of waiters that are let in one after the other."""
+        async with party(store) as guests:
+            first = await guests.enters(locks.mutex("order", 1))
+            waiting = [
+                await guests.queues(locks.mutex("order", 1)),
+                await guests.queues(others.mutex("order", 1)),
+                await guests.invite(locks.mutex("order", 1)),
+            ]
+            fences = [(await first.inside()).fence]
+            for leaves, enters in zip([first, *waiting], waiting, strict=False):
+                await leaves.leave()
+                fences.append((await enters.inside()).fence)
+        assert rising(fences), fences
+
+    async def test_readers_of_a_batch_share(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """Readers that join a live read phase have its fence."""
+        async with party(store) as guests:
+            inside = [
+                await guests.enters(each.rwlock("c", 1).reader)
+                for each in (locks, others, locks)
+            ]
+            fences = {(await guest.inside()).fence for guest in inside}
+            assert len(fences) == 1
+            # A phase lives as long as any of its readers: the first may go.
+            await inside[0].leave()
+            late = await guests.enters(others.rwlock("c", 1).reader)
+            assert {(await late.inside()).fence} == fences
+
+    async def test_each_phase_has_its_own(self, locks: Locks, others: Locks) -> None:
+        """A new read phase, or a write phase, starts a new number."""
+        fences = []
+        for side in ("reader", "writer", "reader", "reader", "writer"):
+            lock = getattr(others.rwlock("c", 1), side)
+            async with lock as held:
+                fences.append(held.fence)
+                assert (await locks.rwlock("c", 1).info()).fence == held.fence
+        assert rising(fences), fences
+
+    async def test_rises_after_an_expiry(self, locks: Locks, others: Locks) -> None:
+        """Who enters after a lease ran out has a greater fence than its holder."""
+        held = await locks.mutex("order", 1, lease=0.2).acquire()
+        held.detach()
+        async with others.mutex("order", 1) as theirs:
+            assert theirs.fence > held.fence
+
+    async def test_rises_after_force(self, locks: Locks, others: Locks) -> None:
+        """Who enters after a holder was broken has a greater fence."""
+        held = await locks.mutex("order", 1, on_lost="flag").acquire()
+        seen = await others.mutex("order", 1).info()
+        assert await others.force_release(seen, reason="test") == 1
+        async with others.mutex("order", 1) as theirs:
+            assert theirs.fence > held.fence
+        assert not await held.release()
+
+    async def test_outlives_the_connection(self, store: Store) -> None:
+        """Fences go on rising when every ``Locks`` was closed in between."""
+        fences = []
+        for _ in range(3):
+            async with store.connect() as locks, locks.mutex("order", 1) as held:
+                fences.append(held.fence)
+        assert rising(fences), fences
+
+    async def test_is_shown(self, locks: Locks, others: Locks) -> None:
+        """``info`` shows the holder's fence, and the last one when nobody holds it."""
+        async with locks.mutex("order", 1) as held:
+            shown = await others.mutex("order", 1).info()
+            assert [h.fence for h in shown.holders] == [held.fence]
+        shown = await others.mutex("order", 1).info()
+        assert (shown.fence, shown.holders) == (held.fence, ())

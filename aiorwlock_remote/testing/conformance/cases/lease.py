@@ -1,0 +1,208 @@
+"""Leases: what ends without a holder's help, and what does not end."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import warnings
+from typing import Any
+
+import anyio
+import pytest
+
+from aiorwlock_remote import Locks, LockTimeout
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.party import party
+
+SHORT = 0.2
+"""A lease that is meant to run out."""
+KEPT = 0.45
+"""A lease that is meant to be renewed: a busy machine may be late by half of it."""
+
+
+class LeaseCases(Cases):
+    """A grant lives for its lease, and for as long as it is renewed."""
+
+    async def test_expiry_lets_the_next_in(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """A lease that nobody renews ends by itself, and not before its time."""
+        clock = SystemClock()
+        asked = clock.now()
+        held = await locks.mutex("order", 1, lease=SHORT).acquire()
+        held.detach()
+        async with party(store) as guests:
+            waiting = await guests.queues(others.mutex("order", 1))
+            await waiting.inside()
+            assert clock.now() - asked >= SHORT
+
+    async def test_expired_readers_let_a_writer_in(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """A writer enters when the last reader's lease ran out."""
+        async with party(store) as guests:
+            live = await guests.enters(locks.rwlock("c", 1).reader)
+            (await locks.rwlock("c", 1, lease=SHORT).reader.acquire()).detach()
+            waiting = await guests.queues(others.rwlock("c", 1).writer)
+            await live.leave()
+            await waiting.inside()
+
+    async def test_a_holder_is_kept(self, locks: Locks, others: Locks) -> None:
+        """A grant in use is renewed: after three leases it is still held."""
+        async with locks.mutex("order", 1, lease=KEPT) as held:
+            with pytest.raises(LockTimeout):
+                await others.mutex("order", 1).acquire(timeout=3 * KEPT)
+            held.check()
+            assert held.expires_in is not None
+            assert held.expires_in <= KEPT
+
+    async def test_an_awaited_grant_is_kept(self, locks: Locks, others: Locks) -> None:
+        """So is a ``Held`` from ``await acquire()`` in a task that has ended."""
+        kept = []
+
+        async def obtain() -> None:
+            kept.append(await locks.rwlock("c", 1, lease=KEPT).reader.acquire())
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(obtain)
+        with pytest.raises(LockTimeout):
+            await others.rwlock("c", 1).writer.acquire(timeout=2 * KEPT)
+        kept[0].check()
+        assert await kept.pop().release()
+
+    async def test_without_a_lease_it_never_ends(
+        self, locks: Locks, others: Locks
+    ) -> None:
+        """``lease=None`` outlives its holder, and shows among the stale ones."""
+        held = await locks.mutex("order", 1, lease=None).acquire()
+        assert held.expires_in is None
+        (await locks.mutex("order", 2, lease=SHORT).acquire()).detach()
+        held.detach()
+        async with others.mutex("order", 2):  # time has passed
+            assert await others.mutex("order", 1).try_acquire() is None
+            (stale,) = [d async for d in others.stale()]
+        assert (stale.resource_type, stale.resource_id) == ("order", "1")
+        assert [h.holder for h in stale.holders] == [held.holder]
+        assert stale.holders[0].expires_in is None
+        assert await others.force_release(stale, reason="test") == 1
+        async with others.mutex("order", 1).acquire(timeout=0) as theirs:
+            assert theirs.fence > held.fence
+
+    async def test_a_dropped_grant_ends(self, locks: Locks, others: Locks) -> None:
+        """A ``Held`` that nothing refers to warns, and ends with its lease."""
+        with anyio.fail_after(self.harness.patience):
+            with pytest.warns(ResourceWarning, match="dropped without release"):
+                await locks.mutex("order", 1, lease=SHORT).acquire()
+                gc.collect()
+            async with others.mutex("order", 1):
+                pass
+
+    async def test_a_task_that_ended_without_release(
+        self, locks: Locks, others: Locks
+    ) -> None:
+        """A grant of ``async with`` ends with a lease after its task did."""
+        kept: list[Any] = []
+
+        async def enter_and_end() -> None:
+            entered = locks.mutex("order", 1, lease=SHORT).acquire()
+            kept.append(entered)
+            await entered.__aenter__()
+
+        with anyio.fail_after(self.harness.patience):
+            try:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(enter_and_end)
+            except BaseExceptionGroup as left_open:  # trio: a scope was left open
+                assert left_open.subgroup(RuntimeError) is not None
+            async with others.mutex("order", 1):
+                pass
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            kept.clear()
+            gc.collect()
+
+    async def test_extend(self, locks: Locks, others: Locks) -> None:
+        """``extend`` renews at once, for its own lease or for a longer one."""
+        async with locks.mutex("order", 1, lease=KEPT) as held:
+            await held.extend(30)
+            assert held.expires_in is not None
+            assert 29 < held.expires_in <= 30
+            (holder,) = (await others.mutex("order", 1).info()).holders
+            assert holder.expires_in is not None
+            assert 29 < holder.expires_in <= 30
+            await held.extend()
+            assert held.valid
+
+    async def test_no_holder_believes_too_long(
+        self, locks: Locks, others: Locks
+    ) -> None:
+        """The local deadline is never later than what the store promises."""
+        async with locks.mutex("order", 1, lease=KEPT) as held:
+            for lease in (30, KEPT, 10, None, SHORT):
+                await held.extend(lease)
+                believed = held.expires_in
+                (holder,) = (await others.mutex("order", 1).info()).holders
+                assert believed is not None
+                assert holder.expires_in is not None
+                # It was asked later than believed was read; that took some time.
+                assert believed <= holder.expires_in + self.harness.patience / 10
+
+    async def test_lock_delay(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """After an expiry, but not after a release, nobody enters for ``lock_delay``."""
+        clock, delay = SystemClock(), 0.3
+        lock = locks.mutex("order", 1, lease=SHORT, lock_delay=delay)
+        async with lock:
+            pass
+        async with others.mutex("order", 1).acquire(timeout=0):
+            pass
+        asked = clock.now()
+        (await lock.acquire()).detach()
+        with anyio.fail_after(store.patience):
+            async with others.mutex("order", 1):
+                assert clock.now() - asked >= SHORT + delay
+
+
+class BlockedLoopCases(Cases):
+    """A loop that hangs keeps its locks: the keeper does not need it."""
+
+    needs = Capability.OFF_LOOP_RENEWAL
+
+    async def test_a_blocked_loop_keeps_its_locks(
+        self, store: Store, locks: Locks, anyio_backend: tuple[str, dict[str, Any]]
+    ) -> None:
+        """Hanging for three leases, a loop loses nothing; others cannot get in."""
+        blocked, over = threading.Event(), threading.Event()
+        refused: list[bool] = []
+
+        async def try_to_get_in() -> None:
+            async with store.connect() as others:
+                while not over.is_set():
+                    held = await others.mutex("order", 1).try_acquire()
+                    if blocked.is_set():
+                        refused.append(held is None)
+                    if held is not None:
+                        await held.release()
+                    await anyio.sleep(0.02)
+
+        name, options = anyio_backend
+        thread = threading.Thread(
+            target=anyio.run,
+            args=(try_to_get_in,),
+            kwargs={"backend": name, "backend_options": options},
+        )
+        async with locks.mutex("order", 1, lease=KEPT) as held:
+            thread.start()
+            blocked.set()
+            time.sleep(3 * KEPT)  # noqa: ASYNC251 - the very thing to be survived
+            blocked.clear()
+            held.check()
+        over.set()
+        await anyio.to_thread.run_sync(thread.join)
+        assert refused
+        assert all(refused)

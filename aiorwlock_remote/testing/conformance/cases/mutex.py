@@ -1,0 +1,191 @@
+"""A mutex: getting it, not getting it, giving it back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+
+from aiorwlock_remote import Locks, LockTimeout, NotOwner, WouldDeadlock
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.harness import Store, lock_of
+from aiorwlock_remote.testing.conformance.party import party
+
+MODES = ("mutex", "writer", "reader")
+
+
+class MutexCases(Cases):
+    """A mutex: getting it, not getting it, giving it back."""
+
+    async def test_async_with_holds_it(self, locks: Locks, others: Locks) -> None:
+        """Inside ``async with`` nobody else has it; outside it is free."""
+        lock, theirs = locks.mutex("order", 42), others.mutex("order", 42)
+        async with lock as held:
+            assert held.valid
+            assert await lock.locked()
+            assert await theirs.locked()
+            assert await theirs.try_acquire() is None
+        assert not held.valid
+        assert not await theirs.locked()
+        async with theirs:
+            assert await lock.locked()
+
+    async def test_held_describes_the_grant(self, locks: Locks) -> None:
+        """The grant says what it is, for how long, and never its secret."""
+        before = datetime.now(UTC) - timedelta(seconds=1)
+        async with locks.mutex("order", 42, lease=30).acquire(reason="refund") as held:
+            assert held.fence > 0
+            assert held.mode == "write"
+            assert held.resource == "order/42"
+            assert len(held.holder) == 12
+            assert int(held.holder, 16) >= 0
+            assert before <= held.acquired_at <= datetime.now(UTC)
+            assert held.expires_in is not None
+            assert 0 < held.expires_in < 30
+            assert held.lost is None
+            assert bool(held)
+            held.check()
+            assert held.lease.ticket not in repr(held)
+
+    async def test_await_gives_the_grant(self, locks: Locks, others: Locks) -> None:
+        """``await lock.acquire()`` holds until ``release``, which says it did."""
+        held = await locks.mutex("order", 42).acquire()
+        assert await others.mutex("order", 42).try_acquire() is None
+        assert await held.release() is True
+        assert not await others.mutex("order", 42).locked()
+
+    async def test_release_is_idempotent(self, locks: Locks, others: Locks) -> None:
+        """A second release does nothing, even if somebody else holds it by then."""
+        held = await locks.mutex("order", 42).acquire()
+        assert await held.release() is True
+        async with others.mutex("order", 42) as theirs:
+            assert await held.release() is False
+            assert await locks.mutex("order", 42).try_acquire() is None
+            theirs.check()
+
+    async def test_released_inside_the_body(self, locks: Locks) -> None:
+        """Releasing before the end of ``async with`` is fine."""
+        async with locks.mutex("order", 42).acquire() as held:
+            assert await held.release() is True
+        assert not await locks.mutex("order", 42).locked()
+
+    async def test_a_released_grant_is_refused(self, locks: Locks) -> None:
+        """What was released can neither be checked, extended nor given away."""
+        held = await locks.mutex("order", 42).acquire()
+        await held.release()
+        with pytest.raises(NotOwner):
+            held.check()
+        with pytest.raises(NotOwner):
+            await held.extend()
+        with pytest.raises(NotOwner):
+            held.detach()
+
+    async def test_leaving_without_entering(self, locks: Locks) -> None:
+        """A task that did not enter cannot leave, even if another one is inside."""
+        lock = locks.mutex("order", 42)
+        with pytest.raises(NotOwner):
+            await lock.__aexit__(None, None, None)
+
+    async def test_try_acquire(self, locks: Locks, others: Locks) -> None:
+        """``try_acquire`` gives the grant or None, and never waits."""
+        held = await locks.mutex("order", 42).try_acquire()
+        assert held is not None
+        assert await others.mutex("order", 42).try_acquire() is None
+        assert await held.release()
+        theirs = await others.mutex("order", 42).try_acquire()
+        assert theirs is not None
+        assert theirs.fence > held.fence
+        await theirs.release()
+
+    async def test_timeout_zero_says_who_holds_it(
+        self, locks: Locks, others: Locks
+    ) -> None:
+        """``timeout=0`` tries once; the error names the holders and their reason."""
+        async with locks.mutex("order", 42).acquire(reason="refund") as held:
+            with pytest.raises(LockTimeout) as caught:
+                await others.mutex("order", 42).acquire(timeout=0)
+        assert caught.value.resource == "order/42"
+        assert caught.value.mode == "write"
+        assert caught.value.timeout == 0
+        (holder,) = caught.value.holders
+        assert holder.startswith(f"write {held.holder}")
+        assert holder.endswith("refund")
+        assert isinstance(caught.value, TimeoutError)
+
+    async def test_timeout_ends_the_wait(self, locks: Locks, others: Locks) -> None:
+        """A wait ends after ``timeout``, names the holders, leaves no place behind."""
+        async with locks.mutex("order", 42) as held:
+            with anyio.fail_after(self.harness.patience):
+                with pytest.raises(LockTimeout) as caught:
+                    await others.mutex("order", 42).acquire(timeout=0.05)
+            assert held.holder in caught.value.holders[0]
+            assert (await locks.mutex("order", 42).info()).queue == ()
+        assert not await locks.mutex("order", 42).locked()
+
+    async def test_no_timeout_waits_for_the_release(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """Without a timeout a task waits until it is let in."""
+        async with party(store) as guests:
+            first = await guests.enters(locks.mutex("order", 42), "first")
+            second = await guests.queues(others.mutex("order", 42), "second")
+            assert second.waits
+            await first.leave()
+            await second.inside()
+            assert guests.order == ["first", "second"]
+
+    @pytest.mark.parametrize("again", MODES)
+    @pytest.mark.parametrize("held", MODES)
+    async def test_not_reentrant(self, locks: Locks, held: str, again: str) -> None:
+        """Who holds a resource and asks for it again is told at once, without I/O."""
+        async with lock_of(locks, held, ("order", 42)) as grant:
+            lock = lock_of(locks, again, ("order", 42))
+            with anyio.CancelScope() as scope:
+                scope.cancel()  # any await would end here
+                with pytest.raises(WouldDeadlock) as caught:
+                    await lock.acquire()
+                with pytest.raises(WouldDeadlock):
+                    await lock.try_acquire()
+            assert not scope.cancelled_caught
+            assert caught.value.held_mode == grant.mode
+            assert (await lock.info()).queue == ()
+        async with lock:
+            pass
+
+    async def test_several_resources_at_once(self, locks: Locks) -> None:
+        """A task may hold different resources together."""
+        async with locks.mutex("order", 1), locks.mutex("order", 2) as second:
+            assert await locks.mutex("order", 1).locked()
+            second.check()
+        assert [d async for d in locks.list()] == []
+
+    async def test_a_failing_body_releases(self, locks: Locks, others: Locks) -> None:
+        """The body's error passes unchanged, and the lock is free."""
+        error = ValueError("mine")
+        with pytest.raises(ValueError, match="mine") as caught:
+            async with locks.mutex("order", 42):
+                raise error
+        assert caught.value is error
+        assert not await others.mutex("order", 42).locked()
+
+    async def test_one_lock_object_for_many_tasks(
+        self, store: Store, locks: Locks
+    ) -> None:
+        """A lock object may be shared: of its tasks one at a time is inside."""
+        lock, inside, most, done = locks.mutex("order", 42), 0, 0, 0
+
+        async def work() -> None:
+            nonlocal inside, most, done
+            async with lock:
+                inside += 1
+                most = max(most, inside)
+                await anyio.lowlevel.checkpoint()
+                inside -= 1
+                done += 1
+
+        with anyio.fail_after(store.patience):
+            async with anyio.create_task_group() as group:
+                for _ in range(10):
+                    group.start_soon(work)
+        assert (most, done) == (1, 10)

@@ -1,0 +1,141 @@
+"""One name, one lock — whatever the name and whoever takes it in which mode."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from aiorwlock_remote import Locks
+from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.cases.mutex import MODES
+from aiorwlock_remote.testing.conformance.harness import Store, lock_of
+from aiorwlock_remote.testing.conformance.party import party
+
+PAIRS = [(one, two) for one in MODES for two in MODES if (one, two) != ("reader",) * 2]
+AWKWARD: list[tuple[str, ResourceId]] = [
+    ("a,1", "x"),
+    ("a", "1,x"),
+    ("a", "1"),
+    ("a%2C1", "x"),
+    ("a{b}", "c"),
+    ("a", "{b}c"),
+    ("a/b", "c"),
+    ("a", "b/c"),
+    ("100%", "%s %d %%"),
+    ("order", "o'brien; DROP TABLE x; --"),
+    ("order", '"quoted" \\ back'),
+    ("new\nline", "tab\t, nul\0"),
+    (" order", "42"),
+    ("order", "42 "),
+    ("order", " 42"),
+    ("*", "?[a-z]"),
+    ("readers", "readers"),
+]
+
+
+class OneNameOneLockCases(Cases):
+    """One name is one lock; different names are different locks."""
+
+    @pytest.mark.parametrize(("holds", "asks"), PAIRS)
+    async def test_modes_exclude_each_other(
+        self, locks: Locks, others: Locks, holds: str, asks: str
+    ) -> None:
+        """Mutex, writer and reader of one name exclude each other, but for readers."""
+        async with lock_of(locks, holds, ("thing", 1)):
+            assert await lock_of(others, asks, ("thing", 1)).try_acquire() is None
+            assert await lock_of(others, asks, ("thing", 1)).locked()
+        held = await lock_of(others, asks, ("thing", 1)).try_acquire()
+        assert held is not None
+        await held.release()
+
+    @pytest.mark.parametrize(("holds", "asks"), PAIRS)
+    async def test_modes_wait_for_each_other(
+        self, store: Store, locks: Locks, holds: str, asks: str
+    ) -> None:
+        """The same among the tasks of one process: one waits for the other."""
+        async with party(store) as guests:
+            first = await guests.enters(lock_of(locks, holds, ("thing", 1)), "first")
+            second = await guests.queues(lock_of(locks, asks, ("thing", 1)), "second")
+            assert second.waits
+            await first.leave()
+            await second.inside()
+
+    async def test_an_id_counts_by_its_text(self, locks: Locks, others: Locks) -> None:
+        """42 and "42" are one resource, a UUID and its text are; "042" is another."""
+        unique = UUID("12345678-1234-5678-1234-567812345678")
+        same: list[tuple[ResourceId, ResourceId]] = [
+            (42, "42"),
+            (-7, "-7"),
+            (2**31, str(2**31)),
+            (2**70, str(2**70)),
+            (unique, str(unique)),
+        ]
+        for one, two in same:
+            async with locks.mutex("order", one):
+                assert await others.mutex("order", two).locked()
+            async with locks.mutex("order", two):
+                assert await others.mutex("order", one).locked()
+        async with locks.mutex("order", 42):
+            for other in ("042", "+42", "42.0", "-42", " 42", "４２"):
+                assert not await others.mutex("order", other).locked(), other
+
+    async def test_awkward_names_stay_apart(self, locks: Locks, others: Locks) -> None:
+        """No name runs into another one, and each comes back as it was given."""
+        held = [await locks.mutex(*name).acquire(timeout=0) for name in AWKWARD]
+        for name in AWKWARD:
+            shown = await others.mutex(*name).info()
+            assert shown.locked
+            assert (shown.resource_type, shown.resource_id) == name
+        listed = [(d.resource_type, d.resource_id) async for d in others.list()]
+        assert sorted(listed) == sorted(AWKWARD)
+        for grant in held:
+            await grant.release()
+
+    async def test_case_matters(self, locks: Locks, others: Locks) -> None:
+        """Names that differ in case only, or in an accent, are different."""
+        async with locks.mutex("Order", "Abc"):
+            for name in (("order", "Abc"), ("Order", "abc"), ("Ordér", "Abc")):
+                held = await others.mutex(*name).try_acquire()
+                assert held is not None, name
+                await held.release()
+
+    async def test_any_language(self, locks: Locks, others: Locks) -> None:
+        """Any Unicode text is a name; composed and decomposed ones are two."""
+        for text in ("заказ", "注文", "🔒🔑", "é", "e\u0301", "ß", "ss", "\u202eabc"):
+            async with locks.mutex(text, text) as held:
+                assert held.resource == f"{text}/{text}"
+                shown = await others.mutex(text, text).info()
+                assert shown.locked
+                assert shown.resource_id == text
+                assert [d.resource_id async for d in others.list()] == [text]
+
+    async def test_long_names(self, locks: Locks, others: Locks) -> None:
+        """Names of any length are told apart to their last character."""
+        for size in (199, 200, 201, 1000, 20_000):
+            one, two = "x" * size, "x" * (size - 1) + "y"
+            async with locks.mutex(one, one):
+                assert await others.mutex(one, one).locked()
+                for name in ((one, two), (two, one)):
+                    held = await others.mutex(*name).try_acquire()
+                    assert held is not None
+                    await held.release()
+
+    async def test_types_part(self, locks: Locks, others: Locks) -> None:
+        """The same id of another type is another lock."""
+        async with locks.mutex("order", 1), others.mutex("invoice", 1):
+            listed = [d.resource_type async for d in others.list("order")]
+            assert listed == ["order"]
+
+    async def test_prefixes_part(self, store: Store) -> None:
+        """``Locks`` with different prefixes never meet, also not in ``list``."""
+        async with (
+            store.connect("eu:") as here,
+            store.connect("us:") as there,
+            store.connect("eu:") as same,
+        ):
+            async with here.mutex("order", 1), there.mutex("order", 1):
+                assert await same.mutex("order", 1).try_acquire() is None
+                assert len([d async for d in here.list()]) == 1
+            assert [d async for d in there.list()] == []

@@ -1,0 +1,197 @@
+"""Waiting: who is woken, how, and how many may wait."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from aiorwlock_remote import Locks, LockTimeout, TooManyWaiters
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.party import party
+
+POLL = 1.0
+"""No store may be polled for one waiter more often than this many seconds."""
+
+
+class WaitingCases(Cases):
+    """Waiting: what it costs, what it shows, when it ends."""
+
+    async def test_tasks_of_a_process_are_one_waiter(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """However many tasks of a process wait in a mode, they have one place."""
+        async with party(store) as guests:
+            await guests.enters(others.mutex("order", 1))
+            await guests.queues(locks.mutex("order", 1))
+            for _ in range(5):
+                await guests.invite(locks.mutex("order", 1))
+            await guests.queues(locks.rwlock("order", 1).reader)
+            for _ in range(5):
+                await guests.invite(locks.rwlock("order", 1).reader)
+            queue = (await others.mutex("order", 1).info()).queue
+            assert [place.mode for place in queue] == ["write", "read"]
+
+    async def test_info_shows_who_waits(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """The queue names modes and reasons, and whether a writer is pending."""
+        async with party(store) as guests:
+            await guests.enters(locks.mutex("order", 1))
+            await guests.queues(others.rwlock("order", 1).reader, reason="report")
+            shown = await locks.mutex("order", 1).info()
+            assert [(p.mode, p.waiting, p.reason) for p in shown.queue] == [
+                ("read", 1, "report")
+            ]
+            assert not shown.has_pending_writer
+            await guests.queues(others.rwlock("order", 1).writer)
+            shown = await locks.mutex("order", 1).info()
+            assert shown.has_pending_writer
+            assert shown.pending_writer is not None
+            assert shown.queue[0].age >= 0
+
+    async def test_a_timeout_lets_the_others_wait_on(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """Who gives up takes only itself out of the queue."""
+        async with party(store) as guests:
+            first = await guests.enters(locks.mutex("order", 1), "first")
+            hasty = await guests.queues(others.mutex("order", 1), "hasty", timeout=0.1)
+            patient = await guests.invite(others.mutex("order", 1), "patient")
+            assert isinstance(await hasty.gone(), LockTimeout)
+            assert patient.waits
+            await first.leave()
+            await patient.inside()
+            assert (await locks.mutex("order", 1).info()).queue == ()
+        assert guests.order == ["first", "patient"]
+
+    async def test_max_waiters_in_a_process(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """One waiter more than ``max_waiters`` is refused; those who wait are not."""
+        lock = locks.mutex("order", 1, max_waiters=2)
+        async with party(store) as guests:
+            first = await guests.enters(others.mutex("order", 1))
+            waiting = [await guests.queues(lock), await guests.invite(lock)]
+            with pytest.raises(TooManyWaiters) as caught:
+                await lock.acquire()
+            assert caught.value.limit == 2
+            assert caught.value.resource == "order/1"
+            assert await lock.try_acquire() is None
+            await first.leave()
+            for guest in waiting:
+                await guest.inside()
+                await guest.leave()
+
+    async def test_max_waiters_of_all_processes(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """The waiters of other processes count."""
+        async with party(store) as guests:
+            first = await guests.enters(others.mutex("order", 1))
+            waiting = await guests.queues(others.mutex("order", 1))
+            with pytest.raises(TooManyWaiters) as caught:
+                await locks.mutex("order", 1, max_waiters=1).acquire()
+            assert caught.value.limit == 1
+            assert len((await locks.mutex("order", 1).info()).queue) == 1
+            await first.leave()
+            await waiting.inside()
+
+    async def test_slow_wait_says_who_is_in_the_way(
+        self,
+        store: Store,
+        locks: Locks,
+        others: Locks,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """After ``slow_wait`` seconds the log names the holders; the wait goes on."""
+        lock = locks.mutex("order", 1, slow_wait=0.05)
+        with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.acquire"):
+            async with party(store) as guests:
+                first = await guests.enters(others.mutex("order", 1), reason="refund")
+                waiting = await guests.queues(lock)
+
+                async def logged() -> bool:
+                    return "order/1" in caplog.text and "refund" in caplog.text
+
+                await guests.until(logged)
+                assert waiting.waits
+                await first.leave()
+                await waiting.inside()
+
+
+class WakingCases(Cases):
+    """Stores that notify: waiters are woken, the poll is only the backstop."""
+
+    needs = Capability.NOTIFIES
+
+    async def test_a_release_wakes_the_other_process(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """Hand-overs from one process to another take far less than polls would."""
+        clock, turns = SystemClock(), 5
+        waited = 0.0
+        for number in range(turns):
+            async with party(store) as guests:
+                first = await guests.enters(locks.mutex("order", number))
+                second = await guests.queues(others.mutex("order", number))
+                released = clock.now()
+                await first.leave()
+                await second.inside()
+                waited += clock.now() - released
+        assert waited < turns * POLL / 2
+
+    async def test_a_release_wakes_all_readers(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """So do those to the readers of several processes, all at once."""
+        clock, turns = SystemClock(), 3
+        waited = 0.0
+        async with store.connect() as third:
+            for number in range(turns):
+                async with party(store) as guests:
+                    first = await guests.enters(locks.rwlock("c", number).writer)
+                    readers = [
+                        await guests.queues(each.rwlock("c", number).reader)
+                        for each in (locks, others, third)
+                    ]
+                    released = clock.now()
+                    await first.leave()
+                    for reader in readers:
+                        await reader.inside()
+                    waited += clock.now() - released
+        assert waited < turns * POLL / 2
+
+    async def test_an_upgrader_is_woken(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """The last other reader that leaves wakes who waits to upgrade."""
+        clock, turns = SystemClock(), 3
+        waited = 0.0
+        for number in range(turns):
+            async with party(store) as guests:
+                lock = locks.rwlock("c", number)
+                reader = await guests.enters(others.rwlock("c", number).reader)
+                held = await lock.reader.acquire()
+
+                async def leave_later() -> None:
+                    nonlocal waited
+
+                    async def joining_is_closed() -> bool:
+                        late = await others.rwlock("c", number).reader.try_acquire()
+                        if late is not None:
+                            await late.release()
+                        return late is None
+
+                    await guests.until(joining_is_closed)
+                    waited -= clock.now()
+                    await reader.leave()
+
+                guests.group.start_soon(leave_later)
+                upgraded = await held.upgrade()
+                waited += clock.now()
+                await upgraded.release()
+        assert waited < turns * POLL / 2

@@ -1,0 +1,1 @@
+"""Benchmarks of the locks, side by side with their peers: ``nox -s bench``."""

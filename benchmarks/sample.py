@@ -1,0 +1,22 @@
+"""One measured number, with what it takes to compare it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``value`` is in microseconds; smaller is better."""
+
+    loop: str
+    scenario: str
+    metric: str
+    family: str
+    peer: str
+    repetition: int
+    value: float
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return asdict(self)

@@ -1,0 +1,74 @@
+"""Two processes want the same lock: how long from one's release to the other's grant.
+
+Each holds it for 0 to 5 ms, at random, so that nothing gets into step. Both write down
+when they were in and when they began to release, on a clock all processes share.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks.peer import Peer
+
+NAME = "2 processes"
+WORKER = "benchmarks.worker"
+PROCESSES = 2
+TURNS = 100
+
+Stay = tuple[float, float, int]
+"""Got in, began to release, which process."""
+
+
+def fits(peer: Peer) -> bool:
+    """A lock that one process at a time can hold."""
+    return peer.processes and not peer.shared
+
+
+def measure(
+    peer: Peer, loop: str, folder: Path, size: float, seed: int
+) -> dict[str, float]:
+    """Microseconds of a hand-over between the processes: the median and the 95th %."""
+    turns = max(5, int(TURNS * size))
+    command = [sys.executable, "-m", WORKER, peer.name, loop, str(folder), str(turns)]
+    workers = [
+        subprocess.Popen(
+            [*command, str(seed + number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(PROCESSES)
+    ]
+    stays: list[Stay] = []
+    for worker in workers:  # all are ready before any may start
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    for number, worker in enumerate(workers):
+        out, _ = worker.communicate(timeout=300)
+        stays += [(got_in, left, number) for got_in, left in json.loads(out)]
+    return _hand_overs(sorted(stays))
+
+
+def _hand_overs(stays: list[Stay]) -> dict[str, float]:
+    for before, after in pairwise(stays):
+        assert before[1] <= after[0], "two processes held the lock at the same time"
+    took = [
+        (after[0] - before[1]) * 1e6
+        for before, after in pairwise(stays)
+        if before[2] != after[2]
+    ]
+    if len(took) < 2:  # a lock that is not fair may hardly ever change hands
+        return {}
+    return {
+        "hand-over p50": statistics.median(took),
+        "hand-over p95": statistics.quantiles(took, n=20)[18],
+    }

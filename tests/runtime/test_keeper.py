@@ -1,0 +1,85 @@
+"""Renewals that fail: nothing is lost before the local deadline, and then it is told."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aiorwlock_remote import LockLost, Locks, connect
+from tests.runtime.flaky import Link
+
+pytestmark = pytest.mark.anyio
+
+NAME = ("kept", 1)
+
+
+async def test_short_outage_loses_nothing(link: Link, locks: Locks) -> None:
+    """Renewals that fail for less than the lease are retried, and then it goes on."""
+    async with locks.mutex(*NAME) as held:
+        link.renewals_fail = True
+        await anyio.sleep(0.3)  # of 0.5 s: the first renewals fail
+        link.renewals_fail = False
+        await anyio.sleep(1.0)  # two leases
+        held.check()
+
+
+async def test_long_outage_is_a_loss_before_the_store_lets_others_in(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """The body is cancelled at the local deadline, while the store still holds it."""
+    held_by_store = None
+    with pytest.raises(LockLost) as caught:
+        async with locks.mutex(*NAME):
+            link.renewals_fail = True
+            try:
+                await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    held_by_store = await near.mutex(*NAME).locked()
+    assert caught.value.reason == "unreachable"
+    assert held_by_store
+
+
+async def test_file_locked_by_another_program(tmp_path: Path) -> None:
+    """SQLite: somebody keeps the file in a write transaction for longer than a lease."""
+    path = tmp_path / "locks.db"
+    async with connect(f"sqlite:///{path}", lease=0.4) as locks:
+        other = sqlite3.connect(path, isolation_level=None)
+        with pytest.raises(LockLost) as caught:
+            async with locks.mutex(*NAME):
+                other.execute("BEGIN IMMEDIATE")
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    other.execute("ROLLBACK")
+        assert caught.value.reason == "unreachable"
+        other.close()
+
+
+async def test_max_hold(locks: Locks) -> None:
+    """``max_hold`` ends a grant however well it is renewed."""
+    with pytest.raises(LockLost) as caught:
+        async with locks.mutex(*NAME, max_hold=0.3):
+            await anyio.sleep_forever()
+    assert caught.value.reason == "stalled"
+
+
+async def test_max_stall_spares_a_loop_that_runs(locks: Locks) -> None:
+    """``max_stall`` is about a loop that hangs, not about one that works."""
+    async with locks.mutex(*NAME, max_stall=0.3) as held:
+        await anyio.sleep(1.0)
+        held.check()
+
+
+async def test_max_stall_gives_up_for_a_loop_that_hangs(locks: Locks) -> None:
+    """A loop that hangs for longer than ``max_stall`` loses the grant."""
+    import time
+
+    with pytest.raises(LockLost) as caught:
+        async with locks.mutex(*NAME, max_stall=0.2):
+            time.sleep(0.8)  # noqa: ASYNC251 - the point of the test
+            await anyio.sleep_forever()
+    assert caught.value.reason == "stalled"

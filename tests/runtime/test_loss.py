@@ -1,0 +1,139 @@
+"""Loss: the body is cancelled and told, whatever else is going on in it."""
+
+from __future__ import annotations
+
+
+import anyio
+import pytest
+
+from aiorwlock_remote import Held, LockLost, Locks, NotOwner, connect
+
+
+pytestmark = pytest.mark.anyio
+
+NAME = ("lost", 1)
+
+
+async def force(locks: Locks) -> None:
+    """Break whatever holds the resource."""
+    async for seen in locks.list():
+        assert await locks.force_release(seen, reason="test") == 1
+
+
+async def test_error_beside_the_cancellation_is_kept(near: Locks) -> None:
+    """A task group whose child fails while it is cancelled: the error comes out."""
+
+    async def stubborn() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise KeyError("mine")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with near.mutex(*NAME, lease=0.3), anyio.create_task_group() as group:
+            group.start_soon(stubborn)
+            await anyio.wait_all_tasks_blocked()
+            await force(near)
+    assert caught.group_contains(KeyError)
+    assert not await near.mutex(*NAME).locked()
+
+
+async def test_error_while_being_cancelled_is_kept(near: Locks) -> None:
+    """A body that fails in its cleanup raises that, not the loss."""
+    with pytest.raises(KeyError):
+        async with near.mutex(*NAME, lease=0.3):
+            await force(near)
+            try:
+                await anyio.sleep_forever()
+            finally:
+                raise KeyError
+
+
+async def test_body_that_never_awaits_is_told_at_the_end(near: Locks) -> None:
+    """Finished in ignorance of the loss, it still was not protected."""
+    with pytest.raises(LockLost) as caught:
+        async with near.mutex(*NAME):
+            await force(near)
+    assert caught.value.reason == "forced"
+
+
+async def test_outer_cancellation_wins(near: Locks) -> None:
+    """Cancelled from outside and lost: the cancellation propagates."""
+    with anyio.CancelScope() as outer:
+        async with near.mutex(*NAME, lease=0.3):
+            await force(near)
+            outer.cancel()
+            await anyio.sleep_forever()
+    assert outer.cancelled_caught
+
+
+async def test_inner_timeout_is_not_taken_for_a_loss(near: Locks) -> None:
+    """``fail_after`` inside the body raises its own TimeoutError."""
+    with pytest.raises(TimeoutError):
+        async with near.mutex(*NAME):
+            with anyio.fail_after(0.01):
+                await anyio.sleep_forever()
+
+
+async def test_guard_cancels_what_it_guards(near: Locks) -> None:
+    """``guard`` ends with LockLost when the grant goes, without ``async with``."""
+    held = await near.mutex(*NAME, lease=0.3).acquire()
+    async with anyio.create_task_group() as group:
+        group.start_soon(force, near)
+        with pytest.raises(LockLost):
+            await held.guard(anyio.sleep_forever())
+    with pytest.raises(LockLost):
+        await held.guard(anyio.sleep_forever())
+
+
+async def test_on_lost_flag_and_callable(near: Locks) -> None:
+    """``"flag"`` lets the body run on; a callable is told, too."""
+    async with near.mutex(*NAME, lease=0.3, on_lost="flag") as held:
+        await force(near)
+        await _lost(held)
+    told: list[Held] = []
+    async with near.mutex(*NAME, lease=0.3, on_lost=told.append) as held:
+        await force(near)
+        await _lost(held)
+    assert told == [held]
+
+
+async def test_moved_grant_is_released_once_lost_is_told(near: Locks) -> None:
+    """After a downgrade the newest grant is the one that is watched and released."""
+    with pytest.raises(LockLost):
+        async with near.rwlock(*NAME, lease=0.3).writer as writer:
+            reader = await writer.downgrade()
+            with pytest.raises(NotOwner):
+                writer.check()
+            await force(near)
+            await anyio.sleep_forever()
+    assert reader.lost == "forced"
+
+
+async def test_sessions_do_not_mix() -> None:
+    """A loss in one task leaves another task's body alone."""
+    async with connect("memory://mix") as locks:
+        ended: list[str] = []
+
+        async def body(name: int, lost: anyio.Event) -> None:
+            async with locks.mutex("mix", name, lease=0.3):
+                await lost.wait()
+                ended.append("well")
+
+        event = anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(body, 1, event)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(LockLost):
+                async with locks.mutex("mix", 2, lease=0.3):
+                    seen = await locks.mutex("mix", 2).info()
+                    await locks.force_release(seen, reason="test")
+                    await anyio.sleep_forever()
+            event.set()
+        assert ended == ["well"]
+
+
+async def _lost(held: Held) -> None:
+    with anyio.fail_after(10):
+        while held.lost is None:
+            await anyio.sleep(0.01)

@@ -1,0 +1,157 @@
+"""Requests that never arrive, answers that never come: resolved by ticket or told."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from aiorwlock_remote import (
+    AcquireUncertain,
+    BackendUnavailable,
+    Locks,
+    LockTimeout,
+)
+from aiorwlock_remote.core.commands import Acquire, Command, Release, Withdraw
+from tests.runtime.flaky import LOSE, PASS, REFUSE, Link
+
+pytestmark = pytest.mark.anyio
+
+NAME = ("far", 1)
+
+
+def once(kind: type[Command], fate: str) -> object:
+    """That fate for the first command of a kind."""
+    fates = iter([fate])
+    return lambda command: next(fates, PASS) if isinstance(command, kind) else PASS
+
+
+async def test_refused_first_request_is_told(link: Link, locks: Locks) -> None:
+    """A store that cannot be reached fails an acquire that has no place yet."""
+    link.fate = lambda command: REFUSE if isinstance(command, Acquire) else PASS
+    with pytest.raises(BackendUnavailable):
+        await locks.mutex(*NAME).acquire(timeout=1)
+    with pytest.raises(BackendUnavailable):
+        await locks.mutex(*NAME).try_acquire()
+
+
+async def test_lost_answer_is_taken_back(link: Link, locks: Locks, near: Locks) -> None:
+    """Granted, but the answer was lost: withdrawn by ticket, and the failure told."""
+    link.fate = once(Acquire, LOSE)  # type: ignore[assignment]
+    with pytest.raises(BackendUnavailable):
+        await locks.mutex(*NAME).acquire(timeout=1)
+    assert not await near.mutex(*NAME).locked()
+
+
+async def test_uncertain_when_nothing_comes_back(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """Neither the acquire nor its withdrawal was answered: said so, with the lease."""
+    link.fate = lambda command: LOSE if isinstance(command, Acquire) else REFUSE
+    with pytest.raises(AcquireUncertain) as caught:
+        await locks.mutex(*NAME).acquire(timeout=1)
+    assert caught.value.lease == 0.5
+    (holder,) = (await near.mutex(*NAME).info()).holders
+    assert holder.holder == caught.value.holder
+
+
+async def test_waiter_survives_an_outage(link: Link, locks: Locks, near: Locks) -> None:
+    """Whoever has a place waits on while the store cannot be reached."""
+    other = await near.mutex(*NAME).acquire()
+    entered = anyio.Event()
+
+    async def wait() -> None:
+        async with locks.mutex(*NAME).acquire(timeout=10):
+            entered.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await _until(lambda: bool(link.sent))
+        link.fate = lambda _: REFUSE
+        failed_from = len(link.sent)
+        await _until(lambda: len(link.sent) > failed_from + 2)
+        link.fate = lambda _: PASS
+        assert not entered.is_set()
+        await other.release()
+        await entered.wait()
+
+
+async def test_lost_answer_of_a_waiter_is_asked_again(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """A waiter's grant whose answer was lost is found again by its ticket."""
+    other = await near.mutex(*NAME).acquire()
+    async with anyio.create_task_group() as group:
+        fences: list[int] = []
+
+        async def wait() -> None:
+            async with locks.mutex(*NAME).acquire(timeout=10) as held:
+                fences.append(held.fence)
+
+        group.start_soon(wait)
+        await _until(lambda: bool(link.sent))
+        link.fate = once(Acquire, LOSE)  # type: ignore[assignment]
+        await other.release()
+    asked = [c.claims[0].ticket for c in link.sent if isinstance(c, Acquire)]
+    assert len(set(asked)) == 1
+    assert fences == [other.fence + 1] or fences[0] > other.fence
+
+
+async def test_timeout_while_the_store_is_silent(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """A request under way when the time is up is withdrawn behind it."""
+    link.hold_back = True
+    with pytest.raises(LockTimeout):
+        await locks.mutex(*NAME).acquire(timeout=0.05)
+    assert isinstance(link.sent[-1], Withdraw)
+    link.let_through()
+    assert not await near.mutex(*NAME).locked()
+
+
+async def test_late_grant_is_given_back(link: Link, locks: Locks, near: Locks) -> None:
+    """An answer that takes longer than the lease is no grant: asked anew."""
+    link.hold_back = True
+
+    async def answer_late() -> None:
+        await anyio.sleep(0.6)  # longer than the lease of 0.5 s
+        link.let_through()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(answer_late)
+        held = await locks.mutex(*NAME).acquire()
+    held.check()
+    tickets = {c.claims[0].ticket for c in link.sent if isinstance(c, Acquire)}
+    assert len(tickets) == 2
+    assert any(isinstance(command, Release) for command in link.sent)
+    await held.release()
+    assert not await near.mutex(*NAME).locked()
+
+
+async def test_failed_release_is_told_and_ends_with_the_lease(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """``release`` raises if the store failed; nobody renews the grant any more."""
+    held = await locks.mutex(*NAME).acquire()
+    link.fate = lambda _: REFUSE
+    with pytest.raises(BackendUnavailable):
+        await held.release()
+    assert not held.valid
+    async with near.mutex(*NAME).acquire(timeout=5):
+        pass
+
+
+async def test_body_error_goes_before_a_failed_release(
+    link: Link, locks: Locks
+) -> None:
+    """Leaving ``async with`` never hides the body's own error."""
+    with pytest.raises(KeyError):
+        async with locks.mutex(*NAME):
+            link.fate = lambda _: REFUSE
+            raise KeyError
+
+
+async def _until(condition: object) -> None:
+    assert callable(condition)
+    with anyio.fail_after(10):
+        while not condition():
+            await anyio.sleep(0.005)
