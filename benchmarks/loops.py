@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, TypeVar, TypeVarTuple
 
 import anyio
 
@@ -19,8 +19,8 @@ LOOPS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def run(
     loop: str,
-    function: Callable[[Unpack[Args]], Awaitable[T]],
-    *args: Unpack[Args],
+    function: Callable[[*Args], Awaitable[T]],
+    *args: *Args,
 ) -> T:
     """Run to the end on that loop."""
     backend, options = LOOPS[loop]

@@ -20,7 +20,7 @@ PACKAGES = ("aiorwlock-remote", "aiorwlock", "anyio", "trio", "uvloop")
 
 @dataclass(frozen=True)
 class Row:
-    """A peer in a scenario: microseconds, and how often its floor's of that run."""
+    """A peer in a scenario; ``times_floor``: divided by the floor of the same run."""
 
     loop: str
     scenario: str
@@ -53,11 +53,11 @@ def table(rows: Sequence[Row]) -> str:
                 "",
                 f"**{row.loop}, {row.scenario}**",
                 "",
-                f"| lock | {row.metric}, µs | least–most | × floor |",
+                f"| lock | {row.metric} | from … to | of floor |",
                 "| --- | ---: | ---: | ---: |",
             ]
         ratio = "" if row.times_floor is None else f"{row.times_floor:.2f}"
-        span = f"{_short(row.least)}–{_short(row.most)}"
+        span = f"{_short(row.least)} … {_short(row.most)}"
         lines.append(f"| {row.peer} | {_short(row.median)} | {span} | {ratio} |")
     return "\n".join(lines).strip()
 
@@ -89,7 +89,8 @@ def _row(
     group: list[Sample], samples: Sequence[Sample], floors: dict[tuple[str, str], str]
 ) -> Row:
     first, values = group[0], [sample.value for sample in group]
-    floor = floors.get((first.loop, first.family))
+    timed = first.metric.endswith("µs")
+    floor = floors.get((first.loop, first.family)) if timed else None
     under = {
         s.repetition: s.value
         for s in samples
@@ -112,13 +113,8 @@ def _row(
 
 
 def _short(value: float) -> str:
-    return (
-        f"{value:.2f}"
-        if value < 10
-        else f"{value:.1f}"
-        if value < 100
-        else f"{value:,.0f}"
-    )
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f}"
 
 
 def _processor() -> str:

@@ -81,8 +81,10 @@ def _measure(
             seed = chance.randrange(2**32)
             measured = module.measure(peer, loop, place, size, seed)
             samples += [
-                Sample(loop, scenario, metric, peer.family, peer.name, repetition, us)
-                for metric, us in measured.items()
+                Sample(
+                    loop, scenario, metric, peer.family, peer.name, repetition, value
+                )
+                for metric, value in measured.items()
             ]
             print(f"{loop}, {scenario} {repetition}: {peer.name}", file=sys.stderr)
     order = [peer.name for peer in PEERS]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Sample:
-    """``value`` is in microseconds; smaller is better."""
+    """``metric`` names the unit of ``value``, too."""
 
     loop: str
     scenario: str

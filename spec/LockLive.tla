@@ -29,7 +29,7 @@ Live(c) == c \notin dead
 
 \* idle -> try <-> sleep -> in -> idle        acquire and release
 \* in -> climb <-> perch -> in                waiting for an upgrade
-\* in -> done                                 downgraded, or refused an upgrade
+\* in -> done                                 downgraded, or no upgrade after all
 \* try -> deaf -> sleep                       SubscribeLate only
 Entering(c) == st[c] \in {"try", "deaf", "sleep"}
 Climbing(c) == st[c] \in {"climb", "perch"}
@@ -86,16 +86,19 @@ Subscribe(c) == /\ Live(c) /\ st[c] = "deaf"
                 /\ st' = [st EXCEPT ![c] = "sleep"] /\ UNCHANGED <<rec, dead>>
 Poll(c) == /\ Polling /\ Live(c) /\ st[c] \in {"sleep", "perch"}
            /\ st' = Woken(st, {c}) /\ UNCHANGED <<rec, dead>>
-Release(c) == /\ Live(c) /\ Holding(c)
+Release(c) == /\ Live(c) /\ (Holding(c) \/ (c \in Leavers /\ st[c] = "perch"))
               /\ Step(Released(rec, c), [st EXCEPT ![c] = "idle"])
 \* a release that carries the next local acquire
 ReleaseNext(c) == /\ Live(c) /\ Holding(c)
                   /\ LET a == Acquired(Settled(rec, Released(rec, c)), c) IN
                      Step(a.rec, [st EXCEPT ![c] = IF a.in THEN "in" ELSE "sleep"])
-\* a timeout; a lost withdrawal leaves the place behind until it dies
-Withdraw(c) == /\ Live(c) /\ c \in Leavers /\ st[c] = "sleep"
-               /\ \/ Step(WithoutPlace(rec, c, Mode(c)), [st EXCEPT ![c] = "idle"])
-                  \/ Lossy /\ st' = [st EXCEPT ![c] = "idle"] /\ UNCHANGED <<rec, dead>>
+\* a timeout; a lost withdrawal leaves the place, or the slot, behind
+Withdraw(c) == /\ Live(c) /\ c \in Leavers /\ st[c] \in {"sleep", "perch"}
+               /\ LET left == IF Climbing(c) THEN [rec EXCEPT !.slot = @ \ {c}]
+                                             ELSE WithoutPlace(rec, c, Mode(c))
+                      after == [st EXCEPT ![c] = IF Climbing(c) THEN "done" ELSE "idle"] IN
+                  \/ Step(left, after)
+                  \/ Lossy /\ st' = after /\ UNCHANGED <<rec, dead>>
 Downgrade(c) == /\ Live(c) /\ c \in Movers /\ st[c] = "in" /\ Holds(c, "W")
                 /\ Step([rec EXCEPT !.grants = {Grant(c, "R")}], [st EXCEPT ![c] = "done"])
 WantUpgrade(c) == /\ Live(c) /\ c \in Movers /\ st[c] = "in" /\ Holds(c, "R")

@@ -19,6 +19,8 @@ CONSTANTS
   OneUpgrader,    \* a second reader that wants to upgrade is refused at once
   UpgradeWaits,   \* an upgrade lets the admitted readers in first
   UpgradeYields,  \* the end of an upgrade's phase lets a waiting writer in first
+  SlotLingers,    \* the slot of a reader that left is cleared by the next step only
+                  \* (bug once found in the code)
   JoinAlways      \* negative control: readers join whoever waits
 
 Empty == [grants |-> {}, queue |-> <<>>, slot |-> {}, upgraded |-> FALSE]
@@ -68,7 +70,8 @@ AdmitWaiting(r) ==
 \* a write phase admits the waiting readers, and so does the lack of writers.
 \* A phase that was an upgrade overtook the waiting writers: theirs is next.
 Settled(before, r) ==
-  LET s == [r EXCEPT !.slot = {g \in @ : \E h \in r.grants : h.g = g /\ h.m = "R"}]
+  LET known == IF SlotLingers THEN before.grants \cup r.grants ELSE r.grants
+      s == [r EXCEPT !.slot = {g \in @ : \E h \in known : h.g = g /\ h.m = "R"}]
       ended == Writing(before) /\ ~Writing(s)
       overtook == UpgradeYields /\ before.upgraded /\ Writers(s) # {} IN
   IF (ended /\ ~overtook) \/ (~Writing(s) /\ ~WriterWaits(s)) THEN AdmitWaiting(s) ELSE s

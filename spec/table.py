@@ -48,6 +48,7 @@ RULE = {
     "OneUpgrader": YES,
     "UpgradeWaits": YES,
     "UpgradeYields": YES,
+    "SlotLingers": NO,
     "JoinAlways": NO,
 }
 MODULES = {
@@ -122,6 +123,8 @@ W2 = {"ReaderSet": '{"r1"}', "WriterSet": '{"w1", "w2"}'}
 CLIMB = {"Movers": '{"r1", "r2"}', "MaxCrash": "0", "Prompt": YES}
 DRAWN = {"Patient": NO, "MaxCrash": "0"}
 NO_POLL = {"Polling": NO, "Prompt": YES, "MaxCrash": "0"}
+# Nothing gets lost and nobody dies: messages alone must be enough.
+QUIET = {**NO_POLL, "Lossy": NO, "Movers": '{"r1", "r2"}', "Leavers": '{"r1", "w1"}'}
 
 CONFIGS = (
     # Safety: the implemented rule
@@ -163,8 +166,9 @@ CONFIGS = (
     row("LockLive", "fair_moves_2w", FAIR, Movers='{"r1", "w1"}', **W2),
     row("LockLive", "fair_all_move", FAIR, Movers='{"r1", "r2", "w1"}'),
     row("LockLive", "fair_two_climb", FAIR, **CLIMB),
+    row("LockLive", "fair_climb_timeouts", FAIR, Leavers='{"r1"}', **CLIMB),
     row("LockLive", "fair_prompt", FAIR, **{**W2, "Prompt": YES, "Patient": NO}),
-    row("LockLive", "fair_no_poll", FAIR, Lossy=NO, Leavers='{"w1"}', **NO_POLL),
+    row("LockLive", "fair_no_poll", FAIR, **QUIET),
     row("LockLive", "writer_policy_w", ("WritersFree",), Policy='"writer"'),
     row("LockLive", "reader_policy_r", ("ReadersFree",), Policy='"reader"'),
     # Liveness: the rule as first drawn (see README, counterexamples)
@@ -172,6 +176,7 @@ CONFIGS = (
     row("LockLive", "drawn_missed_window_w", "WritersFree", **DRAWN, **W2),
     row("LockLive", "drawn_upgrade_rushes", "ReadersFree", UpgradeWaits=NO, **CLIMB),
     row("LockLive", "drawn_upgrade_admits", "WritersFree", UpgradeYields=NO, **CLIMB),
+    row("LockLive", "drawn_slot_lingers", "NoLostWakeup", SlotLingers=YES, **QUIET),
     # Liveness: negative controls
     row("LockLive", "joining_never_closes", "WritersFree", JoinAlways=YES),
     row("LockLive", "two_upgraders", "StarvationFree", OneUpgrader=NO, **CLIMB),

@@ -16,7 +16,7 @@ from aiorwlock_remote.errors import BackendError, LockLost
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.runtime.drive import Request
+from aiorwlock_remote.runtime.request import Request
 
 log = logging.getLogger("aiorwlock_remote.held")
 
@@ -74,7 +74,7 @@ class Acquisition:
         lease = await self._session.drive.try_acquire(self._request)
         if lease is None:
             return None
-        return self._session.admit(lease, self._options, owned_by_task=False)
+        return Held(self._session, lease, self._options, owned_by_task=False)
 
     async def __aenter__(self) -> Held:
         held = await self._get(owned_by_task=True)
@@ -107,7 +107,7 @@ class Acquisition:
     async def _get(self, *, owned_by_task: bool) -> Held:
         self._check()
         lease = await self._session.drive.acquire(self._request)
-        return self._session.admit(lease, self._options, owned_by_task=owned_by_task)
+        return Held(self._session, lease, self._options, owned_by_task=owned_by_task)
 
     async def _release(self, held: Held, *, quietly: bool) -> None:
         """Release; the body's own error, if any, goes before what this finds out."""

@@ -20,7 +20,7 @@ from aiorwlock_remote.locks.lock import Mutex, RWLock
 from aiorwlock_remote.locks.multi import AnyLock, Multi
 from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.runtime.drive import Request
+from aiorwlock_remote.runtime.request import Request
 
 log = logging.getLogger("aiorwlock_remote.audit")
 
@@ -159,7 +159,7 @@ class Locks:
             passed.resource, passed.mode, options.mutex_policy(), options.terms
         )
         lease = self._session.drive.lease(request, grant, sent_at)
-        return self._session.admit(lease, options, owned_by_task=False)
+        return Held(self._session, lease, options, owned_by_task=False)
 
     async def acquire_mutex_lock(
         self,

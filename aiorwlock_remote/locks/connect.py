@@ -19,7 +19,7 @@ from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import Settings
 from aiorwlock_remote.runtime.drive import Drive
-from aiorwlock_remote.runtime.host import current_host
+from aiorwlock_remote.runtime.loops import current_host
 from aiorwlock_remote.runtime.room import Room
 
 

@@ -6,25 +6,26 @@ import inspect
 import logging
 import warnings
 from collections.abc import Awaitable
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TypeVar, final
 
 import anyio
 
-from aiorwlock_remote.core.ticket import Mode, holder_of
+from aiorwlock_remote.core.lease import check_seconds
+from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import (
     ConfigurationError,
-    LockLost,
-    LossReason,
+    LockTimeout,
     NotOwner,
 )
-from aiorwlock_remote.locks import moves, passing
-from aiorwlock_remote.locks.options import OnLost, Options
+from aiorwlock_remote.locks import passing
+from aiorwlock_remote.locks.loss import LossWatch
+from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.view import GrantView
+from aiorwlock_remote.runtime import moves
 from aiorwlock_remote.runtime.drive import was_held
 from aiorwlock_remote.runtime.lease import Lease, State
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.runtime.request import Request
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ log = logging.getLogger("aiorwlock_remote.held")
 
 
 @final
-class Held:
+class Held(GrantView):
     """A grant: the proof, valid until it is released, moved, given away or lost.
 
     Got from ``async with`` or ``await lock.acquire()``. It is renewed in the background
@@ -43,85 +44,24 @@ class Held:
 
     __slots__ = (
         "__weakref__",
-        "_lease",
+        "_loss",
         "_options",
-        "_scopes",
+        "_owned_by_task",
         "_session",
-        "_wall",
-        "owned_by_task",
-        "successor",
+        "_successor",
     )
 
     def __init__(
         self, session: Session, lease: Lease, options: Options, *, owned_by_task: bool
     ) -> None:
         """Made by the locks, not by users."""
+        super().__init__(lease, session.host.clock)
         self._session = session
-        self._lease = lease
         self._options = options
-        self._scopes: list[anyio.CancelScope] = []
-        self._wall = session.host.clock.wall()
-        self.owned_by_task = owned_by_task
-        self.successor: Held | None = None
-
-    @property
-    def fence(self) -> int:
-        """The phase number: hand it to the protected resource with every access.
-
-        A resource that refuses numbers smaller than the highest it has seen (on reads
-        too) is safe from holders that were paused past their lease.
-        """
-        return self._lease.fence
-
-    @property
-    def mode(self) -> str:
-        """``"read"`` or ``"write"``."""
-        return str(self._lease.mode)
-
-    @property
-    def resource(self) -> str:
-        """``type/id``."""
-        return self._lease.resource.label
-
-    @property
-    def holder(self) -> str:
-        """The public name of this grant: 12 hex digits, safe to log."""
-        return holder_of(self._lease.ticket)
-
-    @property
-    def acquired_at(self) -> datetime:
-        """When it was granted, by this host's clock."""
-        return datetime.fromtimestamp(self._wall, UTC)
-
-    @property
-    def expires_in(self) -> float | None:
-        """Seconds it may be believed without a renewal; None: it never expires."""
-        if self._lease.deadline is None:
-            return None
-        return self._lease.deadline - self._session.host.clock.now()
-
-    @property
-    def lost(self) -> LossReason | None:
-        """Why it was lost; None while it is not."""
-        self._lease.expired()
-        return self._lease.reason
-
-    @property
-    def valid(self) -> bool:
-        """Whether ``check()`` would pass."""
-        return not self._lease.expired() and self._lease.state is State.HELD
-
-    def check(self) -> None:
-        """Make sure that it is still held; no I/O.
-
-        Raises:
-            LockLost: its lease may have run out, or it is known to be gone.
-            NotOwner: released, moved or given away.
-        """
-        if self._lease.expired():
-            raise self.loss()
-        if self._lease.state is not State.HELD:
-            raise NotOwner(resource=self.resource, action="use")
+        self._loss = LossWatch()
+        self._owned_by_task = owned_by_task
+        self._successor: Held | None = None
+        session.admit(self, lease, owned_by_task=owned_by_task)
 
     async def guard(self, awaitable: Awaitable[T]) -> T:
         """Await something under the grant: checked before and after, cancelled on loss.
@@ -178,7 +118,7 @@ class Held:
             BackendError: the store failed; the grant ends with its lease.
         """
         lease = self._lease
-        if self.successor is not None or lease.state is State.DETACHED:
+        if self._successor is not None or lease.state is State.DETACHED:
             raise NotOwner(resource=self.resource, action="release")
         if lease.state is State.RELEASED:
             return False
@@ -221,12 +161,20 @@ class Held:
             NotOwner: released, moved or given away.
             ConfigurationError: it is a reader.
         """
-        if self._lease.mode is not Mode.WRITE:
-            raise ConfigurationError(what="only a writer can be downgraded")
-        return await moves.downgrade(self._session, self)
+        request = self._move_to(Mode.READ)
+        try:
+            lease = await moves.downgrade(self._session.drive, self._lease, request)
+        finally:
+            self._forget_if_ended()
+        if lease is None:
+            raise self.loss()
+        return self._moved(lease)
 
     async def try_upgrade(self) -> Held | None:
-        """Reader → writer if it is the only reader right now; else None."""
+        """Reader → writer if it is the only reader right now; else None.
+
+        Raises and behaves when cancelled as ``upgrade`` does.
+        """
         return await self._upgrade(0)
 
     async def upgrade(self, timeout: float | None = None) -> Held:
@@ -244,7 +192,9 @@ class Held:
         """
         upgraded = await self._upgrade(timeout)
         if upgraded is None:
-            raise moves.timed_out(self, timeout)
+            raise LockTimeout(
+                resource=self.resource, mode="write", timeout=timeout or 0.0
+            )
         return upgraded
 
     def detach(self) -> str:
@@ -262,72 +212,36 @@ class Held:
         self._session.forget(self)
         return passing.write(self._lease)
 
-    def loss(self) -> LockLost:
-        """The error that says how it was lost."""
-        return LockLost(
-            reason=self._lease.reason or "expired",
-            resource=self.resource,
-            mode=self.mode,
-            fence=self.fence,
-        )
-
     @property
     def newest(self) -> Held:
         """This grant, or what it was moved to."""
         held = self
-        while held.successor is not None:
-            held = held.successor
+        while held._successor is not None:
+            held = held._successor
         return held
-
-    @property
-    def lease(self) -> Lease:
-        """The grant as the runtime sees it."""
-        return self._lease
-
-    @property
-    def options(self) -> Options:
-        """The options it was acquired with."""
-        return self._options
-
-    @property
-    def on_lost(self) -> OnLost:
-        """What happens when it is lost."""
-        return self._options.on_lost
-
-    @property
-    def scopes(self) -> list[anyio.CancelScope]:
-        """What is cancelled when it is lost."""
-        return self._scopes
 
     def watch(self, scope: anyio.CancelScope) -> None:
         """Cancel this scope when the grant is lost."""
-        self._scopes.append(scope)
-        if self._lease.state is State.LOST:
-            scope.cancel()
+        self._loss.watch(scope)
 
     def unwatch(self, scope: anyio.CancelScope) -> None:
         """Not any more."""
-        if scope in self._scopes:
-            self._scopes.remove(scope)
+        self._loss.unwatch(scope)
 
     def told_lost(self) -> None:
         """The loop's part of a loss: cancel what is watched, tell the user."""
         self._session.forget(self)
-        for scope in self._scopes:
-            scope.cancel()
         log.warning(
             "lost",
             extra={"resource": self.resource, "fence": self.fence, "why": self.lost},
         )
-        if callable(self.on_lost):
+        self._loss.happened()
+        on_lost = self._options.on_lost
+        if callable(on_lost):
             try:
-                self.on_lost(self)
+                on_lost(self)
             except Exception:
                 log.exception("on_lost raised")
-
-    def __repr__(self) -> str:
-        state = self._lease.reason or self._lease.state.value
-        return f"<Held {self.resource} {self.mode} fence={self.fence} {state}>"
 
     def __bool__(self) -> bool:
         """Always true, so that ``if held := await lock.try_acquire()`` reads well."""
@@ -343,6 +257,41 @@ class Held:
             )
 
     async def _upgrade(self, timeout: float | None) -> Held | None:
-        if self._lease.mode is not Mode.READ:
-            raise ConfigurationError(what="only a reader can be upgraded")
-        return await moves.upgrade(self._session, self, timeout)
+        check_seconds("timeout", timeout)
+        request = self._move_to(Mode.WRITE)
+        drive = self._session.drive
+        try:
+            lease = await moves.upgrade(drive, self._lease, request, timeout)
+        finally:
+            self._forget_if_ended()
+        if lease is None and self._lease.expired():
+            raise self.loss()
+        return None if lease is None else self._moved(lease)
+
+    def _move_to(self, mode: Mode) -> Request:
+        self._session.check()
+        self.check()
+        if self._lease.mode is mode:
+            raise ConfigurationError(what=f"{self.resource} is held for {mode} already")
+        return Request(
+            resource=self._lease.resource,
+            mode=mode,
+            policy=Policy.FAIR,
+            terms=self._options.terms,
+            lock_delay=self._options.lock_delay,
+        )
+
+    def _moved(self, lease: Lease) -> Held:
+        new = Held(
+            self._session, lease, self._options, owned_by_task=self._owned_by_task
+        )
+        if self._owned_by_task:  # it stays with the task that entered
+            old = self._lease
+            lease.owner, lease.owner_gone = old.owner, old.owner_gone
+        self._successor = new
+        self._loss.pass_on(new._loss)
+        return new
+
+    def _forget_if_ended(self) -> None:
+        if self._lease.state is not State.HELD:
+            self._session.forget(self)

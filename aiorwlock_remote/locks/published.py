@@ -29,7 +29,7 @@ async def acquire(
     target = resource(*name)
     check_seconds("lease", lease, least=MIN_LEASE)
     length = None if lease is None else micros(lease)
-    claim = Claim(check_ticket(ticket), length, session.drive.who())
+    claim = Claim(check_ticket(ticket), length, session.drive.asking.who())
     command = Acquire(
         (claim,),
         mode,

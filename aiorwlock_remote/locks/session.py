@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 import weakref
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import Closed, WouldDeadlock
-from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.lease import Lease
+
+
+class Grant(Protocol):
+    """What a session knows of a ``Held``."""
+
+    def told_lost(self) -> None:
+        """It was lost; called in the loop."""
+
+    def give_back(self) -> None:
+        """Release without waiting."""
 
 
 class Session:
@@ -25,7 +33,7 @@ class Session:
         self.host = host
         self.closed = False
         self._pid = os.getpid()
-        self._tasks: dict[weakref.ref[Held], weakref.ref[Any]] = {}
+        self._tasks: dict[weakref.ref[Grant], tuple[weakref.ref[Any], Resource]] = {}
         self._mine: weakref.WeakKeyDictionary[Any, dict[Resource, Mode]]
         self._mine = weakref.WeakKeyDictionary()
 
@@ -55,47 +63,48 @@ class Session:
         if mine is not None and resource in mine:
             raise WouldDeadlock(resource=resource.label, held_mode=str(mine[resource]))
 
-    def admit(self, lease: Lease, options: Options, *, owned_by_task: bool) -> Held:
-        """A new grant: its ``Held``, looked after by the keeper from now on.
+    def admit(self, held: Grant, lease: Lease, *, owned_by_task: bool) -> None:
+        """A new grant, looked after by the keeper from now on.
 
         ``owned_by_task``: it lives as long as the running task, as in ``async with``;
-        else as long as something refers to the ``Held``.
+        else as long as something refers to ``held``.
         """
-        held = Held(self, lease, options, owned_by_task=owned_by_task)
         task = self.host.current_task()
-        to_held = weakref.ref(held)
+        to_held = weakref.ref(held, self._dropped)
         if owned_by_task:
             lease.owner, lease.owner_gone = weakref.ref(task), self.host.finished
         else:
-            lease.owner, lease.owner_gone = to_held, _dropped
+            lease.owner, lease.owner_gone = to_held, _is_dead
         lease.on_loss = partial(_tell, self.host, to_held)
         self._mine.setdefault(task, {})[lease.resource] = lease.mode
-        self._tasks[to_held] = weakref.ref(task)
+        self._tasks[to_held] = weakref.ref(task), lease.resource
         self.drive.keeper.add(lease)
-        return held
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: Grant) -> None:
         """A grant that ended: its task may ask for the resource again."""
-        task = self._tasks.pop(weakref.ref(held), None)
-        mine = self._mine.get(task()) if task is not None and task() else None
-        if mine is not None:
-            mine.pop(held.lease.resource, None)
+        self._dropped(weakref.ref(held))
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[Grant]:
         """Every grant that has not ended."""
         return [held for ref in list(self._tasks) if (held := ref()) is not None]
 
+    def _dropped(self, to_held: weakref.ref[Grant]) -> None:
+        task, resource = self._tasks.pop(to_held, (None, None))
+        mine = None if task is None else self._mine.get(task())
+        if mine is not None and resource is not None:
+            mine.pop(resource, None)
 
-def _dropped(held: weakref.ref[Any]) -> bool:
+
+def _is_dead(held: weakref.ref[Any]) -> bool:
     return held() is None
 
 
-def _tell(host: LoopHost, to_held: weakref.ref[Held], lease: Lease) -> None:
+def _tell(host: LoopHost, to_held: weakref.ref[Grant], lease: Lease) -> None:
     del lease
     host.call_soon(_told, to_held)
 
 
-def _told(to_held: weakref.ref[Held]) -> None:
+def _told(to_held: weakref.ref[Grant]) -> None:
     held = to_held()
     if held is not None:
         held.told_lost()

@@ -8,10 +8,6 @@ needs to be shielded, however often it is cancelled.
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import socket
-from dataclasses import dataclass
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -32,8 +28,8 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Grant, Who
-from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
+from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import (
     AcquireUncertain,
     BackendError,
@@ -45,25 +41,11 @@ from aiorwlock_remote.ports import Pending, Settings, Store
 from aiorwlock_remote.runtime.gate import Gate, Visitor
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.keep import Keeper
-from aiorwlock_remote.runtime.lease import Lease, Terms
+from aiorwlock_remote.runtime.lease import Lease
+from aiorwlock_remote.runtime.request import Asking, Request
 from aiorwlock_remote.runtime.room import Room
 
 log = logging.getLogger("aiorwlock_remote.acquire")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a caller wants. Seconds."""
-
-    resource: Resource
-    mode: Mode
-    policy: Policy
-    terms: Terms
-    timeout: float | None = None
-    reason: str = ""
-    slow_wait: float | None = None
-    max_waiters: int | None = None
-    lock_delay: float = 0.0
 
 
 class Drive:
@@ -78,8 +60,8 @@ class Drive:
         self.gate_name = settings.gate
         self.room = room
         self.keeper = Keeper(store.renewer, host)
+        self.asking = Asking(host)
         self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
-        self._hostname = socket.gethostname()
 
     async def acquire(self, request: Request) -> Lease:
         """Wait for a grant.
@@ -141,20 +123,6 @@ class Drive:
             withdrawn.unawaited()
             raise
 
-    def claim(self, request: Request) -> Claim:
-        """A fresh ticket, 128 random bits."""
-        lease = request.terms.lease
-        return Claim(
-            secrets.token_hex(16),
-            None if lease is None else micros(lease),
-            self.who(request.reason),
-            micros(request.lock_delay),
-        )
-
-    def who(self, reason: str = "") -> Who:
-        """This task, for people."""
-        return Who(self._hostname, os.getpid(), self.host.task_name(), reason)
-
     def lease(self, request: Request, grant: Grant, sent_at: float) -> Lease:
         """What a grant is to this process."""
         return Lease(request.resource, grant, request.terms, sent_at, self.host.clock)
@@ -172,7 +140,7 @@ class Drive:
         await self.store.aclose()
 
     async def _try(self, request: Request) -> Lease:
-        claim = self.claim(request)
+        claim = self.asking.claim(request)
         command = Acquire((claim,), request.mode, request.policy)
         sent_at = self.host.clock.now()
         reply = await self.ask(request.resource, command, claim)
@@ -189,7 +157,7 @@ class Drive:
     async def _wait(self, request: Request, left: float | None) -> Lease:
         gate = self.room.gate(request.resource)
         visitor = Visitor(
-            self.claim(request), request.policy, max_waiters=request.max_waiters
+            self.asking.claim(request), request.policy, max_waiters=request.max_waiters
         )
         self._visitors[visitor] = gate, request.mode
         try:

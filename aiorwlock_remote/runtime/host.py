@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import sys
 import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.runtime.clock import SystemClock
 
 log = logging.getLogger("aiorwlock_remote.runtime")
 
@@ -36,18 +34,6 @@ class LoopHost(Protocol):
 
     def finished(self, task: weakref.ref[Any]) -> bool:
         """Whether that task has ended. From any thread."""
-
-
-def current_host(clock: Clock | None = None) -> LoopHost:
-    """The host of the running loop."""
-    trio = sys.modules.get("trio")  # never imported for asyncio's sake
-    if trio is not None and trio.lowlevel.in_trio_run():
-        from aiorwlock_remote.runtime.trio_host import TrioHost  # noqa: PLC0415
-
-        return TrioHost(clock or SystemClock())
-    from aiorwlock_remote.runtime.asyncio_host import AsyncioHost  # noqa: PLC0415
-
-    return AsyncioHost(clock or SystemClock())
 
 
 async def quietly(function: Callable[[], Awaitable[None]]) -> None:

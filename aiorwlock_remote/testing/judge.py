@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, final
 
-from aiorwlock_remote.testing.events import (
-    Access,
-    Event,
-    Granted,
-    Lost,
-    Released,
-    Releasing,
-)
+from aiorwlock_remote.testing.story import Story, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from aiorwlock_remote.testing.events import Access, Event, Granted
 
 Kind = Literal["exclusion", "fence", "isolation", "garbage"]
 
@@ -67,7 +62,7 @@ class Verdict:
 
 def judge(events: Iterable[Event]) -> Verdict:
     """The verdict on `events`, in whatever order they come."""
-    stories = _told(events)
+    stories = told(events)
     violations = [
         Violation(kind, resource, text)
         for resource, story in sorted(stories.items())
@@ -88,66 +83,6 @@ def judge(events: Iterable[Event]) -> Verdict:
     )
 
 
-# ------------------------------------------------------------------ the story
-
-
-@dataclass(slots=True)
-class _Story:
-    """One resource; times by holder."""
-
-    grants: dict[str, Granted] = field(default_factory=dict[str, Granted])
-    again: list[Granted] = field(default_factory=list[Granted])
-    accesses: list[Access] = field(default_factory=list[Access])
-    until: dict[str, float] = field(default_factory=dict[str, float])
-    left: dict[str, float] = field(default_factory=dict[str, float])
-    lost: dict[str, float] = field(default_factory=dict[str, float])
-    confirmed: set[str] = field(default_factory=set[str])
-
-    def end(self, holder: str) -> float:
-        """Up to when `holder` certainly held, if it was granted.
-
-        It does so until its last known deadline, even when its process is dead: the
-        store has to keep others out, unless a release was on its way.
-        """
-        left = self.left.get(holder, math.inf)
-        if holder in self.confirmed:
-            return left
-        return min(self.until[holder], left, self.lost.get(holder, math.inf))
-
-
-def _told(events: Iterable[Event]) -> dict[str, _Story]:
-    stories: defaultdict[str, _Story] = defaultdict(_Story)
-    for event in events:
-        if not isinstance(event, Granted | Access | Releasing | Released | Lost):
-            continue  # nobody holds more or less by it
-        story, holder = stories[event.resource], event.holder
-        if isinstance(event, Granted | Access | Releasing):
-            _raise(story.until, holder, event.until)
-        match event:
-            case Granted():
-                story.again += [event] if holder in story.grants else []
-                story.grants[holder] = event
-            case Access():
-                story.accesses.append(event)
-            case Releasing():
-                _lower(story.left, holder, event.at)
-            case Released():
-                _lower(story.left, holder, event.asked_at)
-                story.confirmed |= {holder} if event.ok else set()
-            case Lost():
-                _lower(story.lost, holder, event.at)
-    return dict(stories)
-
-
-def _raise(times: dict[str, float], holder: str, until: int | None) -> None:
-    deadline = math.inf if until is None else until
-    times[holder] = max(deadline, times.get(holder, deadline))
-
-
-def _lower(times: dict[str, float], holder: str, at: int) -> None:
-    times[holder] = min(at, times.get(holder, at))
-
-
 def _percentile(ordered: list[int], percent: int) -> float:
     """Nearest rank, nanoseconds to milliseconds; 0 if there is nothing."""
     if not ordered:
@@ -158,7 +93,7 @@ def _percentile(ordered: list[int], percent: int) -> float:
 # ----------------------------------------------------------------- the checks
 
 
-def _exclusion(story: _Story) -> Iterator[str]:
+def _exclusion(story: Story) -> Iterator[str]:
     """Sweep over the beginnings: whoever enters meets the latest to leave."""
     last: Granted | None = None  # to leave, of all so far
     writer: Granted | None = None  # ... of the writers
@@ -178,23 +113,54 @@ def _exclusion(story: _Story) -> Iterator[str]:
             writer = new
 
 
-def _fence(story: _Story) -> Iterator[str]:
-    """Sweep over the asks, with the highest fence granted before each."""
+def _fence(story: Story) -> Iterator[str]:
+    shown = set[str]()
+    for new, old in chain(_asked_after(story), _entered_after(story)):
+        shared = new.mode == old.mode == "R"
+        behind = new.fence < old.fence or (new.fence == old.fence and not shared)
+        if behind and new.holder not in shown:
+            shown.add(new.holder)
+            yield f"{_shown(new)} came after {_shown(old)}"
+
+
+def _asked_after(story: Story) -> Iterator[tuple[Granted, Granted]]:
+    """Each grant, and the highest of those granted before it was asked for."""
     granted = sorted(story.grants.values(), key=attrgetter("at"), reverse=True)
     high: Granted | None = None
     for new in sorted(story.grants.values(), key=attrgetter("asked_at")):
         while granted and granted[-1].at < new.asked_at:
-            old = granted.pop()
-            # Of equal ones a writer is the stricter.
-            if high is None or (old.fence, old.mode) > (high.fence, high.mode):
-                high = old
-        if high is None or new.fence > high.fence:
+            high = _higher(high, granted.pop())
+        if high is not None:
+            yield new, high
+
+
+def _entered_after(story: Story) -> Iterator[tuple[Granted, Granted]]:
+    """Each grant, and the highest of those that excluded it and entered before it.
+
+    They may have been asked for at the same time, as waiters are: that both certainly
+    held, and cannot have at once, tells who came first.
+    """
+    high: Granted | None = None
+    writer: Granted | None = None
+    for new in sorted(story.grants.values(), key=attrgetter("at")):
+        if story.end(new.holder) <= new.at:
             continue
-        if new.fence < high.fence or "W" in (new.mode, high.mode):
-            yield f"{_shown(new)} was asked for after {_shown(high)} was granted"
+        old = high if new.mode == "W" else writer
+        if old is not None:
+            yield new, old
+        high = _higher(high, new)
+        if new.mode == "W":
+            writer = _higher(writer, new)
 
 
-def _isolation(story: _Story) -> Iterator[str]:
+def _higher(one: Granted | None, two: Granted) -> Granted:
+    """The greater fence; of equal ones a writer's, which is the stricter."""
+    if one is None or (two.fence, two.mode) > (one.fence, one.mode):
+        return two
+    return one
+
+
+def _isolation(story: Story) -> Iterator[str]:
     """From its first to its last access a writer is alone, a reader sees no write.
 
     Strangers are counted, not searched: places and running sums tell their number.
@@ -215,7 +181,7 @@ def _isolation(story: _Story) -> Iterator[str]:
             yield f"{_shown(accepted[first])}: {strangers} foreign between {between}"
 
 
-def _garbage(story: _Story) -> Iterator[str]:
+def _garbage(story: Story) -> Iterator[str]:
     for grant in story.again:
         yield f"{_shown(grant)} was granted twice"
     for access in story.accesses:
@@ -229,7 +195,7 @@ def _garbage(story: _Story) -> Iterator[str]:
             yield f"{_shown(one)} and {_shown(two)} both had access {one.serial}"
 
 
-_CHECKS: tuple[tuple[Kind, Callable[[_Story], Iterator[str]]], ...] = (
+_CHECKS: tuple[tuple[Kind, Callable[[Story], Iterator[str]]], ...] = (
     ("exclusion", _exclusion),
     ("fence", _fence),
     ("isolation", _isolation),
@@ -237,7 +203,7 @@ _CHECKS: tuple[tuple[Kind, Callable[[_Story], Iterator[str]]], ...] = (
 )
 
 
-def _accepted(story: _Story) -> list[Access]:
+def _accepted(story: Story) -> list[Access]:
     accepted = (access for access in story.accesses if access.serial is not None)
     return sorted(accepted, key=attrgetter("serial"))
 

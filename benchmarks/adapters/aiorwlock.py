@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 from aiorwlock import RWLock
 
@@ -13,13 +14,13 @@ from benchmarks.peer import ASYNCIO, Cycle, Peer
 
 @asynccontextmanager
 async def _reader(_: Path) -> AsyncIterator[Callable[[], Cycle]]:
-    lock = RWLock().reader
+    lock = cast("Cycle", RWLock().reader)  # its __aexit__ is typed in a way of its own
     yield lambda: lock
 
 
 @asynccontextmanager
 async def _writer(_: Path) -> AsyncIterator[Callable[[], Cycle]]:
-    lock = RWLock().writer
+    lock = cast("Cycle", RWLock().writer)
     yield lambda: lock
 
 

@@ -22,7 +22,7 @@ class Scenario(Protocol):
     def measure(
         self, peer: Peer, loop: str, folder: Path, size: float, seed: int
     ) -> dict[str, float]:
-        """One repetition: metric → microseconds. ``size``: 1 in full, less is less."""
+        """One repetition: metric → value. ``size``: 1 in full, less is less."""
 
 
 SCENARIOS: dict[str, ModuleType] = {

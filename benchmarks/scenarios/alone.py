@@ -24,7 +24,7 @@ def measure(
     """Microseconds per cycle, of so many in a row."""
     del seed
     cycles = max(5, int(CYCLES[peer.family] * size))
-    return {"cycle": run(loop, _cycles, peer, folder, cycles) * 1e6}
+    return {"cycle, µs": run(loop, _cycles, peer, folder, cycles) * 1e6}
 
 
 async def _cycles(peer: Peer, folder: Path, cycles: int) -> float:

@@ -28,7 +28,7 @@ def measure(
     """Microseconds per turn, from the first acquire to the last release."""
     del seed
     turns = max(1, int(TURNS[peer.family] * size))
-    return {"turn": run(loop, _turns, peer, folder, turns) * 1e6}
+    return {"turn, µs": run(loop, _turns, peer, folder, turns) * 1e6}
 
 
 async def _turns(peer: Peer, folder: Path, turns: int) -> float:

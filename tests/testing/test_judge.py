@@ -282,6 +282,17 @@ def test_a_fault_is_found(name: str, found: Found) -> None:
     assert kind in found(events)
 
 
+@pytest.mark.parametrize(("first", "then"), ["WW", "WR", "RW"])
+@pytest.mark.parametrize("fence", [4, 5])
+def test_a_fence_that_goes_back_in_a_queue_is_found(
+    first: Mode, then: Mode, fence: int, found: Found
+) -> None:
+    a = session("a", first, 10, asked=1, fence=5, left=20)
+    b = session("b", then, 25, asked=2, fence=fence, left=40)
+    # Only that they exclude each other tells which was granted first.
+    assert found(a + b) & {"fence", "exclusion"}
+
+
 @pytest.mark.parametrize("name", FAULTY)
 def test_the_python_judge_accuses_of_nothing_else(name: str) -> None:
     kind, events = FAULTY[name]

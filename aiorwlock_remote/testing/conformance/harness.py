@@ -54,8 +54,7 @@ class Foreigner(ABC):
 class Site:
     """One store, or one corner of a store, that nobody else uses.
 
-    ``prefix`` keeps tests apart that share a server. ``foreigner`` is needed where the
-    store declares ``PUBLISHED_LAYOUT``.
+    ``prefix`` keeps tests apart that share a server.
     """
 
     url: str
@@ -67,17 +66,14 @@ class Harness(ABC):
     """How the suite gets at the stores of one backend.
 
     ``capabilities`` are those the backend is expected to declare; they decide which
-    cases apply. ``patience``: seconds after which the suite gives up waiting for
-    something that was promised.
+    cases apply. ``has_foreigner``: whether its sites come with a foreigner; demanded of
+    a ``PUBLISHED_LAYOUT``. ``patience``: seconds after which the suite gives up waiting
+    for something that was promised.
     """
 
     capabilities: ClassVar[Capability]
+    has_foreigner: ClassVar[bool] = False
     patience: ClassVar[float] = 20.0
-
-    @property
-    def has_foreigner(self) -> bool:
-        """Whether its sites come with a foreigner."""
-        return Capability.PUBLISHED_LAYOUT in self.capabilities
 
     @abstractmethod
     def fresh(self, folder: Path) -> Site:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -23,7 +23,7 @@ class Cases:
     harness: ClassVar[Harness]
     needs: ClassVar[Capability] = Capability.NONE
     foreign: ClassVar[bool] = False
-    pytestmark = pytest.mark.anyio
+    pytestmark: ClassVar[Any] = pytest.mark.anyio
 
     @classmethod
     def applies_to(cls, harness: Harness) -> bool:

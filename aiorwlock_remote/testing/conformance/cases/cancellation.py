@@ -192,17 +192,16 @@ FORMS: dict[str, Callable[[AnyLock], Awaitable[None]]] = {
 class NativeCancellationCases(Cases):
     """asyncio's own ways to cancel, which know no scopes."""
 
-    loops: ClassVar[dict[str, dict[str, Any]]] = {
-        "asyncio": {"use_uvloop": False},
-        "uvloop": {"use_uvloop": True},
-    }
-
-    @pytest.fixture(scope="module", params=list(loops))
-    def anyio_backend(
-        self, request: pytest.FixtureRequest
-    ) -> tuple[str, dict[str, Any]]:
-        """asyncio's loops only."""
-        return "asyncio", self.loops[request.param]
+    pytestmark: ClassVar[Any] = [
+        pytest.mark.anyio,
+        pytest.mark.parametrize(
+            "anyio_backend",
+            [
+                pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
+                pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
+            ],
+        ),
+    ]
 
     @pytest.mark.parametrize("times", [1, 2, 5])
     async def test_task_cancel(

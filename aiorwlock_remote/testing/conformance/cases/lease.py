@@ -151,9 +151,7 @@ class LeaseCases(Cases):
                 # It was asked later than believed was read; that took some time.
                 assert believed <= holder.expires_in + self.harness.patience / 10
 
-    async def test_lock_delay(
-        self, store: Store, locks: Locks, others: Locks
-    ) -> None:
+    async def test_lock_delay(self, store: Store, locks: Locks, others: Locks) -> None:
         """After an expiry, but not after a release, nobody enters for ``lock_delay``."""
         clock, delay = SystemClock(), 0.3
         lock = locks.mutex("order", 1, lease=SHORT, lock_delay=delay)

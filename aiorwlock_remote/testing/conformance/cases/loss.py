@@ -61,9 +61,7 @@ class LossCases(Cases):
                 await force(lock, others)
                 raise ValueError("mine")
 
-    async def test_own_error_while_cancelled(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_own_error_while_cancelled(self, locks: Locks, others: Locks) -> None:
         """An error raised while the body is being cancelled passes, too."""
         lock = locks.mutex("order", 1, lease=LEASE)
         with anyio.fail_after(self.harness.patience):

@@ -1,0 +1,108 @@
+"""Downgrade and upgrade: one step each, a new phase, a new lease under a new ticket."""
+
+from __future__ import annotations
+
+import anyio
+
+from aiorwlock_remote.core.commands import (
+    Conflict,
+    Downgrade,
+    Granted,
+    NotHeld,
+    Reply,
+    Upgrade,
+    Withdraw,
+)
+from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import UpgradeConflict
+from aiorwlock_remote.runtime.drive import Drive
+from aiorwlock_remote.runtime.lease import Lease, State
+from aiorwlock_remote.runtime.request import Request
+
+
+async def downgrade(drive: Drive, old: Lease, request: Request) -> Lease | None:
+    """Writer → reader; None if the old lease was lost.
+
+    Interrupted while the request is under way, both tickets are given up.
+    """
+    command = Downgrade(old.ticket, drive.asking.claim(request))
+    reply, sent_at = await _step(drive, old, command)
+    return _moved(drive, old, request, reply, sent_at)
+
+
+async def upgrade(
+    drive: Drive, old: Lease, request: Request, timeout: float | None
+) -> Lease | None:
+    """Reader → writer; None if the others did not leave, or the old lease was lost.
+
+    Interrupted while the request is under way, both tickets are given up; while it
+    waits for the others to leave, the old lease stays.
+
+    Raises:
+        UpgradeConflict: another reader is waiting already.
+    """
+    pace = drive.store.pace
+    command = Upgrade(
+        old.ticket,
+        drive.asking.claim(request),
+        drive.gate_name,
+        may_wait=timeout is None or timeout > 0,
+        place_life=micros(pace.place_life),
+    )
+    if not command.may_wait:
+        return await _try_upgrade(drive, old, request, command)
+    bell = drive.room.listen(old.resource)
+    new: Lease | None = None
+    try:
+        with anyio.move_on_after(timeout):
+            while new is None and not old.expired():
+                bell.clear()
+                new = await _try_upgrade(drive, old, request, command)
+                if new is None and old.state is State.HELD:
+                    await bell.wait(pace.poll_min)
+        return new
+    finally:
+        drive.room.unlisten(old.resource, bell)
+        if new is None:
+            _step_back(drive, old, ())
+
+
+async def _try_upgrade(
+    drive: Drive, old: Lease, request: Request, command: Upgrade
+) -> Lease | None:
+    reply, sent_at = await _step(drive, old, command)
+    if isinstance(reply, Conflict):
+        raise UpgradeConflict(resource=old.resource.label)
+    return _moved(drive, old, request, reply, sent_at)
+
+
+async def _step(
+    drive: Drive, old: Lease, command: Downgrade | Upgrade
+) -> tuple[Reply, float]:
+    sent_at = drive.host.clock.now()
+    try:
+        return await drive.store.step(old.resource, command), sent_at
+    except BaseException:
+        # Whether it was moved is not known any more.
+        old.end(State.RELEASED)
+        _step_back(drive, old, (command.ticket, command.claim.ticket))
+        raise
+
+
+def _step_back(drive: Drive, old: Lease, tickets: tuple[str, ...]) -> None:
+    command = Withdraw(
+        drive.gate_name, Mode.READ, tickets, keep=True, upgrader=old.ticket
+    )
+    drive.store.step(old.resource, command).unawaited()
+
+
+def _moved(
+    drive: Drive, old: Lease, request: Request, reply: Reply, sent_at: float
+) -> Lease | None:
+    if isinstance(reply, NotHeld):
+        old.lose(reply.reason)
+    if not isinstance(reply, Granted):
+        return None
+    old.end(State.RELEASED)
+    return drive.lease(request, reply.grants[0], sent_at)

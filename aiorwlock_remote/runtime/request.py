@@ -1,0 +1,53 @@
+"""What a caller asks for, and the fresh ticket of each attempt."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+
+from aiorwlock_remote.core.commands import Claim
+from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.record import Who
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.runtime.lease import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a caller wants. Seconds."""
+
+    resource: Resource
+    mode: Mode
+    policy: Policy
+    terms: Terms
+    timeout: float | None = None
+    reason: str = ""
+    slow_wait: float | None = None
+    max_waiters: int | None = None
+    lock_delay: float = 0.0
+
+
+class Asking:
+    """Makes claims in the name of the running task."""
+
+    def __init__(self, host: LoopHost) -> None:
+        self._host = host
+        self._hostname = socket.gethostname()
+
+    def claim(self, request: Request) -> Claim:
+        """A fresh ticket, 128 random bits."""
+        lease = request.terms.lease
+        return Claim(
+            secrets.token_hex(16),
+            None if lease is None else micros(lease),
+            self.who(request.reason),
+            micros(request.lock_delay),
+        )
+
+    def who(self, reason: str = "") -> Who:
+        """This task, for people."""
+        return Who(self._hostname, os.getpid(), self._host.task_name(), reason)

@@ -1,0 +1,33 @@
+"""The suite by which a backend proves itself, ours as well as third parties'.
+
+Needs pytest, with the ``anyio_backend`` fixture of anyio's plugin or one's own: the
+loops that it names are those every case runs on. See ``ConformanceSuite``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.register_assert_rewrite(f"{__name__}.cases", f"{__name__}.party")
+
+from aiorwlock_remote.testing.conformance.harness import (  # noqa: E402
+    Foreigner,
+    Harness,
+    Name,
+    Site,
+    Store,
+)
+from aiorwlock_remote.testing.conformance.suite import (  # noqa: E402
+    ALL_CASES,
+    ConformanceSuite,
+)
+
+__all__ = [
+    "ALL_CASES",
+    "ConformanceSuite",
+    "Foreigner",
+    "Harness",
+    "Name",
+    "Site",
+    "Store",
+]

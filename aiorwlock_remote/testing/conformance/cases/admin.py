@@ -1,0 +1,150 @@
+"""Looking at locks, and breaking them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from datetime import UTC, datetime
+
+import pytest
+
+from aiorwlock_remote import Locks
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.cases.mutex import MODES
+from aiorwlock_remote.testing.conformance.harness import Store, lock_of
+from aiorwlock_remote.testing.conformance.party import party
+
+
+class AdminCases(Cases):
+    """Looking at locks, and breaking them."""
+
+    @pytest.mark.parametrize("mode", MODES)
+    async def test_info(self, locks: Locks, others: Locks, mode: str) -> None:
+        """``info`` says who, where, why, since when, until when."""
+        async with lock_of(locks, mode, ("order", 42)).acquire(reason="refund") as held:
+            shown = await others.mutex("order", 42).info()
+            (holder,) = shown.holders
+            assert (shown.resource_type, shown.resource_id) == ("order", "42")
+            assert (holder.holder, holder.mode) == (held.holder, held.mode)
+            assert (holder.host, holder.pid) == (socket.gethostname(), os.getpid())
+            assert holder.reason == "refund"
+            assert holder.task
+            assert 0 <= holder.age < 60
+            assert abs((datetime.now(UTC) - holder.since).total_seconds()) < 60
+            assert holder.expires_in is not None
+            assert 0 < holder.expires_in <= 30
+            assert not holder.foreign
+            assert list(shown.active_readers) == (
+                [held.holder] if mode == "reader" else []
+            )
+            assert shown.created_at is not None
+            assert shown.updated_at is not None
+            assert shown.created_at <= shown.updated_at
+
+    async def test_info_changes_nothing(self, locks: Locks, others: Locks) -> None:
+        """Asking about a lock that nobody used leaves no trace."""
+        shown = await locks.mutex("order", 42).info()
+        assert (shown.holders, shown.queue, shown.locked) == ((), (), False)
+        assert not await locks.rwlock("order", 42).locked()
+        assert [d async for d in others.list()] == []
+
+    async def test_list(self, store: Store, locks: Locks, others: Locks) -> None:
+        """``list`` gives what is held or waited for, of one type if asked."""
+        async with party(store) as guests:
+            first = await guests.enters(locks.mutex("order", 1))
+            await guests.enters(locks.rwlock("catalog", 2).reader)
+            await guests.queues(others.mutex("order", 1))
+            async with others.mutex("order", 3):
+                pass  # used, but not any more
+            listed = {(d.resource_type, d.resource_id) async for d in others.list()}
+            assert listed == {("order", "1"), ("catalog", "2")}
+            (order,) = [d async for d in others.list("order")]
+            assert order.holders[0].holder == (await first.inside()).holder
+            assert len(order.queue) == 1
+            assert [d async for d in others.list("nothing")] == []
+        assert [d async for d in others.list()] == []
+
+    async def test_stale(self, locks: Locks, others: Locks) -> None:
+        """``stale`` lists what looks left behind, and of it only what is old enough."""
+        assert await locks.acquire_mutex_lock("order", 1, "gluww")
+        async with locks.mutex("order", 2):  # held, renewed: not stale
+            (stale,) = [d async for d in others.stale()]
+            assert stale.resource_id == "1"
+            assert [d async for d in others.stale(older_than=3600)] == []
+            assert [d async for d in others.stale(resource_type="other")] == []
+        assert await others.force_release(stale, reason="test") == 1
+        assert [d async for d in others.stale()] == []
+
+    async def test_an_expired_grant_is_stale(self, locks: Locks, others: Locks) -> None:
+        """A lease that ran out with nobody asking since is stale, and not locked."""
+        (await locks.mutex("order", 1, lease=0.2).acquire()).detach()
+        (await locks.mutex("order", 2, lease=0.2).acquire()).detach()
+        async with others.mutex("order", 2):  # when its lease has run out
+            shown = await others.mutex("order", 1).info()
+            assert not shown.locked
+            (stale,) = [d async for d in others.stale()]
+            assert stale.resource_id == "1"
+            assert stale.holders[0].expires_in is not None
+            assert stale.holders[0].expires_in <= 0
+
+    async def test_force_release_lets_the_next_in(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """Breaking the holder wakes who waits."""
+        async with party(store) as guests:
+            await guests.enters(locks.mutex("order", 1, on_lost="flag"))
+            waiting = await guests.queues(others.mutex("order", 1))
+            seen = await others.mutex("order", 1).info()
+            assert await others.force_release(seen, reason="test") == 1
+            await waiting.inside()
+
+    async def test_force_release_spares_who_came_since(
+        self, locks: Locks, others: Locks
+    ) -> None:
+        """What was seen is broken; whoever holds it by now is left alone."""
+        async with locks.mutex("order", 1):
+            seen = await others.mutex("order", 1).info()
+        async with locks.mutex("order", 1) as held:
+            assert await others.force_release(seen, reason="test") == 0
+            held.check()
+            await held.extend()
+        assert await others.force_release(seen, reason="test") == 0
+
+    async def test_force_release_of_some_readers(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """Only the holders listed are broken, and their number is told."""
+        for ticket in ("one", "two"):
+            assert await locks.acquire_readers_lock("order", 1, ticket)
+        seen = await others.mutex("order", 1).info()
+        assert await locks.acquire_readers_lock("order", 1, "three")
+        assert await locks.release_readers_lock("order", 1, "one")
+        assert await others.force_release(seen, reason="test") == 1
+        assert not await locks.release_readers_lock("order", 1, "two")
+        assert await locks.release_readers_lock("order", 1, "three")
+
+    async def test_a_stale_doorman_of_the_same_ticket(
+        self, locks: Locks, others: Locks
+    ) -> None:
+        """The fence is compared, too: a caller's ticket used again is spared."""
+        assert await locks.acquire_mutex_lock("order", 1, "gluww")
+        seen = await others.mutex("order", 1).info()
+        assert await locks.release_mutex_lock("order", 1, "gluww")
+        assert await locks.acquire_mutex_lock("order", 1, "gluww")
+        assert await others.force_release(seen, reason="test") == 0
+        assert await locks.release_mutex_lock("order", 1, "gluww")
+
+    async def test_force_release_is_audited(
+        self, locks: Locks, others: Locks, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Every broken holder is in the audit log, with the reason, without ticket."""
+        assert await locks.acquire_mutex_lock("order", 1, "gluww-secret")
+        seen = await others.mutex("order", 1).info()
+        with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.audit"):
+            await others.force_release(seen, reason="crashed deploy")
+        (entry,) = [r for r in caplog.records if r.name == "aiorwlock_remote.audit"]
+        assert entry.__dict__["reason"] == "crashed deploy"
+        assert entry.__dict__["resource"] == "order/1"
+        assert entry.__dict__["holder"] == seen.holders[0].holder
+        assert "gluww-secret" not in repr(entry.__dict__)

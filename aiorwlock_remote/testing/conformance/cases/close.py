@@ -1,0 +1,147 @@
+"""The end of a ``Locks``, and where it cannot be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from aiorwlock_remote import Closed, Locks
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.child import child
+from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.party import party
+
+
+async def every_use(locks: Locks) -> list[str]:
+    """What the uses of a ``Locks`` are refused with."""
+    lock, rw = locks.mutex("order", 1), locks.rwlock("order", 2)
+
+    async def enter() -> None:
+        async with rw.reader:
+            raise AssertionError("it was let in")
+
+    async def scan() -> None:
+        async for _ in locks.list():
+            raise AssertionError("it was shown something")
+
+    async def multi() -> None:
+        async with locks.multi(lock, rw.writer):
+            raise AssertionError("it was let in")
+
+    reasons = []
+    for use in (
+        lock.acquire,
+        lock.try_acquire,
+        lock.locked,
+        rw.info,
+        enter,
+        scan,
+        multi,
+        lambda: lock.acquire(timeout=0),
+        lambda: locks.acquire_writer_lock("order", 3, "gluww"),
+        lambda: locks.release_mutex_lock("order", 3, "gluww"),
+    ):
+        with pytest.raises(Closed) as caught:
+            await use()
+        reasons.append(caught.value.reason)
+    return reasons
+
+
+class CloseCases(Cases):
+    """The end of a ``Locks``, and where it cannot be used."""
+
+    async def test_use_after_close(self, store: Store) -> None:
+        """Once closed, every use is refused; a second close does nothing."""
+        locks = await store.connect()
+        await locks.aclose()
+        assert set(await every_use(locks)) == {"closed"}
+        await locks.aclose()
+        async with store.connect() as locks:
+            pass
+        assert set(await every_use(locks)) == {"closed"}
+
+    async def test_close_releases(self, store: Store, others: Locks) -> None:
+        """Closing releases every grant, whatever form it was acquired in."""
+        locks = await store.connect()
+        held = [
+            await locks.mutex("order", 1).acquire(),
+            await locks.rwlock("order", 2).reader.acquire(),
+            await locks.mutex("order", 3, lease=None).acquire(),
+        ]
+        await locks.aclose()
+        assert [d async for d in others.list()] == []
+        assert not any(grant.valid for grant in held)
+
+    async def test_close_ends_the_waiting(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """Whoever waits is told ``Closed`` and leaves no place."""
+        async with party(store) as guests:
+            async with locks.mutex("order", 1):
+                closing = await store.connect()
+                waiting = [await guests.queues(closing.mutex("order", 1))]
+                waiting += [await guests.invite(closing.mutex("order", 1))]
+                waiting += [await guests.queues(closing.rwlock("order", 1).reader)]
+                await closing.aclose()
+                for guest in waiting:
+                    error = await guest.gone()
+                    assert isinstance(error, Closed)
+                    assert error.reason == "closed"
+                await guests.places(others.mutex("order", 1), 0)
+            assert not await others.mutex("order", 1).locked()
+
+    async def test_close_inside_a_body(self, store: Store, others: Locks) -> None:
+        """A body may close; leaving it afterwards is fine."""
+        locks = await store.connect()
+        async with locks.mutex("order", 1) as held:
+            await locks.aclose()
+            assert not held.valid
+        assert not await others.mutex("order", 1).locked()
+
+    async def test_cancelled_close_is_carried_out(
+        self, store: Store, others: Locks
+    ) -> None:
+        """A close that is cancelled has released everything all the same."""
+        locks = await store.connect()
+        held = await locks.mutex("order", 1).acquire()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await locks.aclose()
+        assert not held.valid
+        assert set(await every_use(locks)) == {"closed"}
+        with anyio.fail_after(store.patience):
+            async with others.mutex("order", 1):
+                pass
+
+    async def test_await_and_close(self, store: Store, others: Locks) -> None:
+        """``await connect()`` works without a context manager."""
+        locks = await store.connect()
+        try:
+            async with locks.mutex("order", 1):
+                assert await others.mutex("order", 1).locked()
+        finally:
+            await locks.aclose()
+
+    async def test_another_loop(
+        self, locks: Locks, anyio_backend: tuple[str, dict[str, Any]]
+    ) -> None:
+        """One ``Locks`` belongs to one loop: elsewhere every use is refused."""
+        name, options = anyio_backend
+
+        def elsewhere() -> list[str]:
+            return anyio.run(every_use, locks, backend=name, backend_options=options)
+
+        reasons = await anyio.to_thread.run_sync(elsewhere)
+        assert set(reasons) == {"other loop"}
+        async with locks.mutex("order", 1):
+            pass
+
+    async def test_after_a_fork(
+        self, store: Store, anyio_backend: tuple[str, dict[str, Any]]
+    ) -> None:
+        """A forked child cannot use its parent's; the parent goes on undisturbed."""
+        async with child(store, anyio_backend) as process:
+            answer = await process.ask("fork")
+            assert answer == {"child": ["forked"], "parent": "held"}

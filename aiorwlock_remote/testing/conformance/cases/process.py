@@ -1,0 +1,93 @@
+"""Real processes: they exclude each other, and may be killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from aiorwlock_remote import Locks
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.child import child
+from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.party import party
+
+Backend = tuple[str, dict[str, Any]]
+
+
+class ProcessCases(Cases):
+    """Real processes: they exclude each other, and may be killed."""
+
+    needs = Capability.MANY_PROCESSES
+
+    async def test_two_processes_exclude_each_other(
+        self, store: Store, locks: Locks, anyio_backend: Backend
+    ) -> None:
+        """What one holds the other does not get, in either direction."""
+        async with (
+            child(store, anyio_backend) as one,
+            child(store, anyio_backend) as two,
+        ):
+            first = await one.ask("acquire", mode="writer")
+            assert await two.ask("acquire", mode="reader", timeout=0) == "LockTimeout"
+            assert await two.ask("acquire", mode="mutex", timeout=0.1) == "LockTimeout"
+            (holder,) = (await locks.mutex("order", 1).info()).holders
+            assert holder.pid == one.pid
+            assert await locks.mutex("order", 1).try_acquire() is None
+            assert await one.ask("release") is True
+            second = await two.ask("acquire", mode="mutex", timeout=0)
+            assert second > first
+            assert await one.ask("acquire", mode="mutex", timeout=0) == "LockTimeout"
+            assert await two.ask("release") is True
+
+    async def test_nothing_is_counted_twice(
+        self, store: Store, tmp_path: Path, anyio_backend: Backend
+    ) -> None:
+        """A number read, raised and written back under the lock loses no turn."""
+        number, turns = tmp_path / "number", 40
+        number.write_text("0")
+        with anyio.fail_after(2 * store.patience):
+            async with (
+                child(store, anyio_backend) as one,
+                child(store, anyio_backend) as two,
+                anyio.create_task_group() as group,
+            ):
+                for process in (one, two):
+                    work = {"path": str(number), "turns": turns}
+                    group.start_soon(lambda p=process, w=work: p.ask("count", **w))
+        assert int(number.read_text()) == 2 * turns
+
+    async def test_a_release_wakes_another_process(
+        self, store: Store, locks: Locks, anyio_backend: Backend
+    ) -> None:
+        """A task here gets in when a process there releases."""
+        async with child(store, anyio_backend) as one, party(store) as guests:
+            fence = await one.ask("acquire", mode="mutex")
+            waiting = await guests.queues(locks.mutex("order", 1))
+            assert await one.ask("release") is True
+            assert (await waiting.inside()).fence > fence
+
+    async def test_a_killed_holder(
+        self, store: Store, locks: Locks, anyio_backend: Backend
+    ) -> None:
+        """When a holder is killed, who waits gets in after its lease."""
+        async with child(store, anyio_backend) as one, party(store) as guests:
+            fence = await one.ask("acquire", mode="mutex", lease=0.4)
+            waiting = await guests.queues(locks.mutex("order", 1))
+            one.kill()
+            assert (await waiting.inside()).fence > fence
+
+    async def test_a_killed_waiter(
+        self, store: Store, locks: Locks, others: Locks, anyio_backend: Backend
+    ) -> None:
+        """A killed process that was first in the queue blocks nobody for long."""
+        async with child(store, anyio_backend) as one, party(store) as guests:
+            first = await guests.enters(locks.mutex("order", 1))
+            await one.tell("acquire", mode="mutex")
+            await guests.places(locks.mutex("order", 1), 1)
+            one.kill()
+            waiting = await guests.queues(others.mutex("order", 1))
+            await first.leave()
+            await waiting.inside()

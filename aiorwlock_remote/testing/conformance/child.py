@@ -1,0 +1,175 @@
+"""A process of its own that does what it is told: ``python -m …conformance.child``.
+
+Orders and answers are lines of JSON on its standard input and output. The first order
+says where the store is and which loop to run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from aiorwlock_remote import Closed, Held, Locks, LockTimeout, connect
+from aiorwlock_remote.testing.conformance.harness import Store, lock_of
+
+NAME = "order", 1
+
+
+class Child:
+    """The other process, seen from the test."""
+
+    def __init__(self, process: Process, patience: float) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self._patience = patience
+        self._answers = BufferedByteReceiveStream(process.stdout)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    async def tell(self, order: str, **details: object) -> None:
+        """Give an order, and do not wait for the answer."""
+        assert self._process.stdin is not None
+        line = json.dumps({"order": order, **details}) + "\n"
+        await self._process.stdin.send(line.encode())
+
+    async def ask(self, order: str, **details: object) -> Any:
+        """Give an order; the answer."""
+        await self.tell(order, **details)
+        with anyio.fail_after(self._patience):
+            line = await self._answers.receive_until(b"\n", 65_536)
+        return json.loads(line)
+
+    def kill(self) -> None:
+        """End it without notice."""
+        self._process.kill()
+
+
+@asynccontextmanager
+async def child(
+    store: Store, backend: tuple[str, dict[str, Any]]
+) -> AsyncIterator[Child]:
+    """A process that is connected to the store; killed at the end, if it still runs."""
+    command = [sys.executable, "-m", __name__]
+    process = await anyio.open_process(command, stderr=None)
+    async with process:
+        try:
+            other = Child(process, store.patience)
+            site = {"url": store.site.url, "prefix": store.site.prefix}
+            assert await other.ask("open", backend=backend, **site) == "ready"
+            yield other
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+# ------------------------------------------------------------- in the process
+
+
+class _Work:
+    def __init__(self, locks: Locks) -> None:
+        self._locks = locks
+        self._held: Held | None = None
+
+    async def acquire(
+        self, mode: str, timeout: float | None = None, lease: float = 30
+    ) -> object:
+        lock = lock_of(self._locks, mode, NAME, lease=lease)
+        try:
+            self._held = await lock.acquire(timeout)
+        except LockTimeout as exc:
+            return type(exc).__name__
+        return self._held.fence
+
+    async def release(self) -> object:
+        assert self._held is not None
+        return await self._held.release()
+
+    async def count(self, path: str, turns: int) -> object:
+        number = Path(path)
+        for _ in range(turns):
+            async with self._locks.mutex(*NAME):
+                seen = int(number.read_text())
+                await anyio.lowlevel.checkpoint()
+                number.write_text(str(seen + 1))
+        return turns
+
+    async def fork(self) -> object:
+        async with self._locks.mutex(*NAME) as held:
+            reading, writing = os.pipe()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # there are threads, that is the point
+                pid = os.fork()
+            if pid == 0:
+                await self._in_the_fork(writing)
+            os.close(writing)
+            with os.fdopen(reading) as pipe:
+                answer = json.loads(pipe.read() or "null")
+            os.waitpid(pid, 0)
+            await held.extend()
+            return {"child": answer, "parent": "held" if held.valid else "lost"}
+
+    async def _in_the_fork(self, writing: int) -> None:
+        uses: tuple[Callable[[], Awaitable[object]], ...] = (
+            lambda: self._locks.mutex(*NAME).try_acquire(),
+            lambda: self._locks.mutex("order", 2).acquire(),
+            lambda: self._locks.mutex(*NAME).info(),
+            lambda: self._locks.release_mutex_lock(*NAME, "gluww"),
+            lambda: self._locks.aclose(),
+        )
+        reasons = set()
+        try:
+            for use in uses:
+                try:
+                    await use()
+                except Closed as exc:
+                    reasons.add(exc.reason)
+                except BaseException as exc:  # noqa: BLE001 - told to the parent
+                    reasons.add(repr(exc))
+                else:
+                    reasons.add("done")
+            os.write(writing, json.dumps(sorted(reasons)).encode())
+        finally:
+            os._exit(0)  # nothing of the parent's is to be ended here
+
+
+async def _serve(url: str, prefix: str) -> None:
+    async with connect(url, prefix=prefix) as locks:
+        work = _Work(locks)
+        _say("ready")
+        while line := await anyio.to_thread.run_sync(sys.stdin.readline):
+            details = json.loads(line)
+            _say(await getattr(work, details.pop("order"))(**details))
+
+
+def _say(answer: object) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def _main() -> None:
+    opening = json.loads(sys.stdin.readline())
+    name, options = opening["backend"]
+    anyio.run(
+        _serve,
+        opening["url"],
+        opening["prefix"],
+        backend=name,
+        backend_options=options,
+    )
+
+
+if __name__ == "__main__":
+    _main()

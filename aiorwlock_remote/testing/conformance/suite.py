@@ -1,0 +1,100 @@
+"""All cases together, for one backend.
+
+::
+
+    class MyHarness(Harness):
+        capabilities = Capability.MANY_PROCESSES | Capability.NOTIFIES
+
+        def fresh(self, folder):
+            return Site(f"mine://localhost/{uuid4().hex}")
+
+
+    class TestMine(ConformanceSuite):
+        harness = MyHarness()
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
+from aiorwlock_remote.testing.conformance.cases.bad_input import BadInputCases
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.cases.cancellation import (
+    CancellationCases,
+    NativeCancellationCases,
+)
+from aiorwlock_remote.testing.conformance.cases.close import CloseCases
+from aiorwlock_remote.testing.conformance.cases.fairness import FairnessCases
+from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
+from aiorwlock_remote.testing.conformance.cases.lease import (
+    BlockedLoopCases,
+    LeaseCases,
+)
+from aiorwlock_remote.testing.conformance.cases.loss import LossCases
+from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
+from aiorwlock_remote.testing.conformance.cases.multi import MultiCases
+from aiorwlock_remote.testing.conformance.cases.mutex import MutexCases
+from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
+from aiorwlock_remote.testing.conformance.cases.process import ProcessCases
+from aiorwlock_remote.testing.conformance.cases.published import PublishedCallsCases
+from aiorwlock_remote.testing.conformance.cases.rwlock import RWLockCases
+from aiorwlock_remote.testing.conformance.cases.seat import SeatCases
+from aiorwlock_remote.testing.conformance.cases.waiting import (
+    WaitingCases,
+    WakingCases,
+)
+from aiorwlock_remote.testing.conformance.harness import Harness
+
+ALL_CASES: tuple[type[Cases], ...] = (
+    MutexCases,
+    RWLockCases,
+    OneNameOneLockCases,
+    FenceCases,
+    LeaseCases,
+    BlockedLoopCases,
+    LossCases,
+    WaitingCases,
+    WakingCases,
+    FairnessCases,
+    CancellationCases,
+    NativeCancellationCases,
+    MovesCases,
+    PassingCases,
+    MultiCases,
+    PublishedCallsCases,
+    SeatCases,
+    AdminCases,
+    BadInputCases,
+    CloseCases,
+    ProcessCases,
+)
+"""Every case class; which apply to a backend follows from its capabilities."""
+
+
+class ConformanceSuite:
+    """Subclass it as ``Test…`` with a ``harness``: pytest finds all that applies.
+
+    The subclass gets one inner class for each case class: ``TestMine::TestMutex::…``.
+    What does not apply is not collected; nothing is skipped.
+    """
+
+    harness: ClassVar[Harness]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Hang in the case classes that apply."""
+        super().__init_subclass__(**kwargs)
+        harness = cls.harness
+        if Capability.PUBLISHED_LAYOUT in harness.capabilities:
+            assert harness.has_foreigner, "a published layout needs a foreigner"
+        for cases in ALL_CASES:
+            if cases.applies_to(harness):
+                name = "Test" + cases.__name__.removesuffix("Cases")
+                inside = {
+                    "harness": harness,
+                    "__doc__": cases.__doc__,
+                    "__module__": cls.__module__,
+                    "__qualname__": f"{cls.__qualname__}.{name}",
+                }
+                setattr(cls, name, type(name, (cases,), inside))

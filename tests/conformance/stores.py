@@ -1,0 +1,131 @@
+"""Our own backends, as the conformance suite gets at them."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from uuid import uuid4
+
+from aiorwlock_remote.backends.memory import Shelf, shelf
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.record import Seat
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
+
+
+class MemoryHarness(Harness):
+    """``memory://``: nobody is really foreign there, so its seat is changed by hand."""
+
+    capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
+    has_foreigner = True
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """A shelf of its own."""
+        name = uuid4().hex
+        return Site(f"memory://{name}", foreigner=OnTheShelf(shelf(f"|{name}")))
+
+
+class OnTheShelf(Foreigner):
+    """Changes the seat, and nothing else, as a foreign program would."""
+
+    def __init__(self, kept: Shelf) -> None:
+        self._shelf = kept
+
+    def take(self, name: Name, ticket: str) -> bool:
+        with self._shelf.lock:
+            if resource(*name) in self._shelf.seats:
+                return False
+            self._shelf.seats[resource(*name)] = self._seat(ticket)
+            return True
+
+    def put(self, name: Name, ticket: str) -> None:
+        with self._shelf.lock:
+            self._shelf.seats[resource(*name)] = self._seat(ticket)
+
+    def free(self, name: Name, ticket: str) -> bool:
+        with self._shelf.lock:
+            seat = self._shelf.seats.get(resource(*name))
+            if seat is None or seat.ticket != ticket:
+                return False
+            del self._shelf.seats[resource(*name)]
+            return True
+
+    def read(self, name: Name) -> str | None:
+        with self._shelf.lock:
+            seat = self._shelf.seats.get(resource(*name))
+            return None if seat is None else seat.ticket
+
+    def _seat(self, ticket: str) -> Seat:
+        return Seat(f"{ticket},{int(time.time())}")
+
+
+class SqliteHarness(Harness):
+    """``sqlite:///``, a file for each test."""
+
+    capabilities = (
+        Capability.MANY_PROCESSES
+        | Capability.NOTIFIES
+        | Capability.OFF_LOOP_RENEWAL
+        | Capability.PUBLISHED_LAYOUT
+    )
+    has_foreigner = True
+
+    def fresh(self, folder: Path) -> Site:
+        """A file of its own."""
+        path = folder / "locks.db"
+        return Site(f"sqlite:///{path}", foreigner=PlainSqlite(path))
+
+
+class PlainSqlite(Foreigner):
+    """The published statements on ``mutex_locks``, by Python's own sqlite3."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def take(self, name: Name, ticket: str) -> bool:
+        try:
+            self._run(
+                "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
+                " VALUES (?, ?, ?)",
+                *name,
+                ticket,
+            )
+        except sqlite3.IntegrityError:
+            return False
+        return True
+
+    def put(self, name: Name, ticket: str) -> None:
+        self._run(
+            "INSERT OR REPLACE INTO mutex_locks (resource_type, resource_id, ticket)"
+            " VALUES (?, ?, ?)",
+            *name,
+            ticket,
+        )
+
+    def free(self, name: Name, ticket: str) -> bool:
+        deleted, _ = self._run(
+            "DELETE FROM mutex_locks"
+            " WHERE resource_type = ? AND resource_id = ? AND ticket = ?",
+            *name,
+            ticket,
+        )
+        return deleted == 1
+
+    def read(self, name: Name) -> str | None:
+        _, row = self._run(
+            "SELECT ticket FROM mutex_locks"
+            " WHERE resource_type = ? AND resource_id = ?",
+            *name,
+        )
+        return None if row is None else str(row[0])
+
+    def _run(self, sql: str, *values: object) -> tuple[int, tuple[object, ...] | None]:
+        db = sqlite3.connect(self._path, timeout=10)
+        try:
+            with db:
+                cursor = db.execute(sql, values)
+                row = cursor.fetchone()
+                return cursor.rowcount, row
+        finally:
+            db.close()

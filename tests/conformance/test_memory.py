@@ -1,0 +1,12 @@
+"""The memory store, by the conformance suite."""
+
+from __future__ import annotations
+
+from aiorwlock_remote.testing.conformance import ConformanceSuite
+from tests.conformance.stores import MemoryHarness
+
+
+class TestMemory(ConformanceSuite):
+    """``memory://``."""
+
+    harness = MemoryHarness()
