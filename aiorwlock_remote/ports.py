@@ -233,6 +233,16 @@ class Store(Notifier, Protocol):
         """Finish what is under way and close what was opened."""
 
 
+class Backend(Protocol):
+    """A store of the user's own making, or around a client of theirs.
+
+    What ``connect`` takes in place of a URL. Whoever opened the client closes it.
+    """
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> Store:
+        """As ``Opener``."""
+
+
 class Opener(Protocol):
     """A backend's one function."""
 

@@ -86,14 +86,14 @@ Subscribe(c) == /\ Live(c) /\ st[c] = "deaf"
                 /\ st' = [st EXCEPT ![c] = "sleep"] /\ UNCHANGED <<rec, dead>>
 Poll(c) == /\ Polling /\ Live(c) /\ st[c] \in {"sleep", "perch"}
            /\ st' = Woken(st, {c}) /\ UNCHANGED <<rec, dead>>
-Release(c) == /\ Live(c) /\ (Holding(c) \/ (c \in Leavers /\ st[c] = "perch"))
+Release(c) == /\ Live(c) /\ (Holding(c) \/ (c \in Leavers /\ Climbing(c)))
               /\ Step(Released(rec, c), [st EXCEPT ![c] = "idle"])
 \* a release that carries the next local acquire
 ReleaseNext(c) == /\ Live(c) /\ Holding(c)
                   /\ LET a == Acquired(Settled(rec, Released(rec, c)), c) IN
                      Step(a.rec, [st EXCEPT ![c] = IF a.in THEN "in" ELSE "sleep"])
 \* a timeout; a lost withdrawal leaves the place, or the slot, behind
-Withdraw(c) == /\ Live(c) /\ c \in Leavers /\ st[c] \in {"sleep", "perch"}
+Withdraw(c) == /\ Live(c) /\ c \in Leavers /\ (st[c] = "sleep" \/ Climbing(c))
                /\ LET left == IF Climbing(c) THEN [rec EXCEPT !.slot = @ \ {c}]
                                              ELSE WithoutPlace(rec, c, Mode(c))
                       after == [st EXCEPT ![c] = IF Climbing(c) THEN "done" ELSE "idle"] IN

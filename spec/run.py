@@ -148,7 +148,8 @@ def cfg_text(config: Config) -> str:
     """TLC's own configuration file."""
     module = MODULES[config.module]
     lines = ["SPECIFICATION Spec", "CHECK_DEADLOCK FALSE", *module.lines, "CONSTANTS"]
-    lines += [f"  {k} = {v}" for k, v in {**module.defaults, **config.constants}.items()]
+    constants = {**module.defaults, **config.constants}
+    lines += [f"  {name} = {value}" for name, value in constants.items()]
     for name in config.checks:
         lines.append(f"{'PROPERTY' if name in module.live else 'INVARIANT'} {name}")
     return "\n".join(lines) + "\n"

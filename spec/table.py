@@ -156,7 +156,14 @@ CONFIGS = (
         **TWO,
     ),
     row("LockRec", "forget_no_clock", "FencesRise", Forget=YES, **TWO),
-    row("LockRec", "forget_clock_back", "FencesRise", Forget=YES, Clock='"back"', **TWO),
+    row(
+        "LockRec",
+        "forget_clock_back",
+        "FencesRise",
+        Forget=YES,
+        Clock='"back"',
+        **TWO,
+    ),
     # Liveness: the implemented rule; lossy messages, polling, one crash
     row("LockLive", "fair_2r1w", FAIR),
     row("LockLive", "fair_1r2w", FAIR, **W2),

@@ -52,7 +52,7 @@ def loads(text: str) -> Record:
     """
     try:
         data = json.loads(text)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise BadRecord(what="the stored record is not JSON") from exc
     return load(data)
 
@@ -182,7 +182,7 @@ def _extra(data: Mapping[str, Any], known: set[str]) -> Extra:
 
 def _typed(value: object, kind: type[T]) -> T:
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is not {kind.__name__}")
+        raise TypeError(f"{type(value).__name__} instead of {kind.__name__}")
     return value
 
 

@@ -99,6 +99,10 @@ class Renew:
 
     tickets: tuple[tuple[str, int | None], ...]
 
+    def __post_init__(self) -> None:
+        if any(lease is not None and lease <= 0 for _, lease in self.tickets):
+            raise IllegalCommand("a lease is positive or None")
+
 
 @dataclass(frozen=True, slots=True)
 class Downgrade:

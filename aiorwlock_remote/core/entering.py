@@ -65,17 +65,23 @@ def acquire(door: Record, cmd: Acquire, at: Moment) -> tuple[Record, Entry]:
     return door, Queued(cmd.gate, cmd.mode)
 
 
-def withdraw(door: Record, cmd: Withdraw, at: Moment) -> tuple[Record, Withdrawn]:
+def withdraw(
+    door: Record, cmd: Withdraw, at: Moment
+) -> tuple[Record, Moment, Withdrawn]:
     """Undo an acquire, whether it was granted, queued or never arrived."""
-    held = tuple(g for t in cmd.tickets if (g := door.grant(t)) is not None)
-    door = without(door, held, at.now)
+    gone = tuple(g for t in cmd.tickets if (g := door.grant(t)) is not None)
+    door = without(door, gone)
+    held = tuple(g.ticket for g in gone)
+    if at.foreign is not None and at.foreign.ticket in cmd.tickets:
+        held = (at.foreign.ticket,)  # the record was lost; the seat is enough
+        at = replace(at, foreign=None)
     slot = door.upgrader
-    if slot is not None and slot.ticket in (cmd.upgrader, *cmd.tickets):
+    if slot is not None and slot.ticket == cmd.upgrader:
         door = replace(door, upgrader=None)
     own = None if cmd.keep else door.place(cmd.gate, cmd.mode)
     if own is not None:
         door = replace(door, queue=tuple(p for p in door.queue if p is not own))
-    return door, Withdrawn(tuple(g.ticket for g in held))
+    return door, at, Withdrawn(held)
 
 
 def _enter(
@@ -93,13 +99,15 @@ def _enter(
     if cmd.more:  # served once; its other tasks queue up behind the other processes
         number += 1
         queue = (*queue, replace(place, number=number, waiting=cmd.more))
+    writing = cmd.mode is Mode.WRITE
     door = replace(
         door,
         last=fence,
         grants=others + granted,
         queue=queue,
         number=number,
-        admit_until=0 if cmd.mode is Mode.WRITE else door.admit_until,
+        admit_upto=0 if writing else door.admit_upto,
+        admit_until=0 if writing else door.admit_until,
         turns=door.turns if joins else at.turns,
     )
     return door, Granted(granted, at.now, placed=bool(cmd.more))

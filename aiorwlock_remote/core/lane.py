@@ -23,7 +23,7 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.lease import MICROS, micros
 from aiorwlock_remote.core.pauses import Pace, back_off, next_look
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode, Policy
@@ -33,7 +33,11 @@ MAX_BATCH = 500
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One task that waits. ``sent_at``: when the request that let it in was sent."""
+    """One task that waits. ``sent_at``: when the request that let it in was sent.
+
+    (Or, if that one's answer was lost, a time not later than when the store carried it
+    out: the lease counts from there.)
+    """
 
     claim: Claim
     policy: Policy
@@ -145,7 +149,10 @@ class Lane:
             for waiter in asked:
                 if waiter.ticket in grants and waiter in self.waiters:
                     self.waiters.remove(waiter)
-                    waiter.grant, waiter.sent_at = grants[waiter.ticket], sent_at
+                    grant = grants[waiter.ticket]
+                    # A repeated request finds the grant of one whose answer was lost.
+                    age = max(0, answer.now - grant.since) / MICROS
+                    waiter.grant, waiter.sent_at = grant, sent_at - age
                     news.served.append(waiter)
             wait = None
         elif isinstance(answer, Waiting):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aiorwlock_remote.core.commands import (
+    BARRED,
     HELD,
     Claim,
     Conflict,
@@ -38,7 +39,7 @@ def downgrade(
         return door, NotHeld(why_gone(door, holder_of(cmd.ticket)))
     if old.mode is not Mode.WRITE:
         raise IllegalCommand("only a writer can be downgraded")
-    return _moved(without(door, (old,), at.now), Mode.READ, cmd.claim, at)
+    return _moved(without(door, (old,)), Mode.READ, cmd.claim, at)
 
 
 def upgrade(
@@ -56,11 +57,15 @@ def upgrade(
     slot = door.upgrader
     if slot is not None and slot.ticket != cmd.ticket:
         return door, Conflict()
-    if len(door.grants) == 1:
-        door = replace(without(door, (old,), at.now), upgrader=None, admit_until=0)
+    barred = door.barred_until > at.now  # another reader's lease ran out just now
+    if len(door.grants) == 1 and not barred:
+        door = replace(without(door, (old,)), admit_upto=0, admit_until=0)
         return _moved(door, Mode.WRITE, cmd.claim, at)
     if not cmd.may_wait:
-        return door, Refused(HELD, None, describe(door, at.foreign))
+        why, wait = HELD, None
+        if barred:
+            why, wait = BARRED, door.barred_until - at.now
+        return door, Refused(why, wait, describe(door, at.foreign))
     slot = Upgrader(cmd.ticket, cmd.gate, at.now + cmd.place_life)
     return replace(door, upgrader=slot), Queued(cmd.gate, Mode.WRITE)
 

@@ -19,6 +19,7 @@ ResourceId = int | str | UUID
 MAX_BYTES = 200
 _KEPT_WHEN_CUT = 100
 _ESCAPED = frozenset("%{},/")
+_HEX = frozenset("0123456789ABCDEFabcdef")
 _INT32 = range(-(2**31), 2**31)
 
 
@@ -102,7 +103,11 @@ def decode(name: str) -> str:
     raw, parts = bytearray(), head.split("%")
     raw += parts[0].encode()
     for part in parts[1:]:
-        raw += bytes.fromhex(part[:2]) + part[2:].encode()
+        code = part[:2]
+        if len(code) == 2 and set(code) <= _HEX:
+            raw += bytes.fromhex(code) + part[2:].encode()
+        else:  # a foreign program's name
+            raw += b"%" + part.encode()
     return raw.decode(errors="replace") + ("…" + digest[:8] if mark else "")
 
 
@@ -124,9 +129,12 @@ def check_prefix(prefix: object) -> str:
 
 
 def _text(resource_id: ResourceId) -> str:
-    if isinstance(resource_id, int):
+    if not isinstance(resource_id, int):
+        return str(resource_id)
+    try:
         return str(int(resource_id))
-    return str(resource_id)
+    except ValueError:  # Python's own limit, 4300 digits by default
+        raise ConfigurationError(what="resource id has too many digits") from None
 
 
 def _escape(char: str) -> str:

@@ -120,7 +120,8 @@ class Record:
     """Everything about one resource but its seat. The default is one never used.
 
     ``admit_upto``/``admit_until``: readers whose place has at most that number may
-    join the read phase until that time though a writer waits.
+    join the read phase until that time though a writer waits; 0: they have not been
+    called yet.
     ``seat``: the exact seat value we wrote, to tell ours from a foreign one.
     ``turns``: grants handed on inside one process since the seat was last vacant.
     ``barred_until``: nobody enters before (``lock_delay`` after an expiry).

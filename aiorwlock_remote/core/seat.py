@@ -1,9 +1,10 @@
 """The seat rules: what the published mutex record tells about our own grants.
 
 * Equal to the value we wrote: ours.
-* Missing, or another value, while grants are recorded: all of them are void and never
-  come back. Gone at or after their recorded end: ``expired``; before it: ``forced``;
-  another value there: ``stolen``. The queue and the last fence stay.
+* Missing, or another value, while live grants are recorded: all of them are void and
+  never come back: ``forced`` if it is gone, ``stolen`` if another value is there. (A
+  grant past its recorded end has ``expired``, whatever the seat tells.) The queue and
+  the last fence stay.
 * A value we did not write is foreign: it keeps every mode out, is never joined and
   never taken over.
 * Every step ends by making the seat agree with the record.
@@ -19,6 +20,7 @@ from aiorwlock_remote.core.turn import admit_waiting
 from aiorwlock_remote.errors import LossReason
 
 MAX_ENDINGS = 8
+MAX_NAMED = 4
 
 
 def foreign_seat(door: Record, seat: Seat | None) -> Seat | None:
@@ -26,14 +28,11 @@ def foreign_seat(door: Record, seat: Seat | None) -> Seat | None:
     return seat if seat is not None and seat.value != door.seat else None
 
 
-def reconcile(door: Record, seat: Seat | None, now: int) -> Record:
-    """Void the recorded grants if the seat is not ours any more."""
+def reconcile(door: Record, seat: Seat | None) -> Record:
+    """Void the live grants if the seat is not ours any more."""
     if not door.grants or (seat is not None and seat.value == door.seat):
         return door
-    if seat is not None:
-        return without_all(door, now, "stolen")
-    ended = door.ends is not None and door.ends <= now
-    return without_all(door, now, "expired" if ended else "forced")
+    return without_all(door, "forced" if seat is None else "stolen")
 
 
 def expire(door: Record, now: int) -> Record:
@@ -42,32 +41,34 @@ def expire(door: Record, now: int) -> Record:
         dead = [g for g in door.grants if g.dead(now)]
         bars = [(g.expires or 0) + g.lock_delay for g in dead if g.lock_delay]
         barred = max([door.barred_until, *bars])
-        door = without(door, tuple(dead), now)
+        door = without(door, tuple(dead))
         door = replace(door, barred_until=barred)
     if any(p.expires <= now for p in door.queue):
         queue = tuple(p for p in door.queue if p.expires > now)
         door = replace(door, queue=queue)
-    slot = door.upgrader
-    if slot and (slot.expires <= now or door.grant(slot.ticket) is None):
+    if door.upgrader and door.upgrader.expires <= now:
         door = replace(door, upgrader=None)
     return door
 
 
-def without(door: Record, gone: tuple[Grant, ...], now: int) -> Record:
+def without(door: Record, gone: tuple[Grant, ...]) -> Record:
     """Without these grants; the end of a write phase admits the waiting readers."""
     if not gone:
         return door
     left = tuple(g for g in door.grants if g not in gone)
-    was_writing = door.writing
-    door = replace(door, grants=left)
-    return admit_waiting(door, now) if was_writing else door
+    was_writing, slot = door.writing, door.upgrader
+    if slot and any(g.ticket == slot.ticket for g in gone):
+        slot = None  # at once: a slot keeps readers out
+    door = replace(door, grants=left, upgrader=slot)
+    return admit_waiting(door) if was_writing else door
 
 
-def without_all(door: Record, now: int, reason: LossReason) -> Record:
-    """Without any grant, remembering why."""
-    if reason != "expired":
-        door = remember(door, Ending(door.last, "*", reason))
-    return replace(without(door, door.grants, now), upgrader=None)
+def without_all(door: Record, reason: LossReason) -> Record:
+    """Without any grant, remembering why; a crowd of readers in one note."""
+    holders = [g.holder for g in door.grants]
+    for holder in holders if len(holders) <= MAX_NAMED else ["*"]:
+        door = remember(door, Ending(door.last, holder, reason))
+    return without(door, door.grants)
 
 
 def remember(door: Record, ending: Ending) -> Record:
@@ -80,10 +81,11 @@ def why_gone(door: Record, holder: str) -> LossReason:
     for ending in reversed(door.endings):
         if ending.holder == holder:
             return ending.reason
-    # A note for all holders of a phase names no ticket. Only the last phase's is taken:
-    # of an older one the asker would have been told by its own renewals.
-    if door.endings and door.endings[-1].holder == "*":
-        return door.endings[-1].reason
+    # A note for all holders of a phase names no ticket: who asks after the next phase
+    # began may belong to that one.
+    for ending in door.endings:
+        if ending.holder == "*" and ending.fence == door.last:
+            return ending.reason
     return "expired"
 
 

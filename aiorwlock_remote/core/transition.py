@@ -37,7 +37,7 @@ from aiorwlock_remote.core.moment import Moment, describe
 from aiorwlock_remote.core.moves import downgrade, upgrade
 from aiorwlock_remote.core.record import Ending, Grant, Record, Seat
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
-from aiorwlock_remote.core.turn import may_enter, offer, retry_after
+from aiorwlock_remote.core.turn import may_enter, offer, retry_after, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,9 @@ def transition(
     """
     before = record or Record()
     at = Moment(now, floor, seats.foreign_seat(before, seat))
-    door = seats.expire(seats.reconcile(before, seat, now), now)
+    door = seats.reconcile(seats.expire(before, now), seat)
+    if at.foreign is None:
+        door = settle(door, now)
     draft: Reply | Queued | _Let
     match command:
         case Acquire():
@@ -80,7 +82,7 @@ def transition(
         case Release():
             door, at, draft = _release(door, command, at)
         case Withdraw():
-            door, draft = withdraw(door, command, at)
+            door, at, draft = withdraw(door, command, at)
         case Renew():
             door, draft = _renew(door, command, now)
         case Downgrade():
@@ -91,7 +93,7 @@ def transition(
             door, at, draft = _force(door, command, at)
     wakes: tuple[str, ...] = ()
     if at.foreign is None:
-        door, wakes = offer(door, now, before)
+        door, wakes = offer(door, now)
     reply = _reply(draft, door, at)
     door, after = seats.agree(door, at.foreign, floor)
     if door == before:
@@ -103,9 +105,9 @@ def transition(
 def peek(record: Record, seat: Seat | None, now: int) -> tuple[Record, Seat | None]:
     """The record as the next step would find it, and the seat if it is foreign."""
     foreign = seats.foreign_seat(record, seat)
-    door = seats.expire(seats.reconcile(record, seat, now), now)
+    door = seats.reconcile(seats.expire(record, now), seat)
     if foreign is None:
-        door, _ = offer(door, now, record)
+        door, _ = offer(door, now)
     return door, foreign
 
 
@@ -138,7 +140,7 @@ def _release(door: Record, cmd: Release, at: Moment) -> tuple[Record, Moment, _L
     turns = 0
     if grant is not None and cmd.mode in (None, grant.mode):
         held, turns = True, door.turns + 1
-        door = seats.without(door, (grant,), at.now)
+        door = seats.without(door, (grant,))
     elif at.foreign is not None and at.foreign.ticket == cmd.ticket:
         held = cmd.mode is not Mode.READ  # the record was lost; the seat is enough
         at = replace(at, foreign=None) if held else at
@@ -182,7 +184,7 @@ def _force(door: Record, cmd: Force, at: Moment) -> tuple[Record, Moment, Forced
         return door, replace(at, foreign=None), Forced(done=True)
     for grant in door.grants:
         if grant.holder == cmd.holder and grant.fence == cmd.fence:
-            door = seats.without(door, (grant,), at.now)
+            door = seats.without(door, (grant,))
             note = Ending(grant.fence, grant.holder, "forced")
             return seats.remember(door, note), at, Forced(done=True)
     return door, at, Forced(done=False)

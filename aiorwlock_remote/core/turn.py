@@ -5,9 +5,10 @@ Phase-fair FIFO (``Policy.FAIR``):
 * A writer enters an idle resource; of several waiting, the oldest.
 * A reader joins a live read phase unless a writer waits.
 * When a write phase ends, all readers waiting at that moment may enter
-  (``admit_upto``) during one claim window, though a writer waits.
-* Whoever is offered the resource and does not come within its claim window keeps its
-  order but blocks nobody until it asks again (``Place.late``).
+  (``admit_upto``) during one claim window, though a writer waits. The window opens
+  (``admit_until``) when they can come: not under a foreign seat, not while barred.
+* Whoever is offered the resource and does not come within its claim window, writer or
+  reader, keeps its order but blocks nobody until it asks again (``Place.late``).
 
 A place is a reservation, never a grant: only the owner's own round trip grants, so
 that its lease is anchored at its own request (models LockLive V1, LeaseTime T6).
@@ -15,6 +16,7 @@ that its lease is anchored at its own request (models LockLive V1, LeaseTime T6)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from aiorwlock_remote.core.record import Place, Record, Seat
@@ -55,22 +57,29 @@ def writer_waits(door: Record, now: int) -> bool:
 
 def is_admitted(door: Record, place: Place, now: int) -> bool:
     """Whether a reader may join though a writer waits."""
-    return place.number <= door.admit_upto and now < door.admit_until
+    open_now = not door.admit_until or now < door.admit_until
+    return open_now and place.number <= door.admit_upto
 
 
 def admitted(door: Record, now: int) -> list[Place]:
     """Reader places that a writer still lets pass before it."""
-    if now >= door.admit_until:
-        return []
-    return [p for p in door.queue if p.mode is Mode.READ and is_admitted(door, p, now)]
+    readers = [p for p in door.queue if p.mode is Mode.READ and not p.late(now)]
+    return [p for p in readers if is_admitted(door, p, now)]
 
 
-def admit_waiting(door: Record, now: int) -> Record:
+def admit_waiting(door: Record) -> Record:
     """A write phase ended: all readers waiting at this moment may enter."""
-    windows = [p.window for p in door.queue if p.mode is Mode.READ]
-    if not windows:
-        return replace(door, admit_upto=door.number, admit_until=0)
-    return replace(door, admit_upto=door.number, admit_until=now + max(windows))
+    return replace(door, admit_upto=door.number, admit_until=0)
+
+
+def settle(door: Record, now: int) -> Record:
+    """What passing time made of it: readers behind writers that are gone may enter."""
+    if door.writing or door.barred_until > now or writer_waits(door, now):
+        return door
+    for place in door.queue:  # no writers in it but late ones
+        if place.number > door.admit_upto and not place.late(now):
+            return admit_waiting(door)
+    return door
 
 
 def retry_after(
@@ -83,48 +92,50 @@ def retry_after(
         return door.barred_until - now
     if door.grants and (place.mode is Mode.WRITE or door.writing):
         return None if door.ends is None else max(0, door.ends - now)
-    hints = [p.claim_until for p in door.queue if p is not place and not p.late(now)]
+    hints = [p.claim_until for p in writers(door, now) if p is not place]
     soon = [at - now for at in hints if at is not None]
-    if place.mode is Mode.WRITE and admitted(door, now):
+    if place.mode is Mode.WRITE and door.admit_until > now and admitted(door, now):
         soon.append(door.admit_until - now)
     if place.mode is Mode.READ and door.grants:  # joining is closed: a writer waits
         return None if door.ends is None else max(0, door.ends - now)
     return max(0, min(soon)) if soon else None
 
 
-def offer(door: Record, now: int, before: Record) -> tuple[Record, tuple[str, ...]]:
+def offer(door: Record, now: int) -> tuple[Record, tuple[str, ...]]:
     """Reserve what stands free for whose turn it is; the gates to be woken."""
     if door.writing or door.barred_until > now:
-        return _unoffered(door, now), ()
-    if not writer_waits(door, now) and _unadmitted(door):
-        door = admit_waiting(door, now)
-    woken: list[str] = []
-    if door.admit_until > now and _admission(door) != _admission(before):
-        woken += [p.gate for p in admitted(door, now)]
+        return _unoffered(door, now, door.queue), ()
+    door, woken = _open_window(settle(door, now), now)
     if door.grants:
-        door, called = _call_upgrader(_unoffered(door, now))
+        door, called = _call_upgrader(_unoffered(door, now, writers(door, now)))
         return door, (*woken, *called)
     if not admitted(door, now):
-        door, head = _offer_to_writer(door, now)
-        woken += head
-    return door, tuple(woken)
+        return _offer_to_writer(door, now)
+    return door, woken
 
 
-def _admission(door: Record) -> tuple[int, int]:
-    return door.admit_upto, door.admit_until
+def _open_window(door: Record, now: int) -> tuple[Record, tuple[str, ...]]:
+    """The admitted readers are called; who does not come in time is late."""
+    called = [] if door.admit_until else admitted(door, now)
+    if not called:
+        return door, ()
+    until = now + max(p.window for p in called)
+    queue = tuple(
+        replace(p, claim_until=until) if p in called else p for p in door.queue
+    )
+    door = replace(door, admit_until=until, queue=queue)
+    return door, tuple(p.gate for p in called)
 
 
-def _unadmitted(door: Record) -> bool:
-    return any(p.mode is Mode.READ and p.number > door.admit_upto for p in door.queue)
-
-
-def _unoffered(door: Record, now: int) -> Record:
+def _unoffered(door: Record, now: int, offered: Iterable[Place]) -> Record:
     """The resource is taken: whoever it was offered to is not late for that."""
-    if not any(p.claim_until is not None and not p.late(now) for p in door.queue):
+    numbers = {
+        p.number for p in offered if p.claim_until is not None and not p.late(now)
+    }
+    if not numbers:
         return door
     queue = tuple(
-        p if p.claim_until is None or p.late(now) else replace(p, claim_until=None)
-        for p in door.queue
+        replace(p, claim_until=None) if p.number in numbers else p for p in door.queue
     )
     return replace(door, queue=queue)
 

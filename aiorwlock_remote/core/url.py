@@ -23,7 +23,7 @@ class Address:
     path: str = ""
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         user = f"{self.username}@" if self.username else ""
@@ -97,12 +97,16 @@ def _options(query: str) -> dict[str, str]:
 
 def _port(parts: SplitResult) -> int | None:
     # Several hosts ("h1,h2:9042") stay in ``host``; only the last one's port is parsed.
-    return None if "," in parts.netloc else parts.port
+    return None if "," in _hosts(parts) else parts.port
 
 
 def _host(parts: SplitResult) -> str:
-    hosts = parts.netloc.rpartition("@")[2]
+    hosts = _hosts(parts)
     return hosts if "," in hosts else (parts.hostname or "")
+
+
+def _hosts(parts: SplitResult) -> str:
+    return parts.netloc.rpartition("@")[2]
 
 
 def _unquoted(text: str | None) -> str | None:

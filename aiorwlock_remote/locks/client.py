@@ -11,14 +11,15 @@ from aiorwlock_remote.core.commands import Force, Forced, Renew, Renewed
 from aiorwlock_remote.core.lease import check_seconds, micros
 from aiorwlock_remote.core.names import Resource, ResourceId, encode, resource
 from aiorwlock_remote.core.record import Grant
-from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import Closed, NotOwner
-from aiorwlock_remote.locks import passing, published
+from aiorwlock_remote.locks import passing
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, Holder, doorman, stale
 from aiorwlock_remote.locks.lock import Mutex, RWLock
 from aiorwlock_remote.locks.multi import AnyLock, Multi
 from aiorwlock_remote.locks.options import OptionArgs, Options
+from aiorwlock_remote.locks.published import PublishedCalls
+from aiorwlock_remote.locks.recipes import RecipeCalls
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.runtime.request import Request
 
@@ -26,7 +27,7 @@ log = logging.getLogger("aiorwlock_remote.audit")
 
 
 @final
-class Locks:
+class Locks(PublishedCalls, RecipeCalls):
     """Locks of one store. One per process and event loop; got from ``connect``.
 
     Leaving ``async with connect(…)``, or ``aclose()``, ends every wait with ``Closed``
@@ -35,7 +36,7 @@ class Locks:
 
     def __init__(self, session: Session, options: Options) -> None:
         """Made by ``connect``, not by users."""
-        self._session = session
+        super().__init__(session)
         self._options = options
 
     def mutex(
@@ -160,71 +161,6 @@ class Locks:
         )
         lease = self._session.drive.lease(request, grant, sent_at)
         return Held(self._session, lease, options, owned_by_task=False)
-
-    async def acquire_mutex_lock(
-        self,
-        resource_type: str,
-        resource_id: ResourceId,
-        ticket: str,
-        *,
-        lease: float | None = None,
-    ) -> bool:
-        """Try to hold the resource alone under a ticket of your own; see ``published``.
-
-        True: held by this ticket. False: by another, or in another mode.
-        """
-        name = resource_type, resource_id
-        return await published.acquire(self._session, name, ticket, Mode.WRITE, lease)
-
-    async def release_mutex_lock(
-        self, resource_type: str, resource_id: ResourceId, ticket: str
-    ) -> bool:
-        """Give it back; whether this ticket was the holder."""
-        name = resource_type, resource_id
-        return await published.release(self._session, name, ticket, Mode.WRITE)
-
-    async def acquire_readers_lock(
-        self,
-        resource_type: str,
-        resource_id: ResourceId,
-        ticket: str,
-        *,
-        lease: float | None = None,
-    ) -> bool:
-        """Try to read under a ticket of your own; refused while a writer is pending."""
-        name = resource_type, resource_id
-        return await published.acquire(self._session, name, ticket, Mode.READ, lease)
-
-    async def release_readers_lock(
-        self, resource_type: str, resource_id: ResourceId, ticket: str
-    ) -> bool:
-        """Stop reading; whether this ticket was a reader."""
-        name = resource_type, resource_id
-        return await published.release(self._session, name, ticket, Mode.READ)
-
-    async def acquire_writer_lock(
-        self,
-        resource_type: str,
-        resource_id: ResourceId,
-        ticket: str,
-        *,
-        lease: float | None = None,
-    ) -> bool:
-        """Try to write; if refused, be the pending writer for three poll intervals.
-
-        Repeat the call with the same ticket within them to enter.
-        """
-        name = resource_type, resource_id
-        return await published.acquire(
-            self._session, name, ticket, Mode.WRITE, lease, pending=True
-        )
-
-    async def release_writer_lock(
-        self, resource_type: str, resource_id: ResourceId, ticket: str
-    ) -> bool:
-        """Stop writing; whether this ticket was the writer."""
-        name = resource_type, resource_id
-        return await published.release(self._session, name, ticket, Mode.WRITE)
 
     async def aclose(self) -> None:
         """End every wait with ``Closed``, release every grant, close the connection.

@@ -17,14 +17,14 @@ from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.ports import Settings
+from aiorwlock_remote.ports import Backend, Bell, Host, Settings, Store
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.loops import current_host
 from aiorwlock_remote.runtime.room import Room
 
 
 def connect(
-    url: str,
+    store: str | Backend,
     *,
     prefix: str = "",
     connect_timeout: float = 5.0,
@@ -33,7 +33,8 @@ def connect(
 ) -> Connecting:
     """Open the locks of a store; await the result or enter it.
 
-    ``url``: ``memory://``, ``sqlite:///path``, … with options as its query.
+    ``store``: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
+    or a ``Backend`` around a client of your own.
     ``prefix`` goes before all names. ``connect_timeout``: seconds the store may take to
     answer. ``fence_memory``: seconds for which the last fence of an idle resource is
     remembered. ``options`` are the defaults of all locks; see ``OptionArgs``.
@@ -51,16 +52,18 @@ def connect(
         connect_timeout=connect_timeout,
         fence_memory=fence_memory,
     )
-    return Connecting(url, settings, Options().but(options))
+    return Connecting(store, settings, Options().but(options))
 
 
 @final
 class Connecting:
     """A ``connect`` that has not happened yet: await it, or enter it."""
 
-    def __init__(self, url: str, settings: Settings, options: Options) -> None:
+    def __init__(
+        self, store: str | Backend, settings: Settings, options: Options
+    ) -> None:
         """Made by ``connect``, not by users."""
-        self._url = url
+        self._store = store
         self._settings = settings
         self._options = options
         self._locks: Locks | None = None
@@ -82,22 +85,27 @@ class Connecting:
         await self._locks.aclose()
 
     async def _open(self) -> Locks:
-        address = parse(self._url)
-        opener = registry.find(address.scheme)
-        host = current_host()
+        settings, host = self._settings, current_host()
         rooms: list[Room] = []
 
         def ring(resource: Resource, seconds: float) -> None:
             for room in rooms:
                 room.ring(resource, seconds)
 
-        with anyio.move_on_after(self._settings.connect_timeout) as scope:
-            store = await opener(address, host, ring, self._settings)
+        with anyio.move_on_after(settings.connect_timeout) as scope:
+            store = await self._open_store(host, ring)
         if scope.cancelled_caught:
             raise BackendUnavailable(
-                what=f"{address} did not answer in {self._settings.connect_timeout:g} s"
+                what=f"the store did not answer in {settings.connect_timeout:g} s"
             )
-        room = Room(self._settings.gate, store, host)
+        room = Room(settings.gate, store, host)
         rooms.append(room)
-        drive = Drive(store, room, host, self._settings)
+        drive = Drive(store, room, host, settings)
         return Locks(Session(drive, host), self._options)
+
+    async def _open_store(self, host: Host, bell: Bell) -> Store:
+        if not isinstance(self._store, str):
+            return await self._store.open(host, bell, self._settings)
+        address = parse(self._store)
+        opener = registry.find(address.scheme)
+        return await opener(address, host, bell, self._settings)

@@ -99,6 +99,12 @@ class Options:
         for name in ("max_stall", "max_hold", "margin", "slow_wait"):
             check_seconds(name, getattr(self, name))
         check_seconds("lock_delay", self.lock_delay)
+        delay: object = self.lock_delay
+        if delay is None:
+            raise ConfigurationError(what="lock_delay is a number of seconds")
+        fair: object = self.fair
+        if not isinstance(fair, bool):
+            raise ConfigurationError(what=f"fair={fair!r} is not True or False")
         self._check_margin()
         if self.policy not in ("fair", "writer", "reader"):
             raise ConfigurationError(

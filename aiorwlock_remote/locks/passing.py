@@ -45,9 +45,16 @@ def read(ticket: str) -> Passed:
     Raises:
         ConfigurationError: not made by ``detach``.
     """
+    refused = ConfigurationError(
+        what="this is no ticket made by detach()", hint="pass it on unchanged"
+    )
+    mark, body = str(ticket)[: len(_MARK)], str(ticket)[len(_MARK) :]
+    if mark != _MARK:
+        raise refused
     try:
-        body = base64.urlsafe_b64decode(ticket.removeprefix(_MARK))
-        kind, name, mode, secret, fence, lease = json.loads(body)
+        kind, name, mode, secret, fence, lease = json.loads(
+            base64.urlsafe_b64decode(body)
+        )
         return Passed(
             Resource(str(kind), str(name)),
             Mode(mode),
@@ -55,7 +62,5 @@ def read(ticket: str) -> Passed:
             int(fence),
             None if lease is None else float(lease),
         )
-    except (ValueError, TypeError, AttributeError):
-        raise ConfigurationError(
-            what="this is no ticket made by detach()", hint="pass it on unchanged"
-        ) from None
+    except (ValueError, TypeError):
+        raise refused from None

@@ -1,10 +1,4 @@
-"""The published calls (S0): explicit tickets, non-blocking, repeatable.
-
-No keeper and, by default, no lease: a grant lasts until it is released or forced. The
-same ticket and mode asked again while held: True, and nothing changes; another mode:
-False. Release compares the ticket. Who reuses a ticket after releasing it carries the
-risk of a late release of its own.
-"""
+"""The published calls (S0): one call shape for all stores."""
 
 from __future__ import annotations
 
@@ -15,7 +9,87 @@ from aiorwlock_remote.core.ticket import Mode, Policy, check_ticket, holder_of
 from aiorwlock_remote.locks.session import Session
 
 
-async def acquire(
+class PublishedCalls:
+    """Locking with tickets of your own: non-blocking, repeatable.
+
+    No keeper and, by default, no lease: a grant lasts until it is released or forced.
+    The same ticket and mode asked again while held: True, and nothing changes; another
+    mode: False. Release compares the ticket. Who reuses a ticket after releasing it
+    carries the risk of a late release of its own. All raise ``ConfigurationError`` for
+    a name, ticket or lease that cannot be used and ``BackendError`` if the store fails;
+    cancelled, the call may have been carried out: repeat it, or release.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def acquire_mutex_lock(
+        self,
+        resource_type: str,
+        resource_id: ResourceId,
+        ticket: str,
+        *,
+        lease: float | None = None,
+    ) -> bool:
+        """Try to hold the resource alone under a ticket of your own; see the class.
+
+        True: held by this ticket. False: by another, or in another mode.
+        """
+        name = resource_type, resource_id
+        return await _acquire(self._session, name, ticket, Mode.WRITE, lease)
+
+    async def release_mutex_lock(
+        self, resource_type: str, resource_id: ResourceId, ticket: str
+    ) -> bool:
+        """Give it back; whether this ticket was the holder."""
+        name = resource_type, resource_id
+        return await _release(self._session, name, ticket, Mode.WRITE)
+
+    async def acquire_readers_lock(
+        self,
+        resource_type: str,
+        resource_id: ResourceId,
+        ticket: str,
+        *,
+        lease: float | None = None,
+    ) -> bool:
+        """Try to read under a ticket of your own; refused while a writer is pending."""
+        name = resource_type, resource_id
+        return await _acquire(self._session, name, ticket, Mode.READ, lease)
+
+    async def release_readers_lock(
+        self, resource_type: str, resource_id: ResourceId, ticket: str
+    ) -> bool:
+        """Stop reading; whether this ticket was a reader."""
+        name = resource_type, resource_id
+        return await _release(self._session, name, ticket, Mode.READ)
+
+    async def acquire_writer_lock(
+        self,
+        resource_type: str,
+        resource_id: ResourceId,
+        ticket: str,
+        *,
+        lease: float | None = None,
+    ) -> bool:
+        """Try to write; if refused, be the pending writer for three poll intervals.
+
+        Repeat the call with the same ticket within them to enter.
+        """
+        name = resource_type, resource_id
+        return await _acquire(
+            self._session, name, ticket, Mode.WRITE, lease, pending=True
+        )
+
+    async def release_writer_lock(
+        self, resource_type: str, resource_id: ResourceId, ticket: str
+    ) -> bool:
+        """Stop writing; whether this ticket was the writer."""
+        name = resource_type, resource_id
+        return await _release(self._session, name, ticket, Mode.WRITE)
+
+
+async def _acquire(
     session: Session,
     name: tuple[str, ResourceId],
     ticket: str,
@@ -42,7 +116,7 @@ async def acquire(
     return isinstance(await session.drive.store.step(target, command), Granted)
 
 
-async def release(
+async def _release(
     session: Session, name: tuple[str, ResourceId], ticket: str, mode: Mode
 ) -> bool:
     """Whether the ticket was the holder, in that mode."""

@@ -89,9 +89,12 @@ class Session:
         return [held for ref in list(self._tasks) if (held := ref()) is not None]
 
     def _dropped(self, to_held: weakref.ref[Grant]) -> None:
-        task, resource = self._tasks.pop(to_held, (None, None))
-        mine = None if task is None else self._mine.get(task())
-        if mine is not None and resource is not None:
+        to_task, resource = self._tasks.pop(to_held, (None, None))
+        task = None if to_task is None else to_task()
+        if task is None or resource is None:
+            return  # ended before, or its task has
+        mine = self._mine.get(task)
+        if mine is not None:
             mine.pop(resource, None)
 
 

@@ -46,6 +46,7 @@ class Story:
 
 
 def told(events: Iterable[Event]) -> dict[str, Story]:
+    """The stories by resource; `events` may come in any order."""
     stories: defaultdict[str, Story] = defaultdict(Story)
     for event in events:
         if not isinstance(event, Granted | Access | Releasing | Released | Lost):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import random
 import subprocess
 import time
@@ -28,13 +27,15 @@ from aiorwlock_remote.testing.events import (
 )
 from aiorwlock_remote.testing.history import read
 from aiorwlock_remote.testing.judge import Violation, judge
+from tests.judge import fix_judge
 from tests.judge.handmade import LEASE, MS, died, lost, releasing, session, written
 from tests.judge.simulated import Bug, World
 
 if TYPE_CHECKING:
     from tests.judge.fix_judge import GoJudge
 
-pytest_plugins = ["tests.judge.fix_judge"]
+go_judge = fix_judge.go_judge
+go_judge_binary = fix_judge.go_judge_binary
 
 Found = Callable[[Iterable[Event]], set[str]]
 """The kinds of violation a judge finds."""
@@ -460,8 +461,6 @@ def test_the_go_judge_knows_how_long_a_lease_is(
 def test_no_go_fails_and_names_the_package(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # Imported late: above, pytest is to be the first to import its plugin.
-    fix_judge = importlib.import_module("tests.judge.fix_judge")
     monkeypatch.setattr(fix_judge, "ELSEWHERE", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(pytest.fail.Exception, match="apt-get install golang-go"):
