@@ -89,14 +89,17 @@ def why_gone(door: Record, holder: str) -> LossReason:
     return "expired"
 
 
-def agree(door: Record, foreign: Seat | None, wall: int) -> tuple[Record, Seat | None]:
-    """The seat as it must stand after the step, and the record that names it."""
+def agree(
+    door: Record, foreign: Seat | None, wall: int
+) -> tuple[str | None, Seat | None]:
+    """Our seat value after the step (None: none), and the seat as it must stand."""
     if foreign is not None:
-        return replace(door, seat=None, turns=0), foreign
+        return None, foreign
     if not door.grants:
-        return (door if door.seat is None else replace(door, seat=None)), None
-    ticket = READERS if door.grants[0].mode is Mode.READ else door.grants[0].ticket
-    if door.seat is None or Seat(door.seat).ticket != ticket:
-        door = replace(door, seat=seat_value(door.grants, wall))
-    assert door.seat is not None
-    return door, Seat(door.seat, door.ends)
+        return None, None
+    value = door.seat
+    first = door.grants[0]
+    ticket = READERS if first.mode is Mode.READ else first.ticket
+    if value is None or Seat(value).ticket != ticket:
+        value = seat_value(door.grants, wall)
+    return value, Seat(value, door.ends)

@@ -95,10 +95,11 @@ def transition(
     if at.foreign is None:
         door, wakes = offer(door, now)
     reply = _reply(draft, door, at)
-    door, after = seats.agree(door, at.foreign, floor)
-    if door == before:
+    ours, after = seats.agree(door, at.foreign, floor)
+    if door == before and ours == before.seat:
         return Step(before, after, reply, wakes)
-    door = replace(door, created=door.created or floor, updated=floor)
+    created = before.created or floor
+    door = replace(door, seat=ours, created=created, updated=floor)
     return Step(door, after, reply, wakes)
 
 

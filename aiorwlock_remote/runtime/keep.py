@@ -160,7 +160,10 @@ class Keeper:
         now = self._clock.now()
         for lease in leases:
             lease.attempts += 1
-            lease.renew_due = now + back_off(lease.attempts, random())
+            # Tries come closer together towards the deadline, never to rest past it.
+            left = 0.0 if lease.deadline is None else lease.deadline - now
+            pause = min(back_off(lease.attempts, random()), left / 3)
+            lease.renew_due = now + max(0.01, pause)
             self._again(lease)
 
     def _again(self, lease: Lease) -> None:

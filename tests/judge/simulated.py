@@ -196,3 +196,40 @@ class World:
     def some(self, least: float, most: float) -> int:
         """A random time; arguments in milliseconds."""
         return round(self.random.uniform(least, most) * MS)
+
+
+def queue(*, waiters: int, acquires: int, writers: float, seed: int = 0) -> list[Event]:
+    """A correct fair lock with so many always waiting: every acquire takes long.
+
+    `writers` is their share. Readers next to each other in the queue enter together.
+    """
+    random = Random(seed)
+    events: list[Event] = []
+    waiting: list[Ask] = []
+    now, fence, asked = 0, 0, 0
+    while asked < acquires:
+        while len(waiting) < waiters:
+            asked += 1
+            mode: Mode = "W" if random.random() < writers else "R"
+            name = f"{asked:012x}"
+            waiting.append(Ask(f"p{asked % 10}", RESOURCE, name, now, mode))
+        entering = [waiting.pop(0)]
+        while waiting and entering[0].mode == waiting[0].mode == "R":
+            entering.append(waiting.pop(0))
+        fence += 1
+        last = now
+        for ask in entering:
+            who = (ask.process, RESOURCE, ask.holder)
+            at = now + random.randrange(MS)
+            left = at + random.randrange(MS)
+            ok = True if random.random() < 0.9 else None
+            until = at + LEASE
+            events += [
+                ask,
+                Granted(*who, at, ask.at, ask.mode, fence, until),
+                Releasing(*who, left, until),
+                Released(*who, left + MS, left, ok),
+            ]
+            last = max(last, left + MS)
+        now = last
+    return events
