@@ -148,7 +148,7 @@ def ci(session: nox.Session) -> None:
     run_typecheck(session)
     # Nox would add its own summary after pytest's; the exit code says it all.
     logging.getLogger("nox").setLevel(logging.CRITICAL)
-    session.run("pytest", *session.posargs)
+    session.run("pytest", "-n", "2", *session.posargs)
 
 
 @nox.session
@@ -169,6 +169,13 @@ def demo(session: nox.Session) -> None:
 def spec(session: nox.Session) -> None:
     """Check the models in spec/ (needs Java)."""
     session.run("python", "spec/run.py", *session.posargs)
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Kill holders of a lock again and again; `-- KILLS` (default 200), minutes."""
+    install(session, "test", package=WORKING_COPY)
+    session.run("python", "-m", "tests.faults.kills", *session.posargs)
 
 
 @nox.session

@@ -63,12 +63,13 @@ Told(r) ==
 Woken(s, told) == [c \in Clients |->
   IF c \notin told THEN s[c]
   ELSE IF s[c] = "sleep" THEN "try" ELSE IF s[c] = "perch" THEN "climb" ELSE s[c]]
-Step(r, s) ==
-  LET settled == Settled(rec, r)
+StepFrom(before, r, s) ==
+  LET settled == Settled(before, r)
       told == {c \in Told(settled) : s[c] \in {"sleep", "perch"}} IN
   /\ rec' = settled
   /\ \E lost \in IF Lossy THEN SUBSET told ELSE {{}} : st' = Woken(s, told \ lost)
   /\ UNCHANGED dead
+Step(r, s) == StepFrom(rec, r, s)
 \* time passed: nobody is told
 Silent(r) == rec' = Settled(rec, r) /\ UNCHANGED <<st, dead>>
 
@@ -88,10 +89,11 @@ Poll(c) == /\ Polling /\ Live(c) /\ st[c] \in {"sleep", "perch"}
            /\ st' = Woken(st, {c}) /\ UNCHANGED <<rec, dead>>
 Release(c) == /\ Live(c) /\ (Holding(c) \/ (c \in Leavers /\ Climbing(c)))
               /\ Step(Released(rec, c), [st EXCEPT ![c] = "idle"])
-\* a release that carries the next local acquire
+\* A release that carries the next local acquire: two commands, one message.
 ReleaseNext(c) == /\ Live(c) /\ Holding(c)
-                  /\ LET a == Acquired(Settled(rec, Released(rec, c)), c) IN
-                     Step(a.rec, [st EXCEPT ![c] = IF a.in THEN "in" ELSE "sleep"])
+                  /\ LET free == Settled(rec, Released(rec, c))
+                         a == Acquired(free, c) IN
+                     StepFrom(free, a.rec, [st EXCEPT ![c] = IF a.in THEN "in" ELSE "sleep"])
 \* a timeout; a lost withdrawal leaves the place, or the slot, behind
 Withdraw(c) == /\ Live(c) /\ c \in Leavers /\ (st[c] = "sleep" \/ Climbing(c))
                /\ LET left == IF Climbing(c) THEN [rec EXCEPT !.slot = @ \ {c}]

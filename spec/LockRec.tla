@@ -69,12 +69,13 @@ Upgrade(r, x) ==
   ELSE IF MayUpgrade(r, x.g) THEN [Moved(r, x) EXCEPT !.slot = {}, !.upgraded = TRUE]
   ELSE [r EXCEPT !.slot = @ \cup {x.g}]
 
-After(x, policy) == Settled(rec,
-  CASE x.op = "acquire" -> Acquire(rec, x, policy)
-    [] x.op = "next"    -> Acquire(Settled(rec, Release(rec, x.old)), x, policy)
-    [] x.op = "release" -> Release(rec, x.new)
-    [] x.op = "down"    -> Downgrade(rec, x)
-    [] x.op = "up"      -> Upgrade(rec, x))
+After(x, policy) ==
+  LET free == Settled(rec, Release(rec, x.old)) IN
+  CASE x.op = "acquire" -> Settled(rec, Acquire(rec, x, policy))
+    [] x.op = "next"    -> Settled(free, Acquire(free, x, policy))
+    [] x.op = "release" -> Settled(rec, Release(rec, x.new))
+    [] x.op = "down"    -> Settled(rec, Downgrade(rec, x))
+    [] x.op = "up"      -> Settled(rec, Upgrade(rec, x))
 \* The store serves a request.  Fences must order the grants: a write grant above
 \* every fence handed out, a read grant above every writer's and below none.
 Disordered(h) == h.f < seen.all \/ h.f <= seen.writes \/ (h.m = "W" /\ h.f <= seen.all)

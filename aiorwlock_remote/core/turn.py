@@ -77,7 +77,7 @@ def settle(door: Record, now: int) -> Record:
     if door.writing or door.barred_until > now or writer_waits(door, now):
         return door
     for place in door.queue:  # no writers in it but late ones
-        if place.number > door.admit_upto and not place.late(now):
+        if not place.late(now) and not is_admitted(door, place, now):
             return admit_waiting(door)
     return door
 

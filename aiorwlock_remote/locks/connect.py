@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Generator
 from types import TracebackType
@@ -13,7 +14,7 @@ from aiorwlock_remote import registry
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import Resource, check_prefix
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
@@ -44,8 +45,12 @@ def connect(
         BackendUnavailable: the store does not answer within ``connect_timeout``.
         Unsupported: the store is not fit for us (version, permission, schema).
     """
-    check_seconds("connect_timeout", connect_timeout)
-    check_seconds("fence_memory", fence_memory)
+    given: dict[str, float | None]
+    given = {"connect_timeout": connect_timeout, "fence_memory": fence_memory}
+    for name, seconds in given.items():
+        check_seconds(name, seconds)
+        if seconds is None:
+            raise ConfigurationError(what=f"{name} is a number of seconds")
     settings = Settings(
         gate=secrets.token_hex(8),
         prefix=check_prefix(prefix),
@@ -105,6 +110,12 @@ class Connecting:
 
     async def _open_store(self, host: Host, bell: Bell) -> Store:
         if not isinstance(self._store, str):
+            if isinstance(self._store, os.PathLike) or not hasattr(self._store, "open"):
+                kind = type(self._store).__name__
+                raise ConfigurationError(
+                    what=f"a store is a URL or a Backend, not {kind}",
+                    hint="a file is sqlite:///path",
+                )
             return await self._store.open(host, bell, self._settings)
         address = parse(self._store)
         opener = registry.find(address.scheme)

@@ -153,10 +153,11 @@ async def until(locks: Locks, reached: Callable[[Doorman], bool]) -> Doorman:
     """Look at the order's lock until it is as wanted."""
     lock = locks.mutex("order", ORDER)
     for _ in range(1000):
-        if reached(seen := await lock.info()):
+        seen = await lock.info()
+        if reached(seen):
             return seen
         await asyncio.sleep(0.02)
-    raise AssertionError(f"not within 20 s; last seen: {seen}")
+    pytest.fail("not within 20 s")
 
 
 def held(seen: Doorman) -> bool:

@@ -12,7 +12,6 @@ import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -45,7 +44,7 @@ class Child:
         line = json.dumps({"order": order, **details}) + "\n"
         await self._process.stdin.send(line.encode())
 
-    async def ask(self, order: str, **details: object) -> Any:
+    async def ask(self, order: str, **details: object) -> Any:  # noqa: ANN401 - any JSON
         """Give an order; the answer."""
         await self.tell(order, **details)
         with anyio.fail_after(self._patience):
@@ -98,12 +97,11 @@ class _Work:
         return await self._held.release()
 
     async def count(self, path: str, turns: int) -> object:
-        number = Path(path)
+        number = anyio.Path(path)
         for _ in range(turns):
             async with self._locks.mutex(*NAME):
-                seen = int(number.read_text())
-                await anyio.lowlevel.checkpoint()
-                number.write_text(str(seen + 1))
+                seen = int(await number.read_text())
+                await number.write_text(str(seen + 1))
         return turns
 
     async def fork(self) -> object:
@@ -117,7 +115,7 @@ class _Work:
             os.close(writing)
             with os.fdopen(reading) as pipe:
                 answer = json.loads(pipe.read() or "null")
-            os.waitpid(pid, 0)
+            os.waitpid(pid, 0)  # noqa: ASYNC222 - it has ended
             await held.extend()
             return {"child": answer, "parent": "held" if held.valid else "lost"}
 
@@ -127,9 +125,9 @@ class _Work:
             lambda: self._locks.mutex("order", 2).acquire(),
             lambda: self._locks.mutex(*NAME).info(),
             lambda: self._locks.release_mutex_lock(*NAME, "gluww"),
-            lambda: self._locks.aclose(),
+            self._locks.aclose,
         )
-        reasons = set()
+        reasons: set[str] = set()
         try:
             for use in uses:
                 try:

@@ -19,6 +19,13 @@ from aiorwlock_remote.testing.conformance.harness import AnyLock, Store
 Told = Callable[[], Awaitable[bool]]
 
 
+async def until(told: Told, patience: float) -> None:
+    """Ask until the answer is yes, but not for ever."""
+    with anyio.fail_after(patience):
+        while not await told():  # noqa: ASYNC110 - the store rings no bell here
+            await anyio.sleep(0.005)
+
+
 class Guest:
     """One task: asks for the lock, notes that it entered, stays until told to leave."""
 
@@ -107,19 +114,29 @@ class Party:
         return guest
 
     async def enters(
-        self, lock: AnyLock, name: str = "guest", **options: Unpack[OptionArgs]
+        self,
+        lock: AnyLock,
+        name: str = "guest",
+        *,
+        reason: str = "",
+        **options: Unpack[OptionArgs],
     ) -> Guest:
         """A guest that is inside."""
-        guest = await self.invite(lock, name, **options)
+        guest = await self.invite(lock, name, reason=reason, **options)
         await guest.inside()
         return guest
 
     async def queues(
-        self, lock: AnyLock, name: str = "guest", **options: Unpack[OptionArgs]
+        self,
+        lock: AnyLock,
+        name: str = "guest",
+        *,
+        timeout: float | None = None,
+        reason: str = "",
     ) -> Guest:
         """A guest that has a new place in the store's queue."""
         before = len((await lock.info()).queue)
-        guest = await self.invite(lock, name, **options)
+        guest = await self.invite(lock, name, timeout=timeout, reason=reason)
         await self.places(lock, before + 1)
         return guest
 
@@ -133,9 +150,7 @@ class Party:
 
     async def until(self, told: Told) -> None:
         """Ask until the answer is yes."""
-        with anyio.fail_after(self._patience):
-            while not await told():
-                await anyio.sleep(0.005)
+        await until(told, self._patience)
 
     async def within(self, event: anyio.Event) -> None:
         """Wait for what was promised, but not for ever."""

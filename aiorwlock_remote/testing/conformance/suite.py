@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
@@ -82,7 +82,7 @@ class ConformanceSuite:
 
     harness: ClassVar[Harness]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         """Hang in the case classes that apply."""
         super().__init_subclass__(**kwargs)
         harness = cls.harness

@@ -112,7 +112,7 @@ class AdminCases(Cases):
         assert await others.force_release(seen, reason="test") == 0
 
     async def test_force_release_of_some_readers(
-        self, store: Store, locks: Locks, others: Locks
+        self, locks: Locks, others: Locks
     ) -> None:
         """Only the holders listed are broken, and their number is told."""
         for ticket in ("one", "two"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ class BadInputCases(Cases):
     """What cannot be used is refused before anything changes."""
 
     @pytest.fixture
-    async def untouched(self, locks: Locks) -> Any:
+    async def untouched(self, locks: Locks) -> AsyncIterator[Locks]:
         """Afterwards nothing is held and nobody waits."""
         yield locks
         assert [d async for d in locks.list()] == []
@@ -62,9 +63,9 @@ class BadInputCases(Cases):
         with pytest.raises(ConfigurationError):
             untouched.rwlock(*name)
         with pytest.raises(ConfigurationError):
-            await untouched.acquire_mutex_lock(*name, "gluww")
+            await untouched.acquire_mutex_lock(name[0], name[1], "gluww")
         with pytest.raises(ConfigurationError):
-            await untouched.release_readers_lock(*name, "gluww")
+            await untouched.release_readers_lock(name[0], name[1], "gluww")
 
     async def test_options_of_a_lock(self, untouched: Locks) -> None:
         """An unknown option, or one out of range, is refused wherever it is given."""
@@ -86,8 +87,8 @@ class BadInputCases(Cases):
         for name, value in (
             *FLAT,
             *(("prefix", prefix) for prefix in BAD_PREFIXES),
-            *(("connect_timeout", number) for number in NO_NUMBERS),
-            *(("fence_memory", number) for number in NO_NUMBERS),
+            *(("connect_timeout", number) for number in (*NO_NUMBERS, None)),
+            *(("fence_memory", number) for number in (*NO_NUMBERS, None)),
         ):
             option: Any = {name: value}
             with pytest.raises(ConfigurationError):
@@ -104,6 +105,7 @@ class BadInputCases(Cases):
             "://",
             None,
             7,
+            Path("locks.db"),
         ):
             with pytest.raises(ConfigurationError):
                 await connect(bad)  # type: ignore[arg-type]
@@ -118,7 +120,7 @@ class BadInputCases(Cases):
             with pytest.raises(ConfigurationError):
                 await lock.reader.acquire(timeout=timeout)
             with pytest.raises(ConfigurationError):
-                untouched.multi(lock.reader, timeout=timeout)
+                await untouched.multi(lock.reader, timeout=timeout)
             with pytest.raises(ConfigurationError):
                 async for _ in untouched.stale(timeout):
                     pass

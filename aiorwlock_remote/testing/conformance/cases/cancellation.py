@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import Locks
+from aiorwlock_remote import Held, Locks
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
 from aiorwlock_remote.testing.conformance.harness import AnyLock, Store, lock_of
@@ -79,8 +79,7 @@ class CancellationCases(Cases):
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as group:
                     for number in range(20):
-                        side = lock.reader if number % 2 else lock.writer
-                        group.start_soon(side.__aenter__)
+                        group.start_soon(_with, (lock.reader, lock.writer)[number % 2])
                     await guests.places(lock, 2)
                     scope.cancel()
             assert scope.cancelled_caught
@@ -182,7 +181,7 @@ async def _try(lock: AnyLock) -> None:
     await held.release()
 
 
-FORMS: dict[str, Callable[[AnyLock], Awaitable[None]]] = {
+FORMS: dict[str, Callable[[AnyLock], Coroutine[object, object, None]]] = {
     "with": _with,
     "await": _await,
     "try": _try,
@@ -257,5 +256,5 @@ class NativeCancellationCases(Cases):
         await held.release()
 
 
-async def _hold(lock: AnyLock) -> Any:
+async def _hold(lock: AnyLock) -> Held:
     return await lock.acquire()

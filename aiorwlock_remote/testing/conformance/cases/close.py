@@ -30,7 +30,7 @@ async def every_use(locks: Locks) -> list[str]:
         async with locks.multi(lock, rw.writer):
             raise AssertionError("it was let in")
 
-    reasons = []
+    reasons: list[str] = []
     for use in (
         lock.acquire,
         lock.try_acquire,

@@ -1,6 +1,8 @@
-"""The fence: an integer that rises, so that a protected resource can refuse the late."""
+"""The fence: it rises, so that a protected resource can refuse who is late."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from aiorwlock_remote import Locks
 from aiorwlock_remote.testing.conformance.cases.base import Cases
@@ -10,7 +12,7 @@ from aiorwlock_remote.testing.conformance.party import party
 
 def rising(fences: list[int]) -> bool:
     """Whether each is greater than the one before."""
-    return all(one < two for one, two in zip(fences, fences[1:], strict=False))
+    return all(one < two for one, two in pairwise(fences))
 
 
 class FenceCases(Cases):

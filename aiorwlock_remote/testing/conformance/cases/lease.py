@@ -116,8 +116,8 @@ class LeaseCases(Cases):
             try:
                 async with anyio.create_task_group() as group:
                     group.start_soon(enter_and_end)
-            except BaseExceptionGroup as left_open:  # trio: a scope was left open
-                assert left_open.subgroup(RuntimeError) is not None
+            except* RuntimeError:
+                pass  # trio's complaint that a scope was left open
             async with others.mutex("order", 1):
                 pass
         with warnings.catch_warnings():
@@ -152,7 +152,7 @@ class LeaseCases(Cases):
                 assert believed <= holder.expires_in + self.harness.patience / 10
 
     async def test_lock_delay(self, store: Store, locks: Locks, others: Locks) -> None:
-        """After an expiry, but not after a release, nobody enters for ``lock_delay``."""
+        """After an expiry, not after a release, nobody enters for ``lock_delay``."""
         clock, delay = SystemClock(), 0.3
         lock = locks.mutex("order", 1, lease=SHORT, lock_delay=delay)
         async with lock:

@@ -6,12 +6,13 @@ import time
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import Held, Locks, LockLost
+from aiorwlock_remote import Held, LockLost, Locks
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
 from aiorwlock_remote.testing.conformance.harness import AnyLock, Store, lock_of
-from aiorwlock_remote.testing.conformance.party import party
+from aiorwlock_remote.testing.conformance.party import Told, party, until
 
 LEASE = 0.6
 """Long enough to be told by a renewal, due after a third of it, why it was lost."""
@@ -20,6 +21,15 @@ LEASE = 0.6
 async def force(lock: AnyLock, others: Locks) -> None:
     """Break whoever holds it."""
     assert await others.force_release(await lock.info(), reason="test") == 1
+
+
+def lost(held: Held) -> Told:
+    """Asks whether the grant knows that it is lost."""
+
+    async def told() -> bool:
+        return held.lost is not None
+
+    return told
 
 
 class LossCases(Cases):
@@ -93,9 +103,7 @@ class LossCases(Cases):
         lock = locks.mutex("order", 1, lease=LEASE, on_lost="flag")
         async with lock as held:
             await force(lock, others)
-            with anyio.fail_after(self.harness.patience):
-                while held.lost is None:
-                    await anyio.sleep(0.01)
+            await until(lost(held), self.harness.patience)
             assert held.lost == "forced"
             assert not held.valid
             with pytest.raises(LockLost):
@@ -115,20 +123,18 @@ class LossCases(Cases):
             await force(lock, others)
             with anyio.fail_after(self.harness.patience):
                 await called.wait()
-            await anyio.lowlevel.checkpoint()
+            await checkpoint()
         assert told == [held]
         assert held.lost == "forced"
 
     async def test_an_awaited_grant_is_not_cancelled(
         self, locks: Locks, others: Locks
     ) -> None:
-        """After ``await acquire()`` loss is told by ``lost``, ``check``, ``release``."""
+        """After ``await acquire()`` ``lost``, ``check`` and ``release`` tell."""
         lock = locks.mutex("order", 1, lease=LEASE)
         held = await lock.acquire()
         await force(lock, others)
-        with anyio.fail_after(self.harness.patience):
-            while held.valid:
-                await anyio.sleep(0.01)
+        await until(lost(held), self.harness.patience)
         assert held.lost == "forced"
         with pytest.raises(LockLost):
             held.check()
@@ -150,13 +156,13 @@ class LossCases(Cases):
                 await held.guard(anyio.sleep_forever())
             assert caught.value.reason == "forced"
             with pytest.raises(LockLost):
-                await held.guard(anyio.sleep(0))
+                await held.guard(checkpoint())
 
     async def test_guard_gives_the_result(self, locks: Locks) -> None:
         """``guard`` gives what it awaited, and passes its errors."""
 
         async def work(error: Exception | None) -> int:
-            await anyio.lowlevel.checkpoint()
+            await checkpoint()
             if error is not None:
                 raise error
             return 42

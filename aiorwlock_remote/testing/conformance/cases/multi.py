@@ -5,9 +5,20 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from aiorwlock_remote import ConfigurationError, Locks, LockLost, LockTimeout
+from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.party import Told, until
+
+
+def others_see(others: Locks, *names: int) -> Told:
+    """Asks whether these, and no others, are held or waited for."""
+
+    async def told() -> bool:
+        listed = [d.resource_id async for d in others.list()]
+        return listed == [str(name) for name in names]
+
+    return told
 
 
 class MultiCases(Cases):
@@ -50,9 +61,7 @@ class MultiCases(Cases):
                     async with wanted:
                         raise AssertionError("one was taken")
             assert caught.value.resource == f"o/{taken}"
-            with anyio.fail_after(self.harness.patience):
-                while [d.resource_id async for d in others.list()] != [str(taken)]:
-                    await anyio.sleep(0.005)
+            await until(others_see(others, taken), self.harness.patience)
 
     async def test_cancelled_gives_back(self, locks: Locks, others: Locks) -> None:
         """Cancelled while it waits for one, it keeps none."""
@@ -74,7 +83,7 @@ class MultiCases(Cases):
             (),
         ):
             with pytest.raises(ConfigurationError):
-                locks.multi(*pair)
+                await locks.multi(*pair)
         assert [d async for d in locks.list()] == []
 
     async def test_opposite_orders_do_not_deadlock(
@@ -105,4 +114,4 @@ class MultiCases(Cases):
                     await others.force_release(seen, reason="test")
                     await anyio.sleep_forever()
         assert caught.value.resource == "o/1"
-        assert [d async for d in others.list()] == []
+        await until(others_see(others), self.harness.patience)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,8 @@ class ProcessCases(Cases):
                 anyio.create_task_group() as group,
             ):
                 for process in (one, two):
-                    work = {"path": str(number), "turns": turns}
-                    group.start_soon(lambda p=process, w=work: p.ask("count", **w))
+                    work = partial(process.ask, path=str(number), turns=turns)
+                    group.start_soon(work, "count")
         assert int(number.read_text()) == 2 * turns
 
     async def test_a_release_wakes_another_process(

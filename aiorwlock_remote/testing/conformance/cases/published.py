@@ -44,7 +44,7 @@ class PublishedCallsCases(Cases):
     async def test_acquire_is_idempotent(
         self, locks: Locks, others: Locks, kind: str
     ) -> None:
-        """The same ticket asks again: True, and nothing changes; one release ends it."""
+        """The same ticket asks again: True, nothing changes; one release ends it."""
         assert await acquire(locks, kind, 123, "gluww")
         (before,) = (await locks.mutex("foobar", 123).info()).holders
         for each in (locks, others, locks):
@@ -80,7 +80,7 @@ class PublishedCallsCases(Cases):
         assert await release(others, kind, 123, "gluww")
 
     async def test_it_never_expires(self, locks: Locks, others: Locks) -> None:
-        """Without a lease it stays, and shows among the stale ones; with one it ends."""
+        """Without a lease it stays and shows as stale; with one it ends."""
         assert await acquire(locks, "mutex", 1, "gluww")
         assert await locks.acquire_readers_lock("foobar", 2, "gluww", lease=0.2)
         async with others.rwlock("foobar", 2).writer:  # when the lease has run out

@@ -83,7 +83,7 @@ class RWLockCases(Cases):
             assert list(shown.active_readers) == [shown.holders[0].holder]
 
     async def test_both_spellings(self, locks: Locks, others: Locks) -> None:
-        """``reader_lock`` and ``writer_lock``, as aiorwlock spells them, are the same."""
+        """``reader_lock`` and ``writer_lock``, aiorwlock's names, are the same."""
         lock = locks.rwlock("c", 7)
         async with lock.reader_lock as held:
             assert held.mode == "read"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from aiorwlock_remote import Locks, LockLost, LockTimeout
+from aiorwlock_remote import LockLost, Locks, LockTimeout
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
@@ -24,7 +24,7 @@ class SeatCases(Cases):
     async def test_our_grant_sits_there(
         self, store: Store, locks: Locks, mode: str
     ) -> None:
-        """While we hold it, in any mode, a published INSERT fails; afterwards it works."""
+        """While we hold it, in any mode, a published INSERT fails; then it works."""
         other = store.foreigner
         async with lock_of(locks, mode, NAME) as held:
             ticket = other.read(NAME)

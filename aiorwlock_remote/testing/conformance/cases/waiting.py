@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from aiorwlock_remote import Locks, LockTimeout, TooManyWaiters
+from aiorwlock_remote import Locks, LockTimeout, ReaderLock, TooManyWaiters
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.clock import SystemClock
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Store
-from aiorwlock_remote.testing.conformance.party import party
+from aiorwlock_remote.testing.conformance.party import Guest, Party, party
 
 POLL = 1.0
 """No store may be polled for one waiter more often than this many seconds."""
@@ -65,7 +65,7 @@ class WaitingCases(Cases):
             assert patient.waits
             await first.leave()
             await patient.inside()
-            assert (await locks.mutex("order", 1).info()).queue == ()
+            await guests.places(locks.mutex("order", 1), 0)
         assert guests.order == ["first", "patient"]
 
     async def test_max_waiters_in_a_process(
@@ -169,29 +169,36 @@ class WakingCases(Cases):
         self, store: Store, locks: Locks, others: Locks
     ) -> None:
         """The last other reader that leaves wakes who waits to upgrade."""
-        clock, turns = SystemClock(), 3
-        waited = 0.0
+        turns, waited = 3, 0.0
         for number in range(turns):
+            lock, theirs = locks.rwlock("c", number), others.rwlock("c", number)
             async with party(store) as guests:
-                lock = locks.rwlock("c", number)
-                reader = await guests.enters(others.rwlock("c", number).reader)
+                reader = await guests.enters(theirs.reader)
                 held = await lock.reader.acquire()
-
-                async def leave_later() -> None:
-                    nonlocal waited
-
-                    async def joining_is_closed() -> bool:
-                        late = await others.rwlock("c", number).reader.try_acquire()
-                        if late is not None:
-                            await late.release()
-                        return late is None
-
-                    await guests.until(joining_is_closed)
-                    waited -= clock.now()
-                    await reader.leave()
-
-                guests.group.start_soon(leave_later)
+                leaving = Leaving(reader, theirs.reader)
+                guests.group.start_soon(leaving.when_closed, guests)
                 upgraded = await held.upgrade()
-                waited += clock.now()
+                waited += SystemClock().now() - leaving.at
                 await upgraded.release()
         assert waited < turns * POLL / 2
+
+
+class Leaving:
+    """A reader that leaves once joining it is closed: ``at`` that local time."""
+
+    def __init__(self, reader: Guest, lock: ReaderLock) -> None:
+        self.at = 0.0
+        self._reader = reader
+        self._lock = lock
+
+    async def when_closed(self, guests: Party) -> None:
+        """Wait for an upgrader, then leave."""
+        await guests.until(self._closed)
+        self.at = SystemClock().now()
+        await self._reader.leave()
+
+    async def _closed(self) -> bool:
+        joined = await self._lock.try_acquire()
+        if joined is not None:
+            await joined.release()
+        return joined is None

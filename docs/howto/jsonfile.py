@@ -1,0 +1,203 @@
+"""``jsonfile:///path`` — a whole backend in one module, to learn from.
+
+All locks are in one JSON file that is rewritten for each step, under ``flock``. It knows
+no messages, so waiters poll. For real use take ``sqlite://``: it is faster, wakes
+waiters, survives a power cut, and knows when the machine has been booted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from aiorwlock_remote.core.codec import dump, load
+from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
+from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.names import Resource, from_key
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.transition import Step, transition
+from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
+from aiorwlock_remote.ports import (
+    Bell,
+    Capability,
+    Clock,
+    Host,
+    Pending,
+    Renewal,
+    Settings,
+    Snapshot,
+)
+
+
+class File:
+    """What blocks: the file, one atomic step at a time."""
+
+    def __init__(self, path: Path, prefix: str, clock: Clock) -> None:
+        """``prefix`` goes before every name."""
+        self._path = path
+        self._prefix = prefix
+        self._clock = clock
+
+    def step(self, resource: Resource, command: Command) -> Step:
+        """Read, let the core decide, write: nobody else comes in between."""
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            everything = self._load()
+            record, seat = self._read(everything, resource)
+            # The clock is read with the lock in hand, never before.
+            now, wall = micros(self._clock.now()), micros(self._clock.wall())
+            step = transition(record, seat, command, now, wall)
+            everything[self._prefix + resource.key] = {
+                "record": dump(step.record),
+                "seat": step.seat and [step.seat.value, step.seat.expires],
+            }
+            new = self._path.with_suffix(".new")
+            new.write_text(json.dumps(everything), "utf-8")
+            new.replace(self._path)
+            return step
+
+    def look(self, resource: Resource) -> Snapshot:
+        """One resource as it stands."""
+        record, seat = self._read(self._load(), resource)
+        now, wall = micros(self._clock.now()), micros(self._clock.wall())
+        return Snapshot(resource, record or Record(), seat, now, wall)
+
+    def scan(self) -> list[Snapshot]:
+        """All resources."""
+        names = [n for n in sorted(self._load()) if n.startswith(self._prefix)]
+        return [self.look(from_key(name.removeprefix(self._prefix))) for name in names]
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self._path.read_text("utf-8")))
+        except FileNotFoundError:
+            return {}
+
+    def _read(
+        self, everything: dict[str, Any], resource: Resource
+    ) -> tuple[Record | None, Seat | None]:
+        kept = everything.get(self._prefix + resource.key)
+        if kept is None:
+            return None, None
+        return load(kept["record"]), kept["seat"] and Seat(*kept["seat"])
+
+
+class JsonFileStore:
+    """What the event loop sees: nothing here blocks."""
+
+    capabilities = Capability.MANY_PROCESSES | Capability.OFF_LOOP_RENEWAL
+    pace = Pace(poll_min=0.02, poll_max=0.04)  # nobody wakes a waiter: look often
+
+    def __init__(self, file: File, host: Host, bell: Bell, settings: Settings) -> None:
+        """One thread carries out the steps, so they keep their order."""
+        self._file = file
+        self._host = host
+        self._bell = bell
+        self._gate = settings.gate
+        self._thread = ThreadPoolExecutor(1)
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """Send, and return at once; what was sent is carried out, cancelled or not."""
+        reply: Pending[Reply] = Pending()
+
+        def answered(step: Step) -> None:
+            reply.resolve(step.reply)
+            if self._gate in step.wakes:  # this very process is next
+                self._bell(resource, 0.0)
+
+        self._in_thread(lambda: self._file.step(resource, command), answered, reply)
+        return reply
+
+    def watch(self, resource: Resource) -> None:
+        """With messages: subscribe, and look once."""
+
+    def unwatch(self, resource: Resource) -> None:
+        """With messages: unsubscribe."""
+
+    async def look(self, resource: Resource) -> Snapshot:
+        """The resource as it stands."""
+        seen: Pending[Snapshot] = Pending()
+        self._in_thread(lambda: self._file.look(resource), seen.resolve, seen)
+        return await seen
+
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        """All resources, or those of one type."""
+        found: Pending[list[Snapshot]] = Pending()
+        self._in_thread(self._file.scan, found.resolve, found)
+        for snapshot in await found:
+            if resource_type in (None, snapshot.resource.type):
+                yield snapshot
+
+    def renewer(self) -> JsonFileRenewer:
+        """For the keeper's thread."""
+        return JsonFileRenewer(self._file)
+
+    async def aclose(self) -> None:
+        """Finish what was sent."""
+        done: Pending[None] = Pending()
+        self._in_thread(lambda: None, done.resolve, done)
+        await done
+        self._thread.shutdown()
+
+    def _in_thread(
+        self,
+        work: Callable[[], Any],
+        answered: Callable[[Any], None],
+        pending: Pending[Any],
+    ) -> None:
+        def run() -> None:
+            try:
+                result = work()
+            except OSError as exc:
+                lost = BackendUnavailable(what=str(exc))
+                self._host.call_soon(pending.fail, lost)
+            except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
+                self._host.call_soon(pending.fail, exc)
+            else:
+                self._host.call_soon(answered, result)
+
+        self._thread.submit(run)
+
+
+class JsonFileRenewer:
+    """Blocking renewals, in the keeper's thread."""
+
+    def __init__(self, file: File) -> None:
+        """A backend with connections opens one of its own at the first renewal."""
+        self._file = file
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld]:
+        """Renew all, in order."""
+        del timeout
+        outcomes: list[Grant | NotHeld] = []
+        for each in batch:
+            command = Renew(((each.ticket, each.lease),))
+            reply = self._file.step(each.resource, command).reply
+            assert isinstance(reply, Renewed)
+            outcomes += reply.outcomes
+        return outcomes
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+async def open_store(
+    address: Address, host: Host, bell: Bell, settings: Settings
+) -> JsonFileStore:
+    """The backend's one function: what its entry point names."""
+    address.only()  # no options in the URL
+    if not address.path.strip("/"):
+        raise ConfigurationError(what="jsonfile needs the path of a file")
+    path = Path(address.path.removeprefix("/"))
+    store = JsonFileStore(File(path, settings.prefix, host.clock), host, bell, settings)
+    async for _ in store.scan(None):  # one cheap round trip: is it there, is it ours?
+        break
+    return store

@@ -1,0 +1,208 @@
+"""What must hold of every step, whoever asks whatever and whenever.
+
+Each rule is a method that raises AssertionError; ``Judge.look`` applies all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aiorwlock_remote.core import codec
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Command,
+    Downgrade,
+    Force,
+    Granted,
+    Release,
+    Released,
+    Upgrade,
+    Withdraw,
+    Withdrawn,
+)
+from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.ticket import READERS, Mode, Policy
+from aiorwlock_remote.core.transition import Step
+from aiorwlock_remote.core.turn import may_enter
+
+
+def claims(command: Command) -> dict[str, Claim]:
+    """Whom a command may let in, by ticket."""
+    match command:
+        case Acquire():
+            return {c.ticket: c for c in command.claims}
+        case Release():
+            return {c.ticket: c for ask in command.then for c in ask.claims}
+        case Downgrade() | Upgrade():
+            return {command.claim.ticket: command.claim}
+        case _:
+            return {}
+
+
+def acquires(command: Command) -> tuple[Acquire, ...]:
+    """The acquires in a command."""
+    if isinstance(command, Release):
+        return command.then
+    return (command,) if isinstance(command, Acquire) else ()
+
+
+class Judge:
+    """Watches one resource's steps and remembers what the rules need."""
+
+    def __init__(self, *, strict_calls: bool) -> None:
+        """``strict_calls``: one policy, fair, for all; then every call is due."""
+        self._strict_calls = strict_calls
+        self._phases: dict[int, Mode] = {}
+        self._asked: dict[tuple[str, Mode], int] = {}
+
+    def look(
+        self,
+        before: Record,
+        seat: Seat | None,
+        command: Command,
+        step: Step,
+        now: int,
+    ) -> None:
+        """Judge one step."""
+        self.exclusion(step.record, now)
+        self.fences(before, step.record)
+        self.nothing_comes_back(before, seat, command, step.record, now)
+        self.the_seat(before, seat, command, step)
+        self.places(before, command, step.record, now)
+        self.calls(before, step, now)
+        self.storage(before, step)
+        self.answer(command, step)
+
+    def exclusion(self, after: Record, now: int) -> None:
+        """A writer is alone, no grant has run out, all are of the last phase."""
+        assert len(after.grants) <= 1 or {g.mode for g in after.grants} == {Mode.READ}
+        assert not any(g.dead(now) for g in after.grants)
+        assert all(g.fence == after.last for g in after.grants)
+        assert len({g.ticket for g in after.grants}) == len(after.grants)
+
+    def fences(self, before: Record, after: Record) -> None:
+        """A new phase is above all before it, and only live readers are joined."""
+        for grant in set(after.grants) - set(before.grants):
+            known = [g for g in before.grants if g.ticket == grant.ticket]
+            if any(_same(g, grant) for g in known):
+                continue  # renewed
+            highest = max(self._phases, default=0)
+            if grant.fence > highest:
+                self._phases[grant.fence] = grant.mode
+            else:
+                assert grant.fence == highest, "fences went back"
+                assert grant.mode is Mode.READ, "a writer shares its fence"
+                assert self._phases[highest] is Mode.READ
+
+    def nothing_comes_back(
+        self,
+        before: Record,
+        seat: Seat | None,
+        command: Command,
+        after: Record,
+        now: int,
+    ) -> None:
+        """A grant is one from before, still ours and alive, or one just asked for."""
+        ours = seat is not None and seat.value == before.seat
+        asked = claims(command)
+        old = {g.ticket: g for g in before.grants if ours and not g.dead(now)}
+        for grant in after.grants:
+            if grant.ticket in old and _same(old[grant.ticket], grant):
+                continue
+            assert grant.ticket in asked, "a grant out of nothing"
+            claim = asked[grant.ticket]
+            ends = None if claim.lease is None else now + claim.lease
+            assert (grant.since, grant.expires) == (now, ends)
+
+    def the_seat(
+        self, before: Record, seat: Seat | None, command: Command, step: Step
+    ) -> None:
+        """The seat names the holders; a foreign one stays as it is."""
+        after = step.record
+        foreign = seat is not None and seat.value != before.seat
+        if seat is not None and foreign and not _gives_up(command, seat):
+            assert step.seat == seat
+            assert not after.grants
+            assert after.seat is None
+            return
+        if not after.grants:
+            assert step.seat is None
+            assert after.seat is None
+            return
+        writer = after.grants[0] if after.writing else None
+        ends = [g.expires for g in after.grants]
+        assert step.seat is not None
+        assert step.seat.value == after.seat
+        assert step.seat.ticket == (writer.ticket if writer else READERS)
+        latest = None if None in ends else max(end for end in ends if end is not None)
+        assert step.seat.expires == latest
+
+    def places(self, before: Record, command: Command, after: Record, now: int) -> None:
+        """In order, one each, refreshed or gone, and taken back when withdrawn."""
+        for ask in acquires(command):
+            self._asked[ask.gate, ask.mode] = now + ask.place_life
+        numbers = [p.number for p in after.queue]
+        assert numbers == sorted(set(numbers))
+        assert after.number >= max([before.number, *numbers])
+        assert len({(p.gate, p.mode) for p in after.queue}) == len(after.queue)
+        for place in after.queue:
+            assert now < place.expires <= self._asked[place.gate, place.mode]
+        if isinstance(command, Withdraw) and not command.keep:
+            assert after.place(command.gate, command.mode) is None
+        slot = after.upgrader
+        assert slot is None or (after.grant(slot.ticket) and not after.writing)
+
+    def calls(self, before: Record, step: Step, now: int) -> None:
+        """Who is called has something to claim; who may enter has been called."""
+        marked = {p.number: p.claim_until for p in before.queue}
+        called = [
+            p.gate
+            for p in step.record.queue
+            if p.claim_until is not None and p.claim_until != marked.get(p.number)
+        ]
+        slot = step.record.upgrader
+        if slot is not None and slot.called:
+            assert len(step.record.grants) == 1
+            called += [slot.gate] if slot.gate in step.wakes else []
+        assert sorted(step.wakes) == sorted(called)
+        if self._strict_calls and (step.seat is None or step.record.grants):
+            for place in step.record.queue:
+                if may_enter(step.record, place, Policy.FAIR, now):
+                    assert place.claim_until is not None, "a wake-up is lost"
+
+    def storage(self, before: Record, step: Step) -> None:
+        """Stored and read again it is the same; unchanged it is the very same."""
+        assert codec.loads(codec.dumps(step.record)) == step.record
+        if step.record is not before and before != Record():
+            times = {"created": before.created, "updated": before.updated}
+            assert replace(step.record, **times) != before
+
+    def answer(self, command: Command, step: Step) -> None:
+        """What is answered is what is recorded."""
+        reply, after = step.reply, step.record
+        answers = reply.then if isinstance(reply, Released) else (reply,)
+        for answer in answers:
+            if isinstance(answer, Granted):
+                assert all(g in after.grants for g in answer.grants)
+        if isinstance(command, Release) and command.ticket not in claims(command):
+            assert command.mode is not None or after.grant(command.ticket) is None
+        if isinstance(reply, Withdrawn) and isinstance(command, Withdraw):
+            assert not any(after.grant(ticket) for ticket in command.tickets)
+
+
+def _same(old: Grant, new: Grant) -> bool:
+    return replace(old, expires=new.expires) == new
+
+
+def _gives_up(command: Command, seat: Seat) -> bool:
+    """Whether a command may remove this foreign seat."""
+    match command:
+        case Release():
+            return command.ticket == seat.ticket and command.mode is not Mode.READ
+        case Withdraw():
+            return seat.ticket in command.tickets
+        case Force():
+            return command.seat == seat.value
+        case _:
+            return False

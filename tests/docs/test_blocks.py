@@ -1,0 +1,136 @@
+"""Every block of code in README and docs runs, in order, as a reader would run it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.fix_blocks import NO_RUN, SET_UP, Page, blocks, run
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [path for path in PAGES if "_build" not in path.parts]
+RUN = {"python", "sh", "sql"}
+SHOWN = {"text", "toml"}
+DIRECTIVE = re.compile(r"\{[\w-]+\}")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_blocks_run(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Page(tmp_path) as page:
+        run(path, page)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_blocks_have_a_language_that_we_know(path: Path) -> None:
+    found = blocks(path.read_text("utf-8"))
+    strange = [
+        f"{name(path)}:{block.line}: {block.language or 'no language'}"
+        for block in found
+        if block.language.partition(" ")[0] not in RUN | SHOWN
+        and not DIRECTIVE.match(block.language)
+    ]
+    assert strange == []
+
+
+def test_few_blocks_are_not_run_and_each_says_why() -> None:
+    marks = [mark for path in PAGES for mark in unrun(path.read_text("utf-8"))]
+    assert len(marks) <= 4, marks
+
+
+def test_set_up_commands_are_not_run_here() -> None:
+    commands = [
+        block.text
+        for block in blocks((ROOT / "README.md").read_text("utf-8"))
+        if block.text.startswith(SET_UP)
+    ]
+    assert len(commands) == 2
+
+
+def unrun(text: str) -> list[str]:
+    return [
+        found["reason"]
+        for block in blocks(text)
+        if (found := NO_RUN.search(text[: block.start])) is not None
+    ]
+
+
+# ----------------------------------------------------- what runs the blocks
+
+
+def page_of(text: str, folder: Path) -> list[str]:
+    """Run a page; the languages of the blocks that ran."""
+    path = folder / "page.md"
+    path.write_text(text, "utf-8")
+    with Page(folder) as page:
+        run(path, page)
+    return page.ran
+
+
+def test_blocks_continue_each_other(tmp_path: Path) -> None:
+    text = """
+```python
+import asyncio
+x = await asyncio.sleep(0, 1)
+```
+1. In a list:
+   ```python
+   if True:
+       x += 1
+   ```
+```sh
+touch "$PWD/here"
+```
+```python
+assert x == 2
+```
+"""
+    assert page_of(text, tmp_path) == ["python", "python", "sh", "python"]
+    assert (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "```python\nassert False\n```",
+        "```python\nimport asyncio\nawait asyncio.sleep(0)\nraise ValueError\n```",
+        "```python\n1 +\n```",
+        "```sh\nfalse\ntrue\n```",
+        "```sh\nfalse | true\n```",
+        "```sql\nSELEKT 1;\n```",
+    ],
+)
+def test_a_block_that_fails_fails_the_page(block: str, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"page\.md|False|ValueError|SELEKT|^$"):
+        page_of(block, tmp_path)
+
+
+def test_what_is_not_run(tmp_path: Path) -> None:
+    text = """
+<!-- no-run: a server, see tests/examples -->
+```python
+raise ValueError
+```
+```sh
+python3 -m venv .venv && .venv/bin/false
+```
+```text
+shown only
+```
+"""
+    assert page_of(text, tmp_path) == []
+    assert unrun(text) == ["a server, see tests/examples"]
+
+
+def test_a_block_that_is_not_closed_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="line 2"):
+        list(blocks("text\n```python\n1\n"))

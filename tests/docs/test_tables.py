@@ -1,0 +1,149 @@
+"""The tables of the documentation say what the code says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import aiorwlock_remote
+from aiorwlock_remote import Mutex, OptionArgs, connect, errors
+from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.registry import _BUILT_IN
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r"\s*\|\s*", line)[1:-1]
+
+
+def table(page: str, head: str) -> list[list[str]]:
+    """The rows of all tables of a page whose first column is called `head`."""
+    rows: list[list[str]] = []
+    inside = False
+    for line in (DOCS / page).read_text("utf-8").splitlines():
+        if not line.startswith("|"):
+            inside = False
+        elif inside and not line.startswith("| ---"):
+            rows.append(cells(line))
+        elif cells(line)[0] == head:
+            inside = True
+    assert rows, f"{page} has no table {head!r}"
+    return rows
+
+
+def code(cell: str) -> str:
+    return cell.strip("`")
+
+
+def defaults(function: Callable[..., object]) -> dict[str, object]:
+    parameters = inspect.signature(function).parameters.values()
+    return {
+        p.name: p.default
+        for p in parameters
+        if p.default is not inspect.Parameter.empty
+    }
+
+
+def test_options_and_their_defaults() -> None:
+    options = Options()
+    told = {
+        code(name): code(value)
+        for name, value, *_ in table("reference/options.md", "option")
+    }
+    real = {name: getattr(options, name) for name in OptionArgs.__annotations__}
+    real |= defaults(connect) | defaults(Mutex.acquire)
+    assert told == {
+        name: f'"{value}"' if isinstance(value, str) else repr(value)
+        for name, value in real.items()
+    }
+
+
+def test_errors_and_their_hints() -> None:
+    told = {
+        code(name): (code(base), int(hint))
+        for name, base, hint, _ in table("reference/errors.md", "error")
+    }
+    real = {}
+    for name in errors.__all__:
+        cls = getattr(errors, name)
+        if not isinstance(cls, type) or cls is errors.LockError:
+            continue
+        assert issubclass(cls, errors.LockError)
+        other = [b.__name__ for b in cls.__bases__ if b.__module__ == "builtins"]
+        real[name] = ("".join(other), cls.status_hint)
+    assert told == real
+
+
+def test_reasons_of_a_loss() -> None:
+    told = [code(reason) for reason, _ in table("reference/errors.md", "reason")]
+    assert told == list(errors.LossReason.__args__)  # type: ignore[attr-defined]
+
+
+COLUMNS = (
+    Capability.MANY_PROCESSES,
+    Capability.MANY_HOSTS,
+    Capability.NOTIFIES,
+    Capability.OFF_LOOP_RENEWAL,
+    Capability.PUBLISHED_LAYOUT,
+)
+STORES = {"memory": "MemoryStore", "sqlite": "SqliteStore"}
+
+
+def test_every_store_is_in_the_matrix() -> None:
+    assert set(STORES) == set(_BUILT_IN)
+    assert len(table("stores/index.md", "URL")) == len(_BUILT_IN)
+    assert set(COLUMNS) == set(Capability)
+
+
+@pytest.mark.parametrize("scheme", STORES)
+def test_capabilities(scheme: str) -> None:
+    (row,) = (
+        row for row in table("stores/index.md", "URL") if f"`{scheme}://" in row[0]
+    )
+    store = getattr(import_module(_BUILT_IN[scheme].partition(":")[0]), STORES[scheme])
+    yes = [column in store.capabilities for column in COLUMNS]
+    assert [cell == "yes" for cell in row[2:]] == yes
+
+
+def test_everything_public_is_in_the_reference() -> None:
+    api = (DOCS / "reference/api.md").read_text("utf-8")
+    options = (DOCS / "reference/options.md").read_text("utf-8")
+    text = api + options + "".join(errors.__all__) + "__version__"
+    assert [name for name in aiorwlock_remote.__all__ if name not in text] == []
+
+
+def test_everything_a_grant_offers_is_in_the_reference() -> None:
+    told = (DOCS / "reference/api.md").read_text("utf-8")
+    inside = {"give_back", "leave", "loss", "newest", "options", "on_lost", "scopes"}
+    inside |= {"lease", "watch", "unwatch", "told_lost", "owned_by_task", "successor"}
+    public = [name for name in dir(aiorwlock_remote.Held) if not name.startswith("_")]
+    assert [name for name in public if name not in told and name not in inside] == []
+
+
+def test_files_that_the_readme_links_to_exist() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_tables_of_sqlite_are_those_of_its_schema() -> None:
+    page = (DOCS / "stores/sqlite.md").read_text("utf-8")
+    schema = (ROOT / "aiorwlock_remote/backends/sql/sqlite.sql").read_text("utf-8")
+
+    def columns(text: str) -> list[tuple[str, ...]]:
+        bare = re.sub(r"--[^\n]*", "", text)
+        made = re.findall(
+            r"CREATE TABLE IF NOT EXISTS (\w+) \((.*?)\) WITHOUT", bare, re.DOTALL
+        )
+        return [(name, *body.split()) for name, body in made]
+
+    assert columns(page) == columns(schema)
