@@ -38,8 +38,9 @@ class Plan:
 
 def deadline(held: Held) -> int | None:
     """The local deadline in nanoseconds of ``history.now()``."""
+    at = now()  # first: a pause in between must not make it later
     left = held.expires_in
-    return None if left is None else now() + int(left * 1e9)
+    return None if left is None else at + int(left * 1e9)
 
 
 class Worker:
