@@ -36,7 +36,7 @@ _PLACE = {"number", "gate", "mode", "since", "expires", "window", "waiting"} | {
     "claim_until",
     "who",
 }
-_DOOR = {"v", "grants", "queue", "seat", "upgrader", "endings", *_SCALARS}
+_DOOR = {"v", "grants", "queue", "seat", "upgrader", "upgraded", "endings", *_SCALARS}
 
 
 def dumps(door: Record) -> str:
@@ -63,6 +63,8 @@ def dump(door: Record) -> dict[str, Any]:
     data |= {name: getattr(door, name) for name in _SCALARS}
     data["grants"] = [_dump_grant(grant) for grant in door.grants]
     data["queue"] = [_dump_place(place) for place in door.queue]
+    if door.upgraded:
+        data["upgraded"] = True
     if door.upgrader is not None:
         slot = door.upgrader
         data["upgrader"] = [slot.ticket, slot.gate, slot.expires, slot.called]
@@ -86,6 +88,7 @@ def load(data: object) -> Record:
             queue=tuple(_load_place(p) for p in fields["queue"]),
             seat=_optional(fields["seat"], str),
             upgrader=None if slot is None else _load_slot(slot),
+            upgraded=fields.get("upgraded", False) is True,
             endings=tuple(_load_ending(e) for e in fields.get("endings", ())),
             extra=_extra(fields, _DOOR),
             **{name: _typed(fields[name], int) for name in _SCALARS},

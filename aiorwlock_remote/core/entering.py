@@ -98,7 +98,8 @@ def _enter(
     number = door.number
     if cmd.more:  # served once; its other tasks queue up behind the other processes
         number += 1
-        queue = (*queue, replace(place, number=number, waiting=cmd.more))
+        tail = replace(place, number=number, waiting=cmd.more, window=cmd.window)
+        queue = (*queue, tail)
     writing = cmd.mode is Mode.WRITE
     door = replace(
         door,
@@ -109,6 +110,7 @@ def _enter(
         admit_upto=0 if writing else door.admit_upto,
         admit_until=0 if writing else door.admit_until,
         turns=door.turns if joins else at.turns,
+        upgraded=False,
     )
     return door, Granted(granted, at.now, placed=bool(cmd.more))
 
@@ -132,11 +134,17 @@ def _newcomer(door: Record, cmd: Acquire, now: int) -> Place:
 
 
 def _refreshed(own: Place, cmd: Acquire, now: int) -> Place:
-    """Its owner asks: it is not late, and it lives on."""
+    """Its owner asks: it is not late, and it lives on.
+
+    Whoever missed a claim window once gets one as long as its place lives until it is
+    served: too short a window, missed each time, would starve it (LockLive,
+    ``drawn_missed_window_r`` and ``_w``).
+    """
+    slow = own.late(now) or own.window > cmd.window
     return replace(
         own,
         expires=now + cmd.place_life,
-        window=cmd.window,
+        window=cmd.place_life if slow else cmd.window,
         waiting=cmd.waiting,
         claim_until=None,
         who=cmd.claims[0].who,

@@ -25,6 +25,7 @@ from aiorwlock_remote.core.moment import Moment, describe, new_fence
 from aiorwlock_remote.core.record import Grant, Record, Upgrader
 from aiorwlock_remote.core.seat import why_gone, without
 from aiorwlock_remote.core.ticket import Mode, holder_of
+from aiorwlock_remote.core.turn import admitted
 
 
 def downgrade(
@@ -58,9 +59,13 @@ def upgrade(
     if slot is not None and slot.ticket != cmd.ticket:
         return door, Conflict()
     barred = door.barred_until > at.now  # another reader's lease ran out just now
-    if len(door.grants) == 1 and not barred:
+    # Admitted readers go first: who upgrades is in already, and would lock them out
+    # again and again (LockLive, ``drawn_upgrade_rushes``).
+    first = admitted(door, at.now)
+    if len(door.grants) == 1 and not barred and not first:
         door = replace(without(door, (old,)), admit_upto=0, admit_until=0)
-        return _moved(door, Mode.WRITE, cmd.claim, at)
+        door, granted = _moved(door, Mode.WRITE, cmd.claim, at)
+        return replace(door, upgraded=True), granted
     if not cmd.may_wait:
         why, wait = HELD, None
         if barred:

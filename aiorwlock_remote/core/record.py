@@ -125,6 +125,7 @@ class Record:
     ``seat``: the exact seat value we wrote, to tell ours from a foreign one.
     ``turns``: grants handed on inside one process since the seat was last vacant.
     ``barred_until``: nobody enters before (``lock_delay`` after an expiry).
+    ``upgraded``: the writer was a reader before and passed the queue.
     ``created``/``updated``: the store's wall clock, to show to people.
     """
 
@@ -138,6 +139,7 @@ class Record:
     turns: int = 0
     barred_until: int = 0
     upgrader: Upgrader | None = None
+    upgraded: bool = False
     endings: tuple[Ending, ...] = ()
     created: int = 0
     updated: int = 0

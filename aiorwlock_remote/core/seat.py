@@ -52,7 +52,11 @@ def expire(door: Record, now: int) -> Record:
 
 
 def without(door: Record, gone: tuple[Grant, ...]) -> Record:
-    """Without these grants; the end of a write phase admits the waiting readers."""
+    """Without these grants; the end of a write phase admits the waiting readers.
+
+    Not if the writer was a reader that passed a writer still waiting: that one is next,
+    or readers upgrading in turn would starve it (LockLive, ``drawn_upgrade_admits``).
+    """
     if not gone:
         return door
     left = tuple(g for g in door.grants if g not in gone)
@@ -60,7 +64,11 @@ def without(door: Record, gone: tuple[Grant, ...]) -> Record:
     if slot and any(g.ticket == slot.ticket for g in gone):
         slot = None  # at once: a slot keeps readers out
     door = replace(door, grants=left, upgrader=slot)
-    return admit_waiting(door) if was_writing else door
+    if not was_writing:
+        return door
+    if door.upgraded and any(p.mode is Mode.WRITE for p in door.queue):
+        return replace(door, admit_upto=0, admit_until=0, upgraded=False)
+    return replace(admit_waiting(door), upgraded=False)
 
 
 def without_all(door: Record, reason: LossReason) -> Record:

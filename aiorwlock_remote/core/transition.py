@@ -122,7 +122,7 @@ def prospect(
     """
     door, foreign = peek(record, seat, now)
     slot = door.upgrader
-    if slot is not None and slot.gate == gate and len(door.grants) == 1:
+    if slot is not None and slot.gate == gate and slot.called:
         return ("upgrade", slot.ticket), 0
     soonest: tuple[tuple[object, ...], int] | None = None
     for place in door.queue:

@@ -107,8 +107,10 @@ def offer(door: Record, now: int) -> tuple[Record, tuple[str, ...]]:
         return _unoffered(door, now, door.queue), ()
     door, woken = _open_window(settle(door, now), now)
     if door.grants:
-        door, called = _call_upgrader(_unoffered(door, now, writers(door, now)))
-        return door, (*woken, *called)
+        door = _unoffered(door, now, writers(door, now))
+        if not admitted(door, now):
+            door, woken = _call_upgrader(door)
+        return door, woken
     if not admitted(door, now):
         return _offer_to_writer(door, now)
     return door, woken

@@ -35,19 +35,8 @@ def measure(
     """How long a hand-over takes, and how many of the turns were one."""
     turns = max(5, int(TURNS * size))
     command = [sys.executable, "-m", WORKER, peer.name, loop, str(folder), str(turns)]
-    workers = [
-        subprocess.Popen(
-            [*command, str(seed + number)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(PROCESSES)
-    ]
+    workers = [_ready([*command, str(seed + n)]) for n in range(PROCESSES)]
     stays: list[Stay] = []
-    for worker in workers:  # all are ready before any may start
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "ready\n"
     for worker in workers:
         assert worker.stdin is not None
         worker.stdin.write("\n")
@@ -56,6 +45,15 @@ def measure(
         out, _ = worker.communicate(timeout=300)
         stays += [(got_in, left, number) for got_in, left in json.loads(out)]
     return _hand_overs(sorted(stays))
+
+
+def _ready(command: list[str]) -> subprocess.Popen[str]:
+    """A process that has opened the store, and waits for the word."""
+    pipe = subprocess.PIPE
+    worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "ready\n"
+    return worker
 
 
 def _hand_overs(stays: list[Stay]) -> dict[str, float]:

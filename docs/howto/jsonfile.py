@@ -1,7 +1,7 @@
 """``jsonfile:///path`` — a whole backend in one module, to learn from.
 
-All locks are in one JSON file that is rewritten for each step, under ``flock``. It knows
-no messages, so waiters poll. For real use take ``sqlite://``: it is faster, wakes
+All locks are in one JSON file that is rewritten for each step, under ``flock``. It
+knows no messages, so waiters poll. For real use take ``sqlite://``: it is faster, wakes
 waiters, survives a power cut, and knows when the machine has been booted.
 """
 

@@ -10,14 +10,12 @@ from dataclasses import replace
 from aiorwlock_remote.core import codec
 from aiorwlock_remote.core.commands import (
     Acquire,
-    Claim,
     Command,
-    Downgrade,
-    Force,
     Granted,
+    Refused,
     Release,
     Released,
-    Upgrade,
+    Waiting,
     Withdraw,
     Withdrawn,
 )
@@ -25,26 +23,7 @@ from aiorwlock_remote.core.record import Grant, Record, Seat
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.core.turn import may_enter
-
-
-def claims(command: Command) -> dict[str, Claim]:
-    """Whom a command may let in, by ticket."""
-    match command:
-        case Acquire():
-            return {c.ticket: c for c in command.claims}
-        case Release():
-            return {c.ticket: c for ask in command.then for c in ask.claims}
-        case Downgrade() | Upgrade():
-            return {command.claim.ticket: command.claim}
-        case _:
-            return {}
-
-
-def acquires(command: Command) -> tuple[Acquire, ...]:
-    """The acquires in a command."""
-    if isinstance(command, Release):
-        return command.then
-    return (command,) if isinstance(command, Acquire) else ()
+from tests.core.named import acquires, claims, gives_up, names
 
 
 class Judge:
@@ -68,11 +47,13 @@ class Judge:
         self.exclusion(step.record, now)
         self.fences(before, step.record)
         self.nothing_comes_back(before, seat, command, step.record, now)
+        self.nothing_gets_lost(before, seat, command, step.record, now)
         self.the_seat(before, seat, command, step)
         self.places(before, command, step.record, now)
         self.calls(before, step, now)
         self.storage(before, step)
         self.answer(command, step)
+        self.a_reason_to_wait(command, step, now)
 
     def exclusion(self, after: Record, now: int) -> None:
         """A writer is alone, no grant has run out, all are of the last phase."""
@@ -115,13 +96,28 @@ class Judge:
             ends = None if claim.lease is None else now + claim.lease
             assert (grant.since, grant.expires) == (now, ends)
 
+    def nothing_gets_lost(
+        self,
+        before: Record,
+        seat: Seat | None,
+        command: Command,
+        after: Record,
+        now: int,
+    ) -> None:
+        """A live grant of ours ends only if the command names it."""
+        if seat is None or seat.value != before.seat:
+            return
+        for grant in before.grants:
+            if not grant.dead(now) and after.grant(grant.ticket) is None:
+                assert names(command, grant), "a grant is lost"
+
     def the_seat(
         self, before: Record, seat: Seat | None, command: Command, step: Step
     ) -> None:
         """The seat names the holders; a foreign one stays as it is."""
         after = step.record
         foreign = seat is not None and seat.value != before.seat
-        if seat is not None and foreign and not _gives_up(command, seat):
+        if seat is not None and foreign and not gives_up(command, seat):
             assert step.seat == seat
             assert not after.grants
             assert after.seat is None
@@ -161,10 +157,10 @@ class Judge:
             for p in step.record.queue
             if p.claim_until is not None and p.claim_until != marked.get(p.number)
         ]
-        slot = step.record.upgrader
-        if slot is not None and slot.called:
+        slot, old = step.record.upgrader, before.upgrader
+        if slot and slot.called and not (old and old.called):
             assert len(step.record.grants) == 1
-            called += [slot.gate] if slot.gate in step.wakes else []
+            called.append(slot.gate)
         assert sorted(step.wakes) == sorted(called)
         if self._strict_calls and (step.seat is None or step.record.grants):
             for place in step.record.queue:
@@ -175,8 +171,8 @@ class Judge:
         """Stored and read again it is the same; unchanged it is the very same."""
         assert codec.loads(codec.dumps(step.record)) == step.record
         if step.record is not before and before != Record():
-            times = {"created": before.created, "updated": before.updated}
-            assert replace(step.record, **times) != before
+            created, updated = before.created, before.updated
+            assert replace(step.record, created=created, updated=updated) != before
 
     def answer(self, command: Command, step: Step) -> None:
         """What is answered is what is recorded."""
@@ -190,19 +186,20 @@ class Judge:
         if isinstance(reply, Withdrawn) and isinstance(command, Withdraw):
             assert not any(after.grant(ticket) for ticket in command.tickets)
 
+    def a_reason_to_wait(self, command: Command, step: Step, now: int) -> None:
+        """While nobody holds it, one waits for somebody who was not offered it yet."""
+        after = step.record
+        fair = isinstance(command, Acquire) and command.policy is Policy.FAIR
+        told_to_wait = isinstance(step.reply, Refused | Waiting)
+        free = step.seat is None and after.barred_until <= now
+        if fair and told_to_wait and free:
+            assert isinstance(command, Acquire)
+            assert any(
+                p.claim_until is None or p.claim_until > now
+                for p in after.queue
+                if (p.gate, p.mode) != (command.gate, command.mode)
+            ), "kept out by nobody"
+
 
 def _same(old: Grant, new: Grant) -> bool:
     return replace(old, expires=new.expires) == new
-
-
-def _gives_up(command: Command, seat: Seat) -> bool:
-    """Whether a command may remove this foreign seat."""
-    match command:
-        case Release():
-            return command.ticket == seat.ticket and command.mode is not Mode.READ
-        case Withdraw():
-            return seat.ticket in command.tickets
-        case Force():
-            return command.seat == seat.value
-        case _:
-            return False

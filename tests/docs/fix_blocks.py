@@ -1,8 +1,8 @@
 """The fenced blocks of a Markdown file, and how they are run.
 
 The blocks of a page continue each other, in one folder of their own: `python` with
-`await` at the top, in one event loop; `sh` by bash, which stops at the first failure;
-`sql` on the file `locks.db`.
+`await` at the top, in one event loop; `sh` by bash, which stops at the first failure
+and keeps what was exported; `sql` on the file `locks.db`.
 """
 
 from __future__ import annotations
@@ -125,8 +125,11 @@ class Page:
 
     def _sh(self, block: Block, page: str) -> None:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        exported = self.folder / ".exported"
+        exported.touch()
+        script = f"set +u; . {exported}; set -u\n{block.text}\nexport -p > {exported}"
         ran = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block.text],
+            ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder,
             env={**os.environ, "PATH": path, "HOME": str(self.folder)},
             capture_output=True,

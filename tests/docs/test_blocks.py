@@ -88,13 +88,16 @@ x = await asyncio.sleep(0, 1)
        x += 1
    ```
 ```sh
-touch "$PWD/here"
+export NAME=here
+```
+```sh
+touch "$PWD/$NAME"
 ```
 ```python
 assert x == 2
 ```
 """
-    assert page_of(text, tmp_path) == ["python", "python", "sh", "python"]
+    assert page_of(text, tmp_path) == ["python", "python", "sh", "sh", "python"]
     assert (tmp_path / "here").exists()
 
 
@@ -106,11 +109,11 @@ assert x == 2
         "```python\n1 +\n```",
         "```sh\nfalse\ntrue\n```",
         "```sh\nfalse | true\n```",
-        "```sql\nSELEKT 1;\n```",
+        "```sql\nSOME 1;\n```",
     ],
 )
 def test_a_block_that_fails_fails_the_page(block: str, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"page\.md|False|ValueError|SELEKT|^$"):
+    with pytest.raises(Exception, match=r"page\.md|False|ValueError|SOME|^$"):
         page_of(block, tmp_path)
 
 

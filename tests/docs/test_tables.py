@@ -120,14 +120,6 @@ def test_everything_public_is_in_the_reference() -> None:
     assert [name for name in aiorwlock_remote.__all__ if name not in text] == []
 
 
-def test_everything_a_grant_offers_is_in_the_reference() -> None:
-    told = (DOCS / "reference/api.md").read_text("utf-8")
-    inside = {"give_back", "leave", "loss", "newest", "options", "on_lost", "scopes"}
-    inside |= {"lease", "watch", "unwatch", "told_lost", "owned_by_task", "successor"}
-    public = [name for name in dir(aiorwlock_remote.Held) if not name.startswith("_")]
-    assert [name for name in public if name not in told and name not in inside] == []
-
-
 def test_files_that_the_readme_links_to_exist() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     links = re.findall(r"\]\((?!https?:)([^)#]+)", text)

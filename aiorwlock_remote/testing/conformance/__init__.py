@@ -10,6 +10,7 @@ import pytest
 
 pytest.register_assert_rewrite(f"{__name__}.cases", f"{__name__}.party")
 
+from aiorwlock_remote.testing.conformance.cases.base import Cases  # noqa: E402
 from aiorwlock_remote.testing.conformance.harness import (  # noqa: E402
     Foreigner,
     Harness,
@@ -24,6 +25,7 @@ from aiorwlock_remote.testing.conformance.suite import (  # noqa: E402
 
 __all__ = [
     "ALL_CASES",
+    "Cases",
     "ConformanceSuite",
     "Foreigner",
     "Harness",

@@ -14,7 +14,7 @@ from typing import ClassVar, Unpack
 
 from aiorwlock_remote import Connecting, Locks, Mutex, OptionArgs, connect
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
-from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.ports import Backend, Capability
 
 AnyLock = Mutex | ReaderLock | WriterLock
 Name = tuple[str, int]
@@ -54,12 +54,14 @@ class Foreigner(ABC):
 class Site:
     """One store, or one corner of a store, that nobody else uses.
 
-    ``prefix`` keeps tests apart that share a server.
+    ``prefix`` keeps tests apart that share a server. ``backend`` is what ``connect`` is
+    given in place of ``url``, which other processes use all the same.
     """
 
     url: str
     prefix: str = ""
     foreigner: Foreigner | None = None
+    backend: Backend | None = None
 
 
 class Harness(ABC):
@@ -90,7 +92,8 @@ class Store:
 
     def connect(self, prefix: str = "", **options: Unpack[OptionArgs]) -> Connecting:
         """Other ``Locks`` of the same store: as good as another process."""
-        return connect(self.site.url, prefix=self.site.prefix + prefix, **options)
+        store = self.site.url if self.site.backend is None else self.site.backend
+        return connect(store, prefix=self.site.prefix + prefix, **options)
 
     def name(self) -> Name:
         """A name not used before in this test."""

@@ -14,7 +14,7 @@ from aiorwlock_remote.testing.conformance.cases.mutex import MODES
 from aiorwlock_remote.testing.conformance.harness import AnyLock, Store, lock_of
 from aiorwlock_remote.testing.conformance.party import Told, party, until
 
-LEASE = 0.6
+LEASE = 0.45
 """Long enough to be told by a renewal, due after a third of it, why it was lost."""
 
 
@@ -207,6 +207,6 @@ class LossCases(Cases):
         with anyio.fail_after(self.harness.patience):
             with pytest.raises(LockLost) as caught:
                 async with lock:
-                    time.sleep(0.8)  # noqa: ASYNC251 - the stall
+                    time.sleep(0.5)  # noqa: ASYNC251 - the stall
                     await anyio.sleep_forever()
         assert caught.value.reason == "stalled"

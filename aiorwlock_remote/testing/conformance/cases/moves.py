@@ -219,11 +219,11 @@ class PassingCases(Cases):
         self, store: Store, locks: Locks, others: Locks
     ) -> None:
         """An adopted grant is renewed by its new owner, also when the giver ended."""
-        async with store.connect(lease=0.45) as giver:
+        async with store.connect(lease=0.4) as giver:
             ticket = (await giver.mutex("order", 1).acquire()).detach()
         held = await locks.adopt(ticket)
         with pytest.raises(LockTimeout):
-            await others.mutex("order", 1).acquire(timeout=0.9)
+            await others.mutex("order", 1).acquire(timeout=0.6)
         held.check()
         await held.release()
 

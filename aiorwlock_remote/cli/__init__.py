@@ -1,0 +1,1 @@
+"""The command line ``rwlock``; needs the extra ``cli`` (click and rich)."""

@@ -1,0 +1,9 @@
+"""``python -m aiorwlock_remote.cli`` is ``rwlock``."""
+
+from __future__ import annotations
+
+import sys
+
+from aiorwlock_remote.cli.main import main
+
+sys.exit(main())

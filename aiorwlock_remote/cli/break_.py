@@ -1,0 +1,137 @@
+"""``rwlock break``: ends one holder, as seen on screen."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+import click
+
+from aiorwlock_remote import Doorman, Holder, connect
+from aiorwlock_remote.cli.exits import REFUSED
+from aiorwlock_remote.cli.failure import plain, tell
+from aiorwlock_remote.cli.options import (
+    as_json,
+    resource_argument,
+    store,
+    store_option,
+)
+from aiorwlock_remote.cli.shown import (
+    fence_of,
+    lease_left,
+    print_json,
+    resource_json,
+    resource_of,
+    who,
+)
+
+_EPILOG = """\b
+--json gives, whether it was broken or not:
+  resource    "TYPE/ID"
+  holder, fence, reason       as given; fence null for "-"
+  broken      true if it was there and is gone now
+  now         the resource afterwards, with the keys of `rwlock show --json`
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A holder as somebody saw it on screen; ``fence`` None: a foreign program."""
+
+    holder: str
+    fence: int | None
+
+    def matches(self, one: Holder) -> bool:
+        """Whether it is this one."""
+        return (one.holder, one.fence) == (self.holder, self.fence)
+
+
+def _fence(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    if value == "-":
+        return None
+    if not (value.isascii() and value.isdigit()):
+        raise click.BadParameter(f"{value!r} is neither a number nor -", ctx, param)
+    return int(value)
+
+
+def _reason(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("say why", ctx, param)
+    return value
+
+
+@click.command("break", epilog=_EPILOG)
+@store_option
+@as_json
+@click.option("--holder", required=True, metavar="H", help="12 hex digits, as shown.")
+@click.option(
+    "--fence",
+    required=True,
+    metavar="F",
+    callback=_fence,
+    help="Its fence as shown; - for a foreign program.",
+)
+@click.option(
+    "--reason", required=True, metavar="TEXT", callback=_reason, help="Why; is told."
+)
+@resource_argument
+def break_(
+    *,
+    url: str | None,
+    as_json: bool,
+    target: tuple[str, str],
+    holder: str,
+    fence: int | None,
+    reason: str,
+) -> int:
+    """End the grant of one holder of TYPE/ID, if it is still the one seen on screen.
+
+    The holder and its fence as `rwlock ls` shows them have to match, so that whoever
+    came since is left alone: exit code 1 then. A holder that is alive learns of it at
+    its next renewal, up to a third of its lease later, and may go on until then: only
+    the fence keeps its writes out.
+    """
+    seen = Seen(holder, fence)
+    broken, now = asyncio.run(_break(store(url, must_exist=True), target, seen, reason))
+    if as_json:
+        print_json(
+            {
+                "resource": resource_of(now),
+                "holder": holder,
+                "fence": fence,
+                "reason": reason,
+                "broken": broken,
+                "now": resource_json(now),
+            }
+        )
+    elif broken:
+        click.echo(plain(f"broken: {resource_of(now)}, held by {holder} ({reason})"))
+    if not broken:
+        tell(_why_not(now, seen))
+        return REFUSED
+    return 0
+
+
+async def _break(
+    url: str, target: tuple[str, str], seen: Seen, reason: str
+) -> tuple[bool, Doorman]:
+    async with connect(url) as locks:
+        lock = locks.rwlock(*target)
+        found = await lock.info()
+        # A doorman with only that holder: force_release compares and deletes just it.
+        one = tuple(holder for holder in found.holders if seen.matches(holder))
+        broken = await locks.force_release(replace(found, holders=one), reason=reason)
+        return broken > 0, await lock.info()
+
+
+def _why_not(now: Doorman, seen: Seen) -> str:
+    holders = [
+        f"{one.mode} {one.holder} with fence {fence_of(one)} ({who(one)},"
+        f" lease: {lease_left(one)})"
+        for one in now.holders
+    ]
+    fence = "-" if seen.fence is None else seen.fence
+    return (
+        f"nothing broken: {resource_of(now)} is not held by {seen.holder} with fence"
+        f" {fence}; held by {'; '.join(holders) or 'nobody'}"
+    )

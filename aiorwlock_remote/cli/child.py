@@ -1,0 +1,65 @@
+"""The command that ``rwlock run`` runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import final
+
+_PYTHON_IGNORES = tuple(
+    getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)
+)
+
+
+@final
+class Child:
+    """A process in our own process group, with our files.
+
+    As under flock(1) and `timeout --foreground`, not in a group of its own: so it may
+    read from the terminal, Ctrl-Z stops both of us, and Ctrl-C reaches it exactly once,
+    from the terminal. The price: only the command itself is sent signals, not what it
+    starts in turn.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        mask: Iterable[int],
+        on_end: Callable[[], None],
+    ) -> None:
+        """Start it with the signal mask ``mask``; ``on_end`` is called in the loop.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        self._loop, self._on_end = asyncio.get_running_loop(), on_end
+        self.code: int | None = None
+        # Not subprocess: a child inherits the mask of the thread that starts it, and
+        # only posix_spawn sets another without running Python code after the fork.
+        self._pid = os.posix_spawnp(
+            command[0],
+            list(command),
+            environment,
+            setsigmask=mask,
+            setsigdef=_PYTHON_IGNORES,
+        )
+        threading.Thread(target=self._reap, name="rwlock child", daemon=True).start()
+
+    def send(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+    def _reap(self) -> None:
+        _, status = os.waitpid(self._pid, 0)
+        self._loop.call_soon_threadsafe(self._ended, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, code: int) -> None:
+        self.code = code
+        self._on_end()

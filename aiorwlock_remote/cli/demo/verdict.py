@@ -1,0 +1,163 @@
+"""The verdict of a demo: from what was recorded, not from what was watched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, final
+
+from aiorwlock_remote.cli.demo.ledger import TOTAL, Entry
+from aiorwlock_remote.testing.events import (
+    Access,
+    Died,
+    Event,
+    Granted,
+    Lost,
+    Releasing,
+)
+from aiorwlock_remote.testing.judge import Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aiorwlock_remote.cli.demo.script import Staged
+
+KINDS = {
+    "exclusion": "exclusion",
+    "fence": "fence order",
+    "isolation": "isolation",
+    "money": "money",
+    "torn": "torn reads",
+    "garbage": "history",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a demo found. ``broken``: the locks were switched off."""
+
+    verdict: Verdict
+    counts: Counter[str]
+    examples: dict[str, str]
+    reads: int
+    killed: str | None
+    stopped: str | None
+    broken: bool
+
+    @property
+    def violations(self) -> int:
+        """All kinds together."""
+        return self.counts.total()
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was violated, and what was told about it did happen."""
+        return not (self.violations or self.broken) and bool(
+            self.killed and self.stopped
+        )
+
+    def lines(self) -> Iterator[str]:
+        """The report, for people."""
+        verdict = self.verdict
+        writes = verdict.grants - self.reads
+        counts = (f"{name} {self.counts[kind]}" for kind, name in KINDS.items())
+        yield f"grants                {verdict.grants} ({writes} write, {self.reads} read)"
+        yield f"waits                 p50 {verdict.wait_p50:.0f} ms, p99 {verdict.wait_p99:.0f} ms"
+        yield f"stale writes refused  {verdict.refused}"
+        if not self.broken:
+            yield f"killed holder         {self.killed or 'NOT SEEN'}"
+            yield f"stopped holder        {self.stopped or 'NOT SEEN'}"
+        yield f"violations            {self.violations} ({', '.join(counts)})"
+        for kind, text in self.examples.items():
+            yield f"  {KINDS[kind]}: {text}"
+
+
+def report(
+    events: Sequence[Event], book: Sequence[Entry], staged: Staged, *, broken: bool
+) -> Report:
+    """What the histories and the ledgers' book tell."""
+    verdict = judge(events)
+    found = [(v.kind, f"{v.resource}: {v.text}") for v in verdict.violations]
+    found += [("money", text) for text in _money(book)]
+    found += [("torn", text) for text in _torn(book)]
+    return Report(
+        verdict=verdict,
+        counts=Counter(kind for kind, _ in found),
+        examples=dict(reversed(found)),  # the first of each kind
+        reads=sum(isinstance(e, Granted) and e.mode == "R" for e in events),
+        killed=_killed(events, staged),
+        stopped=_stopped(events, staged),
+        broken=broken,
+    )
+
+
+def _money(book: Sequence[Entry]) -> Iterator[str]:
+    """Each access after which there was more or less money than before it."""
+    for ledger, entries in groupby(book, lambda entry: entry.ledger):
+        before = TOTAL
+        for entry in entries:
+            after = sum(entry.balances)
+            if after != before:
+                yield f"{ledger}: {before} became {after} by {entry.holder}"
+            before = after
+
+
+def _torn(book: Sequence[Entry]) -> Iterator[str]:
+    """Each reader who saw one thing first and then another."""
+    first: dict[str, Entry] = {}
+    for entry in book:
+        if entry.mode == "R":
+            other = first.setdefault(entry.holder, entry)
+            if other.balances != entry.balances:
+                yield (
+                    f"{entry.ledger}: {entry.holder} read a total of"
+                    f" {sum(other.balances)}, then of {sum(entry.balances)}"
+                )
+
+
+def _killed(events: Sequence[Event], staged: Staged) -> str | None:
+    """What is recorded of the holder that was killed; None if it did not happen."""
+    one = staged.killed
+    if one is None:
+        return None
+    held = any(isinstance(e, Granted) and e.holder == one.holder for e in events)
+    left = any(isinstance(e, Releasing) and e.holder == one.holder for e in events)
+    died = next((e for e in events if isinstance(e, Died) and e.process == one.name), None)
+    if not held or left or died is None:
+        return None
+    after = entered_after(events, one.ledger, died.at)
+    if after is None or one.lease_end is None:
+        return None
+    late = (after.at - one.lease_end) / 1e6
+    return (
+        f"{one.name} held {one.ledger}; its lease ran out,"
+        f" {after.process} entered {late:.0f} ms later"
+    )
+
+
+def _stopped(events: Sequence[Event], staged: Staged) -> str | None:
+    """What is recorded of the holder that was stopped; None if it did not happen."""
+    one = staged.stopped
+    if one is None:
+        return None
+    mine = [e for e in events if getattr(e, "holder", "") == one.holder]
+    refused = any(isinstance(e, Access) and e.serial is None for e in mine)
+    lost = next((e for e in mine if isinstance(e, Lost)), None)
+    if not refused or lost is None:
+        return None
+    return (
+        f"{one.name} held {one.ledger}; its late write was refused,"
+        f" it was told LockLost ({lost.reason})"
+    )
+
+
+def entered_after(events: Sequence[Event], ledger: str, at: int) -> Granted | None:
+    """The first to be granted a ledger after that moment."""
+    later = (
+        e
+        for e in events
+        if isinstance(e, Granted) and e.resource == ledger and e.at > at
+    )
+    return min(later, key=lambda e: e.at, default=None)

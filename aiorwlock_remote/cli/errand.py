@@ -1,0 +1,147 @@
+"""A command under a lock: wait, run, renew, release."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import final
+
+import anyio
+
+from aiorwlock_remote import BackendError, Held, LockTimeout, connect
+from aiorwlock_remote.cli import exits
+from aiorwlock_remote.cli.child import Child
+from aiorwlock_remote.cli.failure import tell
+from aiorwlock_remote.cli.signals import ENDING, Signals
+from aiorwlock_remote.locks import passing
+
+_OURS = ("RWLOCK_FENCE", "RWLOCK_RESOURCE", "RWLOCK_TICKET")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What was asked for. Seconds."""
+
+    url: str
+    target: tuple[str, str]
+    command: tuple[str, ...]
+    write: bool
+    timeout: float | None
+    lease: float
+    reason: str
+    export_ticket: bool
+    conflict_exit_code: int
+    grace: float
+
+
+@final
+class Errand:
+    """One command under one lock."""
+
+    def __init__(self, job: Job, signals: Signals) -> None:
+        self._job = job
+        self._signals = signals
+        self._changed = asyncio.Event()
+        self._ended_by: signal.Signals | None = None
+
+    async def main(self) -> int:
+        """Wait, run, release; the exit code."""
+        job = self._job
+        async with AsyncExitStack() as stack:
+            with anyio.CancelScope() as waiting:
+                self._signals.start(lambda number, _: self._end_wait(number, waiting))
+                locks = await stack.enter_async_context(connect(job.url))
+                lock = locks.rwlock(*job.target, lease=job.lease)
+                try:
+                    held = await (lock.writer if job.write else lock.reader).acquire(
+                        job.timeout, reason=job.reason, on_lost=self._wake
+                    )
+                except LockTimeout as exc:
+                    tell(str(exc))
+                    return job.conflict_exit_code
+            if self._ended_by is not None:
+                return exits.SIGNAL + self._ended_by
+            try:
+                return await self._hold(held)
+            finally:
+                held.give_back()
+        raise AssertionError  # never: cancelling has a cause
+
+    def _end_wait(self, number: signal.Signals, waiting: anyio.CancelScope) -> None:
+        if number in ENDING and self._ended_by is None:
+            self._ended_by = number
+            waiting.cancel()
+
+    async def _hold(self, held: Held) -> int:
+        try:
+            child = self._start(held)
+        except OSError as exc:
+            tell(f"{self._job.command[0]}: {exc.strerror}")
+            missing = exc.errno in (errno.ENOENT, errno.ENOTDIR)
+            return exits.NOT_FOUND if missing else exits.NOT_EXECUTABLE
+        while child.code is None and held.lost is None:
+            await self._changed.wait()
+            self._changed.clear()
+        if child.code is None and not self._given_away(held):
+            await self._stop(child, held)
+        while child.code is None:
+            await self._changed.wait()
+            self._changed.clear()
+        await self._release(held)
+        if held.lost is not None and not self._given_away(held):
+            return exits.LOST
+        return child.code if child.code >= 0 else exits.SIGNAL - child.code
+
+    def _start(self, held: Held) -> Child:
+        environment = {k: v for k, v in os.environ.items() if k not in _OURS}
+        environment["RWLOCK_RESOURCE"] = held.resource
+        environment["RWLOCK_FENCE"] = str(held.fence)
+        if self._job.export_ticket:
+            environment["RWLOCK_TICKET"] = passing.write(held.lease)
+        mask = self._signals.mask_before
+        child = Child(self._job.command, environment, mask, self._changed.set)
+
+        def forward(number: signal.Signals, from_terminal: bool) -> None:  # noqa: FBT001
+            if not from_terminal:
+                child.send(number)
+
+        self._signals.handler = forward
+        return child
+
+    async def _stop(self, child: Child, held: Held) -> None:
+        tell(f"{held.loss()}; the command gets SIGTERM")
+        child.send(signal.SIGTERM)
+        with anyio.move_on_after(self._job.grace):
+            while child.code is None:
+                await self._changed.wait()
+                self._changed.clear()
+        if child.code is None:
+            tell(f"it still runs after {self._job.grace:g} s and gets SIGKILL")
+            child.send(signal.SIGKILL)
+
+    async def _release(self, held: Held) -> None:
+        told = held.lost is not None
+        try:
+            await held.release()
+        except BackendError as exc:  # the work was protected; the lease does the rest
+            tell(f"not released: {exc}; it is free in {self._job.lease:g} s at most")
+            return
+        if held.lost is not None and not told and not self._given_away(held):
+            tell(f"{held.loss()}, before the command had ended")
+
+    def _given_away(self, held: Held) -> bool:
+        """Whether the command adopted the grant and ended it.
+
+        The store knows nothing of it, nobody broke it, and its lease cannot be over.
+        """
+        left = held.expires_in
+        mine = self._job.export_ticket and held.lost == "expired"
+        return mine and left is not None and left > 0
+
+    def _wake(self, held: Held) -> None:
+        del held
+        self._changed.set()

@@ -1,0 +1,59 @@
+"""``rwlock`` itself: the commands, each loaded when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+import click
+
+from aiorwlock_remote import __version__
+
+_COMMANDS = {
+    "demo": "aiorwlock_remote.cli.demo.command:demo",
+    "run": "aiorwlock_remote.cli.run:run",
+    "ls": "aiorwlock_remote.cli.ls:ls",
+    "show": "aiorwlock_remote.cli.show:show",
+    "stale": "aiorwlock_remote.cli.stale:stale",
+    "break": "aiorwlock_remote.cli.break_:break_",
+}
+
+_EPILOG = """\b
+Exit codes:
+    0  done
+    1  refused: demo found violations, break found nothing that matches
+    2  bad input: a name, number, URL or option that cannot be used
+   69  the store is down, unreachable or not fit for locks
+   75  run: the lock was not obtained in time (--conflict-exit-code)
+   76  run: the lock was lost while the command ran
+  126  run: the command cannot be executed
+  127  run: the command was not found
+128+n  run: the command was ended by signal n; else run gives the command's own
+
+\b
+Stores:
+  sqlite:////absolute/path.db   the processes of one host, no server needed
+"""
+
+
+class _Commands(click.Group):
+    """Imports a command when it is asked for: ``rwlock run`` is to start quickly."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the help."""
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported."""
+        del ctx
+        module, _, name = _COMMANDS.get(cmd_name, "").partition(":")
+        if not module:
+            return None
+        return cast("click.Command", getattr(import_module(module), name))
+
+
+@click.group(cls=_Commands, epilog=_EPILOG)
+@click.version_option(__version__, prog_name="rwlock")
+def rwlock() -> None:
+    """Locks that many processes and machines share, from the command line."""

@@ -1,0 +1,43 @@
+"""``rwlock ls``: what is held or waited for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from aiorwlock_remote import Doorman, connect
+from aiorwlock_remote.cli.failure import tell
+from aiorwlock_remote.cli.options import as_json, store, store_option
+from aiorwlock_remote.cli.shown import (
+    RESOURCE_KEYS,
+    print_json,
+    resource_json,
+    resource_of,
+    resources_table,
+)
+
+
+@click.command(epilog=f"{RESOURCE_KEYS}\n--json gives a list of resources.")
+@store_option
+@as_json
+@click.argument("resource_type", metavar="[TYPE]", required=False)
+def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
+    """List the resources that are held or waited for, of all types or of one.
+
+    One line for each holder. A lease that ended stays on show until somebody asks for
+    the resource.
+    """
+    found = asyncio.run(_list(store(url, must_exist=True), resource_type))
+    if as_json:
+        print_json([resource_json(seen) for seen in found])
+    elif found:
+        resources_table(found)
+    else:
+        tell("nothing is held or waited for")
+
+
+async def _list(url: str, resource_type: str | None) -> list[Doorman]:
+    async with connect(url) as locks:
+        found = [seen async for seen in locks.list(resource_type)]
+    return sorted(found, key=resource_of)

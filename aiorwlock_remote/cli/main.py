@@ -1,0 +1,51 @@
+"""The entry point ``rwlock``: runs a command, turns every error into one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from aiorwlock_remote.cli.exits import USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_NEEDED = ("click", "rich")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``rwlock``; its exit code."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        print(
+            f"rwlock: {' and '.join(missing)} not installed; "
+            "pip install 'aiorwlock-remote[cli]'",
+            file=sys.stderr,
+        )
+        return USAGE
+    # What the library logs is meant for programs; commands tell it in their own words.
+    logging.getLogger("aiorwlock_remote").addHandler(logging.NullHandler())
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `rwlock ls | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    # Imported here: without the extra there is no click.
+    from aiorwlock_remote.cli.failure import report  # noqa: PLC0415
+    from aiorwlock_remote.cli.group import rwlock  # noqa: PLC0415
+
+    try:
+        code: object = rwlock.main(
+            arguments or ["--help"], prog_name="rwlock", standalone_mode=False
+        )
+    except Exception as exc:  # noqa: BLE001 - what is not ours is raised again
+        return report(exc)
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,72 @@
+"""Options and arguments that several commands take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_url = click.option(
+    "--url",
+    envvar="RWLOCK_URL",
+    show_envvar=True,
+    metavar="URL",
+    help="Where the locks are, e.g. sqlite:////var/lib/app/locks.db.",
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+
+
+def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, str]:
+    kind, _, number = value.partition("/")
+    if not kind or not number:
+        raise click.BadParameter(
+            f"{value!r} is not TYPE/ID, for example order/42", ctx, param
+        )
+    return kind, number
+
+
+def store_option(function: F) -> F:
+    """``--url``, as the user gave it; see ``store``."""
+    return _url(function)
+
+
+def resource_argument(function: F) -> F:
+    """``TYPE/ID``, split at the first slash, as ``target``."""
+    return click.argument("target", metavar="TYPE/ID", callback=_split)(function)
+
+
+def store(url: str | None, *, must_exist: bool = False) -> str:
+    """The URL to connect to.
+
+    ``must_exist``: a file is not to be made; who looks at a mistyped path must not
+    read there that nothing is held.
+
+    Raises:
+        ConfigurationError: none given, or one that no other process can share.
+    """
+    if not url:
+        raise ConfigurationError(
+            what="no store is given",
+            hint="use --url or set RWLOCK_URL, e.g. sqlite:////var/lib/app/locks.db",
+        )
+    address = parse(url)
+    if address.scheme == "memory":
+        raise ConfigurationError(
+            what="memory:// locks are those of one process",
+            hint="commands need a store that processes share, e.g. sqlite:///locks.db",
+        )
+    path = Path(address.path.removeprefix("/"))
+    if must_exist and address.scheme == "sqlite" and not path.exists():
+        raise ConfigurationError(
+            what=f"{path} does not exist", hint="is the path in the URL right?"
+        )
+    return url

@@ -1,0 +1,190 @@
+"""Resources and their holders as JSON and as tables. Tickets are in neither."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+
+from aiorwlock_remote.cli.failure import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from aiorwlock_remote import Doorman, Holder, Queued
+
+RESOURCE_KEYS = """\b
+Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
+  resource    "TYPE/ID"; also apart, as "type" and "id"
+  locked      true if somebody holds it now
+  fence       the last fencing number handed out; 0 if none is remembered
+  holders     list of: holder (12 hex digits), mode ("read", "write"), fence
+              (null: foreign), since, age, expires_in (null: never; negative:
+              ran out and nobody asked since), host, pid, task, reason, foreign
+              (true: taken by a program that does not use this library)
+  queue       list of waiting processes, first come first: mode, waiting (how
+              many tasks), age, host, pid, reason
+  created_at, updated_at      null if unknown
+"""
+
+
+def print_json(value: object) -> None:
+    """One document on stdout."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def moment(when: datetime | None) -> str | None:
+    """ISO 8601 in UTC, to the millisecond."""
+    if when is None:
+        return None
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def resource_of(seen: Doorman) -> str:
+    """TYPE/ID."""
+    return f"{seen.resource_type}/{seen.resource_id}"
+
+
+def resource_json(seen: Doorman) -> dict[str, object]:
+    """A resource; the keys of ``RESOURCE_KEYS``."""
+    return {
+        "resource": resource_of(seen),
+        "type": seen.resource_type,
+        "id": seen.resource_id,
+        "locked": seen.locked,
+        "fence": seen.fence,
+        "holders": [_holder_json(holder) for holder in seen.holders],
+        "queue": [_queued_json(queued) for queued in seen.queue],
+        "created_at": moment(seen.created_at),
+        "updated_at": moment(seen.updated_at),
+    }
+
+
+def _holder_json(holder: Holder) -> dict[str, object]:
+    left = holder.expires_in
+    return {
+        "holder": holder.holder,
+        "mode": holder.mode,
+        "fence": holder.fence,
+        "since": moment(holder.since),
+        "age": round(holder.age, 3),
+        "expires_in": None if left is None else round(left, 3),
+        "host": holder.host,
+        "pid": holder.pid,
+        "task": holder.task,
+        "reason": holder.reason,
+        "foreign": holder.foreign,
+    }
+
+
+def _queued_json(queued: Queued) -> dict[str, object]:
+    return {
+        "mode": queued.mode,
+        "waiting": queued.waiting,
+        "age": round(queued.age, 3),
+        "host": queued.host,
+        "pid": queued.pid,
+        "reason": queued.reason,
+    }
+
+
+# -------------------------------------------------------------------- for people
+
+
+def fence_of(holder: Holder) -> str:
+    """The fence as it is shown, and as ``break`` wants it."""
+    return "-" if holder.fence is None else str(holder.fence)
+
+
+def who(one: Holder | Queued) -> str:
+    """``host/pid: reason``, as far as they are known."""
+    place = f"{one.host}/{one.pid}" if one.host else ""
+    if not one.host and getattr(one, "foreign", False):
+        place = "a foreign program"
+    return ": ".join(part for part in (place, one.reason) if part)
+
+
+def span(seconds: float) -> str:
+    """A duration, in a unit that reads well."""
+    size = abs(seconds)
+    for unit, length in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if size >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def lease_left(holder: Holder) -> str:
+    """How long the lease still runs."""
+    left = holder.expires_in
+    if left is None:
+        return "never ends"
+    return span(left) if left > 0 else f"ended {span(-left)} ago"
+
+
+def waiting(queue: Iterable[Queued]) -> str:
+    """How many wait: ``2 write, 1 read``."""
+    count: Counter[str] = Counter()
+    for queued in queue:
+        count[queued.mode] += queued.waiting
+    return ", ".join(
+        f"{count[mode]} {mode}" for mode in ("write", "read") if count[mode]
+    )
+
+
+def resources_table(resources: Sequence[Doorman]) -> None:
+    """One line for each holder, and for each resource that is only waited for."""
+    rows: list[tuple[str, ...]] = []
+    for seen in resources:
+        queue = waiting(seen.queue)
+        rows += [
+            (
+                resource_of(seen),
+                holder.mode,
+                holder.holder,
+                fence_of(holder),
+                span(holder.age),
+                lease_left(holder),
+                queue,
+                who(holder),
+            )
+            for holder in seen.holders
+        ] or [(resource_of(seen), "free", "", "", "", "", queue, "")]
+    table(
+        ("RESOURCE", "MODE", "HOLDER", "FENCE", "AGE", "LEASE LEFT", "WAITING", "WHO"),
+        rows,
+        unbroken=("HOLDER", "FENCE"),
+    )
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], unbroken: Sequence[str] = ()
+) -> None:
+    """Columns without lines: folded to a terminal's width, else one line a row."""
+    rows = [[plain(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _folded(head, rows, unbroken)
+        return
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, *rows):
+        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
+
+
+def _folded(
+    head: Sequence[str], rows: Sequence[Sequence[str]], unbroken: Sequence[str]
+) -> None:
+    # Slow to import, and of no use in a script.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for name in head:
+        shown.add_column(name, overflow="fold", no_wrap=name in unbroken)
+    for row in rows:
+        shown.add_row(*(Text(cell) for cell in row))
+    Console().print(shown)

@@ -1,0 +1,53 @@
+"""``rwlock stale``: holders that look left behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from aiorwlock_remote import Doorman, connect
+from aiorwlock_remote.cli.failure import tell
+from aiorwlock_remote.cli.options import as_json, store, store_option
+from aiorwlock_remote.cli.shown import (
+    RESOURCE_KEYS,
+    print_json,
+    resource_json,
+    resource_of,
+    resources_table,
+)
+
+
+@click.command(
+    epilog=f"{RESOURCE_KEYS}\n--json gives a list of resources with only the holders"
+    " that look left behind."
+)
+@store_option
+@as_json
+@click.option(
+    "--older-than",
+    type=float,
+    default=0.0,
+    metavar="S",
+    help="Only holders that came at least so many seconds ago.",
+)
+def stale(*, url: str | None, as_json: bool, older_than: float) -> None:
+    """List holders that look left behind: nothing renews or ends them.
+
+    Grants that never expire, leases that ran out with nobody asking since, and records
+    of programs that do not use this library. None of that proves that the holder is
+    dead; `rwlock break` ends one that is.
+    """
+    found = asyncio.run(_stale(store(url, must_exist=True), older_than))
+    if as_json:
+        print_json([resource_json(seen) for seen in found])
+    elif found:
+        resources_table(found)
+    else:
+        tell("nothing looks left behind")
+
+
+async def _stale(url: str, older_than: float) -> list[Doorman]:
+    async with connect(url) as locks:
+        found = [seen async for seen in locks.stale(older_than)]
+    return sorted(found, key=resource_of)

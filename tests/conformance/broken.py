@@ -1,0 +1,268 @@
+"""Stores with one fault each, made of the memory store, to show that cases can fail.
+
+A fault changes the commands on their way in, or the replies on their way out, and
+leaves everything else as it is. ``Fault()`` changes nothing: with it all cases pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+from aiorwlock_remote.backends.memory import MemoryStore, Shelf
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Command,
+    Downgrade,
+    Force,
+    Granted,
+    NotHeld,
+    Refused,
+    Release,
+    Reply,
+    Upgrade,
+    Withdraw,
+    Withdrawn,
+)
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.record import Grant, Seat
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.ports import (
+    Bell,
+    Host,
+    Pending,
+    Renewal,
+    Renewer,
+    Settings,
+    Store,
+)
+from aiorwlock_remote.testing.conformance import Site
+from tests.conformance.stores import MemoryHarness, OnTheShelf
+
+NEVER = Pace(poll_min=1000, poll_max=1000, place_life=3000)
+
+
+class Fault(MemoryStore):
+    """No fault: the memory store, with hooks."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """One step, changed on its way in and out."""
+        with self._shelf.lock:
+            record = self._shelf.records.get(resource)
+        grants = () if record is None else record.grants
+        changed: Pending[Reply] = Pending()
+        done = super().step(resource, self.asked(command, grants))
+        done.then(lambda p: changed.resolve(self.told(command, p.result())))
+        return changed
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        """What becomes of a command; ``grants`` are those recorded before it."""
+        del grants
+        return command
+
+    def told(self, command: Command, reply: Reply) -> Reply:
+        """What becomes of its reply."""
+        del command
+        return reply
+
+
+class Everybody(Fault):
+    """Lets anybody in who asks."""
+
+    def told(self, command: Command, reply: Reply) -> Reply:
+        if isinstance(command, Acquire) and isinstance(reply, Refused):
+            claim = command.claims[0]
+            grant = Grant(claim.ticket, command.mode, 10**18, 0, None)
+            return Granted((grant,), 0)
+        return reply
+
+
+class ReadersFirst(Fault):
+    """Lets readers past waiting writers."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        if isinstance(command, Acquire) and command.mode is Mode.READ:
+            return replace(command, policy=Policy.READER)
+        return command
+
+
+class NoQueue(Fault):
+    """Lets in whoever asks first after a release."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        if isinstance(command, Acquire) and command.mode is Mode.WRITE:
+            return replace(command, policy=Policy.BARGE)
+        return command
+
+
+class NoFence(Fault):
+    """Gives every grant the same fence."""
+
+    def told(self, command: Command, reply: Reply) -> Reply:
+        if isinstance(reply, Granted):
+            return replace(reply, grants=tuple(_fence(g, 7) for g in reply.grants))
+        return reply
+
+
+class MovesKeepFence(Fault):
+    """Keeps the phase's number when a grant is downgraded or upgraded."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self._fence = 0
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        if isinstance(command, Downgrade | Upgrade) and grants:
+            self._fence = grants[0].fence
+        return command
+
+    def told(self, command: Command, reply: Reply) -> Reply:
+        if isinstance(command, Downgrade | Upgrade) and isinstance(reply, Granted):
+            grants = tuple(_fence(g, self._fence) for g in reply.grants)
+            return replace(reply, grants=grants)
+        return reply
+
+
+class AnyTicket(Fault):
+    """Ignores the ticket on release."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        if isinstance(command, Release) and grants:
+            return replace(command, ticket=grants[0].ticket)
+        return command
+
+
+class AnyHolder(Fault):
+    """Breaks whoever holds it by now, not who was seen."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        if isinstance(command, Force) and grants:
+            return Force(grants[0].holder, grants[0].fence)
+        return command
+
+
+class NeverExpires(Fault):
+    """Forgets the lease."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        if isinstance(command, Acquire):
+            claims = tuple(_for_ever(claim) for claim in command.claims)
+            return replace(command, claims=claims)
+        return command
+
+
+class NoRenewal(Fault):
+    """Says that it renewed, and did not."""
+
+    def renewer(self) -> Renewer:
+        return _Idle()
+
+
+class _Idle:
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld]:
+        del timeout
+        return [Grant(item.ticket, Mode.WRITE, 0, 0, None) for item in batch]
+
+    def close(self) -> None:
+        pass
+
+
+class Deaf(Fault):
+    """Wakes nobody: there is only the poll."""
+
+    def __init__(self, kept: Shelf, host: Host, bell: Bell, settings: Settings):
+        del bell
+        super().__init__(kept, host, lambda *_: None, settings)  # type: ignore[arg-type]
+
+
+class DeafAndBlind(Deaf):
+    """Wakes nobody, and nobody ever looks."""
+
+    pace = NEVER
+
+
+class KeepsPlaces(Fault):
+    """Forgets that a waiter has left, and what it was granted."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        if not isinstance(command, Withdraw):
+            return super().step(resource, command)
+        dropped: Pending[Reply] = Pending()
+        dropped.resolve(Withdrawn())
+        return dropped
+
+
+class OldTicketOnly(Fault):
+    """Refuses a ticket that is in already."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        held = {grant.ticket for grant in grants}
+        if isinstance(command, Acquire) and command.claims[0].ticket in held:
+            other = replace(command.claims[0], ticket=uuid4().hex)
+            return replace(command, claims=(other,))
+        return command
+
+
+class TakesSeats(Fault):
+    """Takes a foreign program's seat for a free one."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        with self._shelf.lock:
+            record = self._shelf.records.get(resource)
+            seat = self._shelf.seats.get(resource)
+            if seat is not None and (record is None or record.seat != seat.value):
+                del self._shelf.seats[resource]
+        return super().step(resource, command)
+
+
+class NoSeat(Fault):
+    """Keeps its grants to itself: the published record stays empty."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        with self._shelf.lock:
+            record = self._shelf.records.get(resource)
+            if record is not None and record.seat is not None:
+                self._shelf.seats[resource] = Seat(record.seat, record.ends)
+        done = super().step(resource, command)
+        with self._shelf.lock:
+            self._shelf.seats.pop(resource, None)
+        return done
+
+
+def _fence(grant: Grant, fence: int) -> Grant:
+    return replace(grant, fence=fence)
+
+
+def _for_ever(claim: Claim) -> Claim:
+    return replace(claim, lease=None)
+
+
+class BrokenHarness(MemoryHarness):
+    """The memory store with a fault. Its cases are to fail soon: little patience."""
+
+    patience = 2.5
+
+    def __init__(self, fault: Callable[..., Store]) -> None:
+        self._fault = fault
+
+    def fresh(self, folder: Path) -> Site:
+        """A shelf of its own, with a backend that spoils what it does."""
+        del folder
+        kept = Shelf()
+        broken = _Broken(self._fault, kept)
+        return Site("memory://", foreigner=OnTheShelf(kept), backend=broken)
+
+
+class _Broken:
+    def __init__(self, fault: Callable[..., Store], kept: Shelf) -> None:
+        self._fault = fault
+        self._kept = kept
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> Store:
+        return self._fault(self._kept, host, bell, settings)

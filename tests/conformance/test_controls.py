@@ -1,0 +1,152 @@
+"""Negative controls: with a store that is wrong in one way, the named case fails.
+
+A case that passes on any store proves nothing. Here each of the central ones meets a
+store made to break its promise (``broken.py``), and must notice. On the same store
+without the fault it passes, so that it is the fault it noticed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from aiorwlock_remote import LockError
+from aiorwlock_remote.testing.conformance import Store
+from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.cases.cancellation import CancellationCases
+from aiorwlock_remote.testing.conformance.cases.fairness import FairnessCases
+from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
+from aiorwlock_remote.testing.conformance.cases.lease import (
+    BlockedLoopCases,
+    LeaseCases,
+)
+from aiorwlock_remote.testing.conformance.cases.loss import LossCases
+from aiorwlock_remote.testing.conformance.cases.moves import MovesCases
+from aiorwlock_remote.testing.conformance.cases.mutex import MutexCases
+from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
+from aiorwlock_remote.testing.conformance.cases.published import PublishedCallsCases
+from aiorwlock_remote.testing.conformance.cases.rwlock import RWLockCases
+from aiorwlock_remote.testing.conformance.cases.seat import SeatCases
+from aiorwlock_remote.testing.conformance.cases.waiting import WakingCases
+from tests.conformance import broken
+from tests.conformance.broken import BrokenHarness, Fault
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.parametrize("anyio_backend", ["asyncio"]),
+    # What a broken store makes of a case is not tidy.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+Case = tuple[type[Cases], str, dict[str, Any]]
+
+CONTROLS: list[tuple[type[Fault], Case]] = [
+    (broken.Everybody, (MutexCases, "test_try_acquire", {})),
+    (
+        broken.Everybody,
+        (
+            OneNameOneLockCases,
+            "test_modes_exclude_each_other",
+            {"holds": "mutex", "asks": "reader"},
+        ),
+    ),
+    (broken.ReadersFirst, (FairnessCases, "test_new_readers_queue_behind_a_writer", {})),
+    (broken.ReadersFirst, (FairnessCases, "test_try_acquire_does_not_overtake", {})),
+    (broken.NoQueue, (FairnessCases, "test_the_oldest_writer_is_next", {})),
+    (broken.NoFence, (FenceCases, "test_write_grants_rise", {})),
+    (broken.NoFence, (FenceCases, "test_rises_after_an_expiry", {})),
+    (broken.MovesKeepFence, (MovesCases, "test_downgrade_has_no_gap", {})),
+    (broken.MovesKeepFence, (MovesCases, "test_the_only_reader_upgrades", {})),
+    (
+        broken.AnyTicket,
+        (PublishedCallsCases, "test_release_compares_the_ticket", {"kind": "mutex"}),
+    ),
+    (broken.AnyTicket, (RWLockCases, "test_a_reader_gone_leaves_the_others", {})),
+    (broken.AnyHolder, (AdminCases, "test_force_release_spares_who_came_since", {})),
+    (broken.NeverExpires, (LeaseCases, "test_expiry_lets_the_next_in", {})),
+    (broken.NeverExpires, (AdminCases, "test_stale", {})),
+    (broken.NoRenewal, (LeaseCases, "test_a_holder_is_kept", {})),
+    (broken.NoRenewal, (BlockedLoopCases, "test_a_blocked_loop_keeps_its_locks", {})),
+    (broken.NoRenewal, (LossCases, "test_loss_cancels_the_body", {"mode": "mutex"})),
+    (broken.Deaf, (WakingCases, "test_a_release_wakes_the_other_process", {})),
+    (broken.Deaf, (WakingCases, "test_a_release_wakes_all_readers", {})),
+    (broken.Deaf, (WakingCases, "test_an_upgrader_is_woken", {})),
+    (broken.DeafAndBlind, (MutexCases, "test_no_timeout_waits_for_the_release", {})),
+    (
+        broken.KeepsPlaces,
+        (
+            CancellationCases,
+            "test_a_cancelled_waiter_leaves_no_place",
+            {"mode": "mutex"},
+        ),
+    ),
+    (
+        broken.KeepsPlaces,
+        (CancellationCases, "test_cancelled_at_every_step", {"form": "try"}),
+    ),
+    (
+        broken.OldTicketOnly,
+        (PublishedCallsCases, "test_acquire_is_idempotent", {"kind": "writer"}),
+    ),
+    (
+        broken.TakesSeats,
+        (
+            SeatCases,
+            "test_a_foreign_seat_keeps_us_out",
+            {"mode": "mutex", "ticket": "foreign"},
+        ),
+    ),
+    (broken.NoSeat, (SeatCases, "test_our_grant_sits_there", {"mode": "writer"})),
+]
+NAMED = [
+    pytest.param(fault, case, id=f"{fault.__name__}-{case[1]}")
+    for fault, case in CONTROLS
+]
+
+
+async def run(fault: type[Fault], case: Case, folder: Path) -> None:
+    """The case as pytest would run it, on a store with this fault."""
+    cases, name, given = case
+    harness = BrokenHarness(fault)
+    store = Store(harness.fresh(folder), harness.patience)
+    test = getattr(type("Controlled", (cases,), {"harness": harness})(), name)
+    async with AsyncExitStack() as stack:
+        fixtures: dict[str, Any] = {
+            "store": store,
+            "locks": await stack.enter_async_context(store.connect()),
+            "others": await stack.enter_async_context(store.connect()),
+            "anyio_backend": ("asyncio", {}),
+            **given,
+        }
+        wanted = inspect.signature(test).parameters
+        with anyio.fail_after(4 * harness.patience):
+            await test(**{name: fixtures[name] for name in wanted})
+
+
+@pytest.mark.parametrize(("fault", "case"), NAMED)
+async def test_the_fault_is_noticed(
+    fault: type[Fault], case: Case, tmp_path: Path
+) -> None:
+    noticed = False
+    try:
+        await run(fault, case, tmp_path)
+    except (AssertionError, LockError, TimeoutError, pytest.fail.Exception):
+        noticed = True
+    except ExceptionGroup:  # from a party
+        noticed = True
+    assert noticed
+
+
+@pytest.mark.parametrize(("fault", "case"), NAMED)
+async def test_it_is_the_fault_that_is_noticed(
+    fault: type[Fault], case: Case, tmp_path: Path
+) -> None:
+    assert issubclass(fault, Fault)
+    await run(Fault, case, tmp_path)

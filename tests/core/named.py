@@ -1,0 +1,64 @@
+"""What a command names: whom it may let in, whom it may end."""
+
+from __future__ import annotations
+
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Command,
+    Downgrade,
+    Force,
+    Release,
+    Upgrade,
+    Withdraw,
+)
+from aiorwlock_remote.core.record import Grant, Seat
+from aiorwlock_remote.core.ticket import Mode
+
+
+def claims(command: Command) -> dict[str, Claim]:
+    """Whom a command may let in, by ticket."""
+    match command:
+        case Acquire():
+            return {c.ticket: c for c in command.claims}
+        case Release():
+            return {c.ticket: c for ask in command.then for c in ask.claims}
+        case Downgrade() | Upgrade():
+            return {command.claim.ticket: command.claim}
+        case _:
+            return {}
+
+
+def acquires(command: Command) -> tuple[Acquire, ...]:
+    """The acquires in a command."""
+    if isinstance(command, Release):
+        return command.then
+    return (command,) if isinstance(command, Acquire) else ()
+
+
+def names(command: Command, grant: Grant) -> bool:
+    """Whether a command may end this grant."""
+    match command:
+        case Release():
+            return command.ticket == grant.ticket
+        case Withdraw():
+            return grant.ticket in command.tickets
+        case Downgrade() | Upgrade():
+            return command.ticket == grant.ticket
+        case Force():
+            return (command.holder, command.fence) == (grant.holder, grant.fence)
+        case _:
+            return False
+
+
+def gives_up(command: Command, seat: Seat) -> bool:
+    """Whether a command may remove this foreign seat."""
+    match command:
+        case Release():
+            return command.ticket == seat.ticket and command.mode is not Mode.READ
+        case Withdraw():
+            return seat.ticket in command.tickets
+        case Force():
+            return command.seat == seat.value
+        case _:
+            return False

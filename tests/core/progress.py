@@ -1,0 +1,127 @@
+"""Whether everybody gets in who keeps asking: the rest of a story, played to its end.
+
+Holders hold shortly and release; who waits asks again when its last answer told it to,
+at its poll, or when it is called. Nothing else happens.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from itertools import count
+
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Granted,
+    Release,
+    Released,
+    Waiting,
+)
+from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.core.ticket import Mode, Policy
+from tests.core.machine import Machine
+from tests.core.world import MS, SECOND
+
+POLL = 1_500_000
+ROUND_TRIP = 2 * MS
+HOLD = 10 * MS
+Who = tuple[str, Mode]
+
+
+class Ending:
+    """Plays a machine's world to its end.
+
+    ``deaf``: calls are lost, polls and told times alone must do. ``churn``: gates that
+    come back with a fresh ticket each time they were served, in this mode.
+    """
+
+    def __init__(
+        self, machine: Machine, *, deaf: bool = False, churn: tuple[Who, ...] = ()
+    ) -> None:
+        self.machine = machine
+        self.asks: Counter[Who] = Counter()
+        self.overtaken: Counter[str] = Counter()
+        self._deaf = deaf
+        self._churn = churn
+        self._order = count()
+        self._agenda: list[tuple[int, int, Who, str]] = []
+        self._missing = set(machine.waiting)
+
+    def play(self, within: int) -> None:
+        """Until all tickets that waited at the beginning have been granted."""
+        machine = self.machine
+        if machine.seat is not None and machine.seat.value != machine.record_seat:
+            machine.seat = None
+        for grant in (machine.record or Record()).grants:
+            self._do(Release(grant.ticket))
+        for gate, mode in self._churn:
+            machine.waiting[machine.claim().ticket] = gate, mode
+        for who in dict.fromkeys(machine.waiting.values()):
+            self._plan(0, who)
+        end = machine.now + within
+        while self._missing:
+            at, _, who, ticket = heapq.heappop(self._agenda)
+            machine.now = max(machine.now, at)
+            assert machine.now < end, f"{self._missing} starve"
+            assert max(self.asks.values(), default=0) < 500, "asking without end"
+            if ticket:
+                self._leave(who, ticket)
+            else:
+                self._ask(who)
+
+    def _plan(self, after: int, who: Who, ticket: str = "") -> None:
+        at = self.machine.now + after
+        heapq.heappush(self._agenda, (at, next(self._order), who, ticket))
+
+    def _ask(self, who: Who) -> None:
+        self._drop_other_plans(who)
+        tickets = [t for t, waits in self.machine.waiting.items() if waits == who]
+        if not tickets:
+            return
+        self.asks[who] += 1
+        self._do(self._acquire(who, tickets))
+
+    def _acquire(self, who: Who, tickets: list[str]) -> Acquire:
+        gate, mode = who
+        asked = tickets if mode is Mode.READ else tickets[:1]
+        claims = tuple(Claim(t, 20 * SECOND) for t in asked)
+        more = len(tickets) - len(asked)
+        return Acquire(claims, mode, Policy.FAIR, gate=gate, may_queue=True, more=more)
+
+    def _leave(self, who: Who, ticket: str) -> None:
+        if who in self._churn:  # and is back at once, in the same request
+            self.machine.waiting[self.machine.claim().ticket] = who
+            tickets = [t for t, waits in self.machine.waiting.items() if waits == who]
+            self._do(Release(ticket, None, (self._acquire(who, tickets),)))
+        else:
+            self._do(Release(ticket))
+
+    def _do(self, command: Acquire | Release) -> None:
+        step = self.machine.step(command)
+        asked = command.then if isinstance(command, Release) else (command,)
+        reply = step.reply
+        replies = reply.then if isinstance(reply, Released) else (reply,)
+        for ask, answer in zip(asked, replies, strict=True):
+            who = ask.gate, ask.mode
+            if isinstance(answer, Granted):
+                for grant in answer.grants:
+                    self._served(who, grant.ticket)
+                self._plan(ROUND_TRIP, who)
+            else:
+                assert isinstance(answer, Waiting)
+                told = POLL if answer.retry_after is None else answer.retry_after
+                self._plan(min(POLL, told) + ROUND_TRIP, who)
+        for gate in () if self._deaf else step.wakes:
+            for mode in Mode:
+                self._plan(ROUND_TRIP, (gate, mode))
+
+    def _served(self, who: Who, ticket: str) -> None:
+        if self.machine.waiting.pop(ticket, None):
+            self._missing.discard(ticket)
+            self.overtaken.update(self._missing)
+            self._plan(HOLD, who, ticket)
+
+    def _drop_other_plans(self, who: Who) -> None:
+        self._agenda = [p for p in self._agenda if p[3] or p[2] != who]
+        heapq.heapify(self._agenda)

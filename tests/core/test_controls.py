@@ -1,0 +1,249 @@
+"""Negative controls: a lock broken on purpose must not get past the machine.
+
+Each control breaks one rule. The same stories, told with nothing broken, pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from aiorwlock_remote.core import entering, moves, seat, transition, turn
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Command,
+    Force,
+    Granted,
+    Release,
+    Renew,
+    Withdraw,
+)
+from aiorwlock_remote.core.moment import Moment
+from aiorwlock_remote.core.record import Grant, Place, Record, Seat
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.transition import Step
+from tests.core.machine import POLICIES, STORIES, Event, Machine
+from tests.core.progress import Ending
+from tests.core.world import SECOND, Transition
+
+sound = transition.transition
+CHURN = (("dan", Mode.READ), ("eve", Mode.READ))
+
+
+def tell(law: Transition = sound, *, to_the_end: bool = False) -> None:
+    """The same stories each time, without looking for the shortest that fails."""
+
+    @settings(
+        max_examples=150, derandomize=True, database=None, phases=[Phase.generate]
+    )
+    @given(POLICIES, st.booleans(), STORIES)
+    def stories(policies: list[Policy], purges: bool, story: list[Event]) -> None:
+        fair = [Policy.FAIR] if to_the_end else policies
+        machine = Machine(fair, transition=law, purges=purges)
+        machine.run(story)
+        if to_the_end:
+            within = (10 + 3 * len(machine.waiting)) * SECOND
+            Ending(machine, churn=CHURN).play(within)
+
+    stories()
+
+
+@pytest.mark.parametrize("to_the_end", [False, True])
+def test_nothing_broken_passes(to_the_end: bool) -> None:
+    """The meta-check: it is the planted faults that make the controls fail."""
+    tell(to_the_end=to_the_end)
+
+
+# ----------------------------------------------------------- broken from outside
+
+
+def other_mode_is_granted(
+    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+) -> Step:
+    """A live ticket asked for in another mode: 'you have it'."""
+    step = sound(record, at, command, now, floor)
+    if isinstance(command, Acquire) and command.claims:
+        live = step.record.grant(command.claims[0].ticket)
+        if live is not None:
+            return replace(step, reply=Granted((live,), now))
+    return step
+
+
+def release_frees_anybody(
+    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+) -> Step:
+    """The ticket is not compared."""
+    if isinstance(command, Release) and record and record.grants:
+        command = replace(command, ticket=record.grants[0].ticket)
+    return sound(record, at, command, now, floor)
+
+
+def force_ignores_the_fence(
+    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+) -> Step:
+    """What was seen on screen is broken though it is gone."""
+    if isinstance(command, Force) and record and record.grants:
+        command = replace(command, fence=record.last)
+    return sound(record, at, command, now, floor)
+
+
+def withdraw_forgets_the_place(
+    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+) -> Step:
+    """A withdrawn place stays."""
+    if isinstance(command, Withdraw):
+        command = replace(command, keep=True)
+    return sound(record, at, command, now, floor)
+
+
+def renew_resurrects(
+    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+) -> Step:
+    """A renewal comes too late and is accepted."""
+    if isinstance(command, Renew) and record and record.grants:
+        alive = tuple(replace(g, expires=now + SECOND) for g in record.grants)
+        record = replace(record, grants=alive)
+    return sound(record, at, command, now, floor)
+
+
+def wakes_are_lost(
+    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+) -> Step:
+    """Only a release calls."""
+    step = sound(record, at, command, now, floor)
+    return step if isinstance(command, Release) else replace(step, wakes=())
+
+
+OUTSIDE = (
+    other_mode_is_granted,
+    release_frees_anybody,
+    force_ignores_the_fence,
+    withdraw_forgets_the_place,
+    renew_resurrects,
+    wakes_are_lost,
+)
+
+
+@pytest.mark.parametrize("law", OUTSIDE)
+def test_a_broken_transition_is_found(law: Transition) -> None:
+    """The machine objects."""
+    with pytest.raises(AssertionError):
+        tell(law)
+
+
+# ------------------------------------------------------------ broken from inside
+
+may_enter, enter, without, expire = (
+    turn.may_enter,
+    entering._enter,
+    seat.without,
+    seat.expire,
+)
+
+
+def readers_see_no_writer(door: Record, place: Place, policy: Policy, now: int) -> bool:
+    """A reader enters whoever writes."""
+    return place.mode is Mode.READ or may_enter(door, place, policy, now)
+
+
+def writers_alone_raise_the_fence(
+    door: Record, cmd: Acquire, place: Place, at: Moment
+) -> tuple[Record, Granted]:
+    """The first reader of a batch carries the last writer's fence."""
+    if cmd.mode is Mode.READ and not door.grants:
+        door, at = replace(door, last=max(0, door.last - 1)), replace(at, floor=0)
+    return enter(door, cmd, place, at)
+
+
+def every_reader_a_new_fence(
+    door: Record, cmd: Acquire, place: Place, at: Moment
+) -> tuple[Record, Granted]:
+    """Joining readers raise the fence, and the valid ones before are refused."""
+    door, granted = enter(door, cmd, place, at)
+    fence = door.last + 1
+    raised = tuple(replace(g, fence=fence) for g in granted.grants)
+    others = tuple(g for g in door.grants if g not in granted.grants)
+    door = replace(door, last=fence, grants=others + raised)
+    return door, replace(granted, grants=raised)
+
+
+def first_out_frees_all(door: Record, gone: tuple[Grant, ...]) -> Record:
+    """One reader leaves: all are out."""
+    return without(door, door.grants if gone else gone)
+
+
+def the_slot_lingers(door: Record, gone: tuple[Grant, ...]) -> Record:
+    """A reader that left still waits for its upgrade."""
+    return replace(without(door, gone), upgrader=door.upgrader)
+
+
+def nothing_expires(door: Record, now: int) -> Record:
+    """Grants outlive their leases."""
+    return replace(expire(door, now), grants=door.grants)
+
+
+def places_stay(door: Record, now: int) -> Record:
+    """Places outlive their owners."""
+    return replace(expire(door, now), queue=door.queue)
+
+
+def kept(door: Record) -> Seat | None:
+    """The seat as it was."""
+    return None if door.seat is None else Seat(door.seat, door.ends)
+
+
+INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
+    "a reader ignores the writer": ((entering, "may_enter", readers_see_no_writer),),
+    "the fence is raised by writers alone": (
+        (entering, "_enter", writers_alone_raise_the_fence),
+    ),
+    "every reader has a new fence": ((entering, "_enter", every_reader_a_new_fence),),
+    "moves keep their phase": ((moves, "new_fence", lambda door, _floor: door.last),),
+    "fences without a clock": (
+        (entering, "new_fence", lambda door, _floor: door.last + 1),
+    ),
+    "a lost seat is ignored": ((seat, "reconcile", lambda door, _seat: door),),
+    "a foreign seat is ignored": ((seat, "foreign_seat", lambda _door, _seat: None),),
+    "the first out frees all": (
+        (seat, "without", first_out_frees_all),
+        (entering, "without", first_out_frees_all),
+    ),
+    "an upgrade pushes readers out": ((moves, "len", lambda _grants: 1),),
+    "the upgrader's slot lingers": (
+        (seat, "without", the_slot_lingers),
+        (entering, "without", the_slot_lingers),
+    ),
+    "grants outlive their leases": ((seat, "expire", nothing_expires),),
+    "places outlive their owners": ((seat, "expire", places_stay),),
+    "the late head is never skipped": ((Place, "late", lambda _place, _now: False),),
+    "nobody is called": ((transition, "offer", lambda door, _now: (door, ())),),
+    "the seat is never vacated": (
+        (seat, "agree", lambda door, at, _wall: (door.seat, at or kept(door))),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", INSIDE)
+def test_a_broken_rule_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine objects."""
+    for owner, name, broken in INSIDE[fault]:
+        monkeypatch.setattr(owner, name, broken, raising=name != "len")
+    with pytest.raises(AssertionError):
+        tell()
+
+
+UNFAIR: dict[str, Callable[..., object]] = {
+    "joining never closes": lambda _door, _now: False,
+}
+
+
+@pytest.mark.parametrize("fault", UNFAIR)
+def test_a_broken_order_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody starves, and the ending tells."""
+    monkeypatch.setattr(turn, "writer_waits", UNFAIR[fault])
+    with pytest.raises(AssertionError):
+        tell(to_the_end=True)

@@ -1,0 +1,63 @@
+"""Random stories of processes, foreigners and lost messages, judged step by step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiorwlock_remote.core.ticket import Mode, Policy
+from tests.core.machine import GATES, POLICIES, STORIES, Event, Machine
+from tests.core.progress import Ending
+from tests.core.world import SECOND
+
+LEAST_STEPS = 20_000
+COMERS = st.tuples(st.sampled_from(["dan", "eve"]), st.sampled_from(Mode))
+
+
+def test_every_step_of_every_story_is_just() -> None:
+    """All policies, purging and keeping stores; at least 20,000 steps a run."""
+    steps = 0
+
+    @settings(max_examples=500)
+    @given(POLICIES, st.booleans(), STORIES)
+    def tell(policies: list[Policy], purges: bool, story: list[Event]) -> None:
+        nonlocal steps
+        machine = Machine(policies, purges=purges)
+        machine.run(story)
+        steps += machine.steps
+
+    tell()
+    assert steps >= LEAST_STEPS
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+@settings(max_examples=100)
+@given(STORIES)
+def test_from_any_state_every_fair_waiter_is_served(
+    deaf: bool, story: list[Event]
+) -> None:
+    """Holders release, waiters keep asking: all are served in bounded time.
+
+    A lost call costs a poll, a place whose owner is gone its claim window.
+    """
+    machine = Machine([Policy.FAIR])
+    machine.run(story)
+    waiters = len(machine.waiting)
+    Ending(machine, deaf=deaf).play(within=(10 + 3 * waiters) * SECOND)
+
+
+@settings(max_examples=100)
+@given(STORIES, st.lists(COMERS, max_size=3))
+def test_nobody_starves_while_others_come_and_go(
+    story: list[Event], comers: list[tuple[str, Mode]]
+) -> None:
+    """A process that is back at once, for ever, overtakes nobody for long."""
+    machine = Machine([Policy.FAIR])
+    machine.run(story)
+    waiters = len(machine.waiting)
+    churn = tuple(dict.fromkeys(comers))
+    ending = Ending(machine, churn=churn)
+    ending.play(within=(10 + 3 * waiters) * SECOND)
+    turns = waiters + len(GATES) * len(Mode)
+    assert max(ending.overtaken.values(), default=0) <= 4 * turns

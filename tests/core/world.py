@@ -1,0 +1,111 @@
+"""One resource in virtual time: a store, its clients' beliefs, and the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiorwlock_remote.core.commands import (
+    Claim,
+    Command,
+    Downgrade,
+    Granted,
+    Release,
+    Released,
+    Reply,
+    Upgrade,
+    Withdrawn,
+)
+from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.transition import Step, transition
+from tests.core.judge import Judge
+from tests.core.named import claims
+from tests.core.register import Register
+
+Transition = Callable[[Record | None, Seat | None, Command, int, int], Step]
+
+MS, SECOND = 1_000, 1_000_000
+WALL = 1_700_000_000 * SECOND
+LEASES = (SECOND, 10 * SECOND, 3 * SECOND, None)
+
+
+class World:
+    """The stored record and seat, what clients believe, the register they write to."""
+
+    def __init__(
+        self,
+        policies: list[Policy],
+        *,
+        transition: Transition = transition,
+        purges: bool = True,
+    ) -> None:
+        """``purges``: the store drops a seat by itself when it expires."""
+        self.record: Record | None = None
+        self.seat: Seat | None = None
+        self.now = SECOND
+        self.steps = 0
+        self.waiting: dict[str, tuple[str, Mode]] = {}
+        self.believed: dict[str, Grant] = {}
+        self.policies = policies
+        self._transition = transition
+        self._purges = purges
+        self._judge = Judge(strict_calls=policies == [Policy.FAIR])
+        self.register = Register()
+        self.sent: list[Command] = []
+        self.post: list[Command] = []
+        self.tickets = 0
+
+    def step(self, command: Command) -> Step:
+        """One atomic step at the store, judged, and once more to see it is no other."""
+        self.now += 1
+        self.steps += 1
+        seat = self.seat
+        if seat and self._purges and seat.expires and seat.expires <= self.now:
+            seat = None
+        before = self.record or Record()
+        step = self._do(self.record, seat, command)
+        self._judge.look(before, seat, command, step, self.now)
+        self.record, self.seat = step.record, step.seat
+        self.sent.append(command)
+        self._repeat(command, step)
+        return step
+
+    def claim(self, pick: int = 0) -> Claim:
+        """A fresh ticket."""
+        self.tickets += 1
+        delay = 2 * SECOND if pick == 13 else 0
+        return Claim(f"t{self.tickets}", LEASES[pick % 4], lock_delay=delay)
+
+    def hear(self, command: Command, reply: Reply) -> None:
+        """The client learns the answer."""
+        answers = reply.then if isinstance(reply, Released) else (reply,)
+        for answer in answers:
+            for grant in answer.grants if isinstance(answer, Granted) else ():
+                self.believed[grant.ticket] = grant
+                self.waiting.pop(grant.ticket, None)
+        if isinstance(command, Release):
+            self.believed.pop(command.ticket, None)
+        if isinstance(command, Downgrade | Upgrade) and isinstance(reply, Granted):
+            self.believed.pop(command.ticket, None)
+
+    def _do(self, record: Record | None, seat: Seat | None, command: Command) -> Step:
+        return self._transition(record, seat, command, self.now, WALL + self.now)
+
+    def _repeat(self, command: Command, step: Step) -> None:
+        again = self._do(step.record, step.seat, command)
+        reply, second = step.reply, again.reply
+        if isinstance(reply, Granted):
+            assert isinstance(second, Granted)
+            assert set(reply.grants) <= set(second.grants)
+        if isinstance(command, Release) and command.ticket not in claims(command):
+            assert isinstance(second, Released)
+            assert not second.held or not reply.held
+        if isinstance(reply, Withdrawn):
+            assert isinstance(second, Withdrawn)
+            assert not second.held
+            assert again.record is step.record
+
+    @property
+    def record_seat(self) -> str | None:
+        """The seat value we wrote."""
+        return (self.record or Record()).seat
