@@ -95,7 +95,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Make grants live ``lease`` from now."""
+    """Make grants live ``lease`` from now, or as long as they would anyway."""
 
     tickets: tuple[tuple[str, int | None], ...]
 

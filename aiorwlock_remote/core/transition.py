@@ -162,7 +162,7 @@ def _release(door: Record, cmd: Release, at: Moment) -> tuple[Record, Moment, _L
 def _renew(door: Record, cmd: Renew, now: int) -> tuple[Record, Renewed]:
     leases = dict(cmd.tickets)
     renewed = {
-        g.ticket: replace(g, expires=_expiry(leases[g.ticket], now))
+        g.ticket: replace(g, expires=_longer(g.expires, leases[g.ticket], now))
         for g in door.grants
         if g.ticket in leases
     }
@@ -174,8 +174,11 @@ def _renew(door: Record, cmd: Renew, now: int) -> tuple[Record, Renewed]:
     return replace(door, grants=grants), Renewed(tuple(outcomes))
 
 
-def _expiry(lease: int | None, now: int) -> int | None:
-    return None if lease is None else now + lease
+def _longer(expires: int | None, lease: int | None, now: int) -> int | None:
+    """A renewal never shortens: its holder may believe what it was told before."""
+    if expires is None or lease is None:
+        return None
+    return max(expires, now + lease)
 
 
 def _force(door: Record, cmd: Force, at: Moment) -> tuple[Record, Moment, Forced]:

@@ -88,7 +88,7 @@ class Held(GrantView):
         raise self.loss()
 
     async def extend(self, lease: float | None = None) -> None:
-        """Renew now, for ``lease`` seconds (default: its own lease).
+        """Renew now, for ``lease`` seconds (default: its own lease); never shortens.
 
         Cancelling leaves it renewed or not; the keeper goes on either way.
 

@@ -108,7 +108,8 @@ class Drive:
         if isinstance(outcome, NotHeld):
             lease.lose(outcome.reason)
         else:
-            lease.renewed(sent_at, seconds)
+            never = outcome.expires is None
+            lease.renewed(sent_at, None if never else seconds)
         return outcome
 
     async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:

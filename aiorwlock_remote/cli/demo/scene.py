@@ -20,7 +20,7 @@ from aiorwlock_remote.testing.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
 RECENT = 1_000_000_000
@@ -113,8 +113,3 @@ class Scene:
                 floor = self.floors.get(getattr(event, "resource", ""))
                 if floor is not None:
                     floor.tell(event)
-
-    def first(self, wanted: Callable[[Event], bool]) -> Event | None:
-        """The earliest event of that kind, if there is one by now."""
-        self.read()
-        return min(filter(wanted, self.events), key=lambda e: e.at, default=None)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 import anyio
 
-from aiorwlock_remote.cli.demo.verdict import entered_after
-from aiorwlock_remote.testing.events import Access, Lost, now
+from aiorwlock_remote.testing.events import Access, Event, Granted, Lost, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from aiorwlock_remote.cli.demo.scene import Scene
     from aiorwlock_remote.cli.demo.stage import Stage
     from aiorwlock_remote.testing.history import History
+
+E = TypeVar("E", bound=Event)
 
 LOOK = 0.02
 PATIENCE = 15.0
@@ -90,33 +91,18 @@ class Script:
                 f" holding {one.ledger} with fence {holding.fence}"
             )
             await self._wait_for_next(victim, holding, now())
-            await self._until(
-                lambda: self._scene.first(
-                    lambda e: (
-                        isinstance(e, Access)
-                        and e.resource == one.ledger
-                        and e.fence > holding.fence
-                    )
-                )
+            await self._see(
+                Access, lambda e: e.resource == one.ledger and e.fence > holding.fence
             )
         finally:
             one.wake()
         tell(f"{one.name} goes on (SIGCONT) and writes, with its old fence")
         await one.go_on()
-        lost = await self._until(
-            lambda: self._scene.first(
-                lambda e: isinstance(e, Lost) and e.holder == holding.holder
-            )
+        lost = await self._see(Lost, lambda e: e.holder == holding.holder)
+        await self._see(
+            Access, lambda e: e.holder == holding.holder and e.serial is None
         )
-        refused = self._scene.first(
-            lambda e: (
-                isinstance(e, Access) and e.holder == holding.holder and e.serial is None
-            )
-        )
-        if refused is not None:
-            tell(f"{one.ledger} refused the stale write of {one.name}")
-        if isinstance(lost, Lost):
-            tell(f"{one.name} was told: LockLost ({lost.reason})")
+        tell(f"{one.ledger} refused that write; {one.name} was told: {lost.reason}")
 
     async def _kill(self, one: Member) -> None:
         holding = await one.hold()
@@ -133,9 +119,8 @@ class Script:
     async def _wait_for_next(self, victim: Victim, holding: Holding, at: int) -> None:
         """See the lease run out, and who enters then."""
         victim.lease_end = await self._lease_end(victim.ledger, holding.grant)
-        events = self._scene.events
-        entered = await self._until(
-            lambda: self._scene.read() or entered_after(events, victim.ledger, at)
+        entered = await self._see(
+            Granted, lambda e: e.resource == victim.ledger and e.at > at
         )
         late = (entered.at - (victim.lease_end or entered.at)) / 1e6
         self._stage.tell(
@@ -157,7 +142,12 @@ class Script:
                 return end
             await anyio.sleep(LOOK)
 
-    async def _until[T](self, look: Callable[[], T | None]) -> T:
-        while (seen := look()) is None:
+    async def _see(self, kind: type[E], wanted: Callable[[E], bool]) -> E:
+        """The earliest event of that kind, as soon as it is recorded."""
+        while True:
+            self._scene.read()
+            events = (e for e in self._scene.events if isinstance(e, kind))
+            found = min(filter(wanted, events), key=lambda e: e.at, default=None)
+            if found is not None:
+                return found
             await anyio.sleep(LOOK)
-        return seen

@@ -127,7 +127,7 @@ def _killed(events: Sequence[Event], staged: Staged) -> str | None:
     died = next((e for e in events if isinstance(e, Died) and e.process == one.name), None)
     if not held or left or died is None:
         return None
-    after = entered_after(events, one.ledger, died.at)
+    after = _entered_after(events, one.ledger, died.at)
     if after is None or one.lease_end is None:
         return None
     late = (after.at - one.lease_end) / 1e6
@@ -153,7 +153,7 @@ def _stopped(events: Sequence[Event], staged: Staged) -> str | None:
     )
 
 
-def entered_after(events: Sequence[Event], ledger: str, at: int) -> Granted | None:
+def _entered_after(events: Sequence[Event], ledger: str, at: int) -> Granted | None:
     """The first to be granted a ledger after that moment."""
     later = (
         e
