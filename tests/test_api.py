@@ -52,7 +52,9 @@ def test_classes_are_sealed(cls: type) -> None:
     assert open_to_all or getattr(cls, "__final__", False), cls
 
 
-@pytest.mark.parametrize("thing", [*CLASSES, aiorwlock_remote.connect], ids=repr)
+@pytest.mark.parametrize(
+    "thing", [*CLASSES, aiorwlock_remote.connect], ids=lambda thing: thing.__name__
+)
 def test_everything_is_documented(thing: object) -> None:
     """Every public class, function and method says what it is for."""
     assert inspect.getdoc(thing)

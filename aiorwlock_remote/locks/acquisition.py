@@ -13,9 +13,11 @@ from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import BackendError, LockLost
+from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
 
 log = logging.getLogger("aiorwlock_remote.held")
@@ -57,7 +59,8 @@ class Acquisition:
             max_waiters=options.max_waiters,
             lock_delay=options.lock_delay,
         )
-        self._held: Held | None = None
+        self._entered: tuple[Grip, Held] | None = None
+        self._got: Grip | None = None
         self._scope = anyio.CancelScope()
 
     @property
@@ -66,7 +69,7 @@ class Acquisition:
         return self._request
 
     def __await__(self) -> Generator[object, object, Held]:
-        return self._get(owned_by_task=False).__await__()
+        return self._get().__await__()
 
     async def try_now(self) -> Held | None:
         """A grant if it can be had right now."""
@@ -74,14 +77,22 @@ class Acquisition:
         lease = await self._session.drive.try_acquire(self._request)
         if lease is None:
             return None
-        return Held(self._session, lease, self._options, owned_by_task=False)
+        return Held(self._grip(lease, owned_by_task=False))
+
+    def give_back(self) -> None:
+        """Release what was awaited, without waiting for the answer."""
+        if self._got is not None:
+            self._got.give_back()
 
     async def __aenter__(self) -> Held:
-        held = await self._get(owned_by_task=True)
-        self._held = held
+        self._check()
+        lease = await self._session.drive.acquire(self._request)
+        grip = self._grip(lease, owned_by_task=True)
+        held = Held(grip)
+        self._entered = grip, held  # the user may not keep the Held; on_lost gets it
         self._scope.__enter__()
         if self._options.on_lost == "raise":
-            held.watch(self._scope)
+            grip.watch(self._scope)
         return held
 
     async def __aexit__(
@@ -90,29 +101,33 @@ class Acquisition:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._held is not None
-        held = self._held.newest
-        held.unwatch(self._scope)
-        self._held = None
+        assert self._entered is not None
+        grip = self._entered[0].newest
+        grip.loss.unwatch(self._scope)
+        self._entered = None
         try:
             # True: the cancellation was ours, because the grant was lost.
             swallowed = self._scope.__exit__(exc_type, exc, traceback)
         except BaseException:  # what is left of a group without our cancellation
-            await self._release(held, quietly=True)
+            await self._release(grip, quietly=True)
             raise
-        await self._release(held, quietly=exc is not None and not swallowed)
+        await self._release(grip, quietly=exc is not None and not swallowed)
         # Never True, and typed so: else every `return` in a body is one "missing".
         assert exc is None or not swallowed, "a lost grant raised when it was released"
 
-    async def _get(self, *, owned_by_task: bool) -> Held:
+    async def _get(self) -> Held:
         self._check()
         lease = await self._session.drive.acquire(self._request)
-        return Held(self._session, lease, self._options, owned_by_task=owned_by_task)
+        self._got = self._grip(lease, owned_by_task=False)
+        return Held(self._got)
 
-    async def _release(self, held: Held, *, quietly: bool) -> None:
+    def _grip(self, lease: Lease, *, owned_by_task: bool) -> Grip:
+        return Grip(self._session, lease, self._options, owned_by_task=owned_by_task)
+
+    async def _release(self, grip: Grip, *, quietly: bool) -> None:
         """Release; the body's own error, if any, goes before what this finds out."""
         try:
-            await held.leave()
+            await grip.leave()
         except (LockLost, BackendError) as exc:
             if not quietly:
                 raise

@@ -13,6 +13,7 @@ from aiorwlock_remote.core.names import Resource, ResourceId, encode, resource
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.errors import Closed, NotOwner
 from aiorwlock_remote.locks import passing
+from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, Holder, doorman, stale
 from aiorwlock_remote.locks.lock import Mutex, RWLock
@@ -160,7 +161,7 @@ class Locks(PublishedCalls, RecipeCalls):
             passed.resource, passed.mode, options.mutex_policy(), options.terms
         )
         lease = self._session.drive.lease(request, grant, sent_at)
-        return Held(self._session, lease, options, owned_by_task=False)
+        return Held(Grip(self._session, lease, options, owned_by_task=False))
 
     async def aclose(self) -> None:
         """End every wait with ``Closed``, release every grant, close the connection.
@@ -173,8 +174,8 @@ class Locks(PublishedCalls, RecipeCalls):
             return
         session.check()
         session.closed = True
-        for held in session.held():
-            held.give_back()
+        for grant in session.grants():
+            grant.give_back()
         await session.drive.aclose(Closed())
 
     async def __aenter__(self) -> Locks:

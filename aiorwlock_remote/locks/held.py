@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import warnings
 from collections.abc import Awaitable
+from datetime import UTC, datetime
+from functools import partial
 from typing import TypeVar, final
 
 import anyio
 
 from aiorwlock_remote.core.lease import check_seconds
-from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.errors import (
-    ConfigurationError,
-    LockTimeout,
-    NotOwner,
-)
+from aiorwlock_remote.core.ticket import Mode, holder_of
+from aiorwlock_remote.errors import LockTimeout, LossReason
 from aiorwlock_remote.locks import passing
-from aiorwlock_remote.locks.loss import LossWatch
-from aiorwlock_remote.locks.options import Options
-from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.locks.view import GrantView
+from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.runtime import moves
-from aiorwlock_remote.runtime.drive import was_held
-from aiorwlock_remote.runtime.lease import Lease, State
-from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.lease import State
 
 T = TypeVar("T")
 
-log = logging.getLogger("aiorwlock_remote.held")
-
 
 @final
-class Held(GrantView):
+class Held:
     """A grant: the proof, valid until it is released, moved, given away or lost.
 
     Got from ``async with`` or ``await lock.acquire()``. It is renewed in the background
@@ -42,26 +32,67 @@ class Held(GrantView):
     (``ResourceWarning``). Without the keeper's renewals it ends with its lease.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_loss",
-        "_options",
-        "_owned_by_task",
-        "_session",
-        "_successor",
-    )
+    __slots__ = ("__weakref__", "_grip", "_lease")
 
-    def __init__(
-        self, session: Session, lease: Lease, options: Options, *, owned_by_task: bool
-    ) -> None:
+    def __init__(self, grip: Grip) -> None:
         """Made by the locks, not by users."""
-        super().__init__(lease, session.host.clock)
-        self._session = session
-        self._options = options
-        self._loss = LossWatch()
-        self._owned_by_task = owned_by_task
-        self._successor: Held | None = None
-        session.admit(self, lease, owned_by_task=owned_by_task)
+        self._grip = grip
+        self._lease = grip.lease
+        grip.shown_as(self)
+
+    @property
+    def fence(self) -> int:
+        """The phase number: hand it to the protected resource with every access.
+
+        A resource that refuses numbers smaller than the highest it has seen (on reads
+        too) is safe from holders that were paused past their lease.
+        """
+        return self._lease.fence
+
+    @property
+    def mode(self) -> str:
+        """``"read"`` or ``"write"``."""
+        return str(self._lease.mode)
+
+    @property
+    def resource(self) -> str:
+        """``type/id``."""
+        return self._lease.resource.label
+
+    @property
+    def holder(self) -> str:
+        """The public name of this grant: 12 hex digits, safe to log."""
+        return holder_of(self._lease.ticket)
+
+    @property
+    def acquired_at(self) -> datetime:
+        """When it was granted, by this host's clock."""
+        return datetime.fromtimestamp(self._grip.wall, UTC)
+
+    @property
+    def expires_in(self) -> float | None:
+        """Seconds it may be believed without a renewal; None: it never expires."""
+        return self._lease.left
+
+    @property
+    def lost(self) -> LossReason | None:
+        """Why it was lost; None while it is not."""
+        self._lease.expired()
+        return self._lease.reason
+
+    @property
+    def valid(self) -> bool:
+        """Whether ``check()`` would pass."""
+        return not self._lease.expired() and self._lease.state is State.HELD
+
+    def check(self) -> None:
+        """Make sure that it is still held; no I/O.
+
+        Raises:
+            LockLost: its lease may have run out, or it is known to be gone.
+            NotOwner: released, moved or given away.
+        """
+        self._grip.check()
 
     async def guard(self, awaitable: Awaitable[T]) -> T:
         """Await something under the grant: checked before and after, cancelled on loss.
@@ -71,21 +102,22 @@ class Held(GrantView):
                 started.
             NotOwner: released, moved or given away.
         """
+        grip = self._grip
         try:
-            self.check()
+            grip.check()
         except BaseException:
             if inspect.iscoroutine(awaitable):
                 awaitable.close()
             raise
         with anyio.CancelScope() as scope:
-            self.watch(scope)
+            grip.watch(scope)
             try:
                 result = await awaitable
             finally:
-                self.unwatch(scope)
-            self.check()
+                grip.loss.unwatch(scope)
+            grip.check()
             return result
-        raise self.loss()
+        raise grip.error()
 
     async def extend(self, lease: float | None = None) -> None:
         """Renew now, for ``lease`` seconds (default: its own lease); never shortens.
@@ -97,15 +129,13 @@ class Held(GrantView):
             NotOwner: released, moved or given away.
             BackendError: the store failed; the grant lives as long as it did before.
         """
-        self.check()
-        self._session.check()
-        if lease is None:
-            seconds = self._lease.terms.lease
-        else:
-            seconds = self._options.but({"lease": lease}).lease
-        await self._session.drive.renew(self._lease, seconds)
+        grip = self._grip
+        grip.check()
+        grip.session.check()
+        options = grip.options if lease is None else grip.options.but({"lease": lease})
+        await grip.session.drive.renew(self._lease, options.lease)
         if self._lease.state is State.LOST:
-            raise self.loss()
+            raise grip.error()
 
     async def release(self) -> bool:
         """Give it back. True if it was held until now, False if released before.
@@ -117,39 +147,7 @@ class Held(GrantView):
             NotOwner: moved or given away.
             BackendError: the store failed; the grant ends with its lease.
         """
-        lease = self._lease
-        if self._successor is not None or lease.state is State.DETACHED:
-            raise NotOwner(resource=self.resource, action="release")
-        if lease.state is State.RELEASED:
-            return False
-        self._session.check()
-        if lease.expired():
-            self._session.forget(self)
-            # The store may hold it a moment longer than we believe it: let others in.
-            self._session.drive.release(lease).unawaited()
-            if self._options.on_lost == "raise":
-                raise self.loss()
-            return False
-        if not lease.end(State.RELEASED):
-            return False
-        self._session.forget(self)
-        gone = was_held(await self._session.drive.release(lease))
-        if gone is not None:
-            lease.reason = gone.reason
-            if self._options.on_lost == "raise":
-                raise self.loss()
-        return gone is None
-
-    def give_back(self) -> None:
-        """Release without waiting for the answer; nothing if it has ended."""
-        if self._lease.end(State.RELEASED):
-            self._session.forget(self)
-            self._session.drive.release(self._lease).unawaited()
-
-    async def leave(self) -> None:
-        """``release`` at the end of an ``async with``: given away is fine, too."""
-        if self._lease.state in (State.HELD, State.LOST):
-            await self.release()
+        return await self._grip.release()
 
     async def downgrade(self) -> Held:
         """Writer → reader without a gap, in a new phase; this ``Held`` ends.
@@ -161,14 +159,11 @@ class Held(GrantView):
             NotOwner: released, moved or given away.
             ConfigurationError: it is a reader.
         """
-        request = self._move_to(Mode.READ)
-        try:
-            lease = await moves.downgrade(self._session.drive, self._lease, request)
-        finally:
-            self._forget_if_ended()
-        if lease is None:
-            raise self.loss()
-        return self._moved(lease)
+        drive = self._grip.session.drive
+        mover = partial(moves.downgrade, drive, self._lease)
+        new = await self._grip.move(Mode.READ, mover)
+        assert new is not None, "a writer's downgrade is granted or lost"
+        return self._moved(new)
 
     async def try_upgrade(self) -> Held | None:
         """Reader → writer if it is the only reader right now; else None.
@@ -208,90 +203,36 @@ class Held(GrantView):
             NotOwner: released, moved or given away before.
         """
         self.check()
-        self._lease.end(State.DETACHED)
-        self._session.forget(self)
+        self._grip.end(State.DETACHED)
         return passing.write(self._lease)
 
-    @property
-    def newest(self) -> Held:
-        """This grant, or what it was moved to."""
-        held = self
-        while held._successor is not None:
-            held = held._successor
+    async def _upgrade(self, timeout: float | None) -> Held | None:
+        check_seconds("timeout", timeout)
+        drive = self._grip.session.drive
+        mover = partial(moves.upgrade, drive, self._lease, timeout=timeout)
+        new = await self._grip.move(Mode.WRITE, mover)
+        return None if new is None else self._moved(new)
+
+    def _moved(self, new: Grip) -> Held:
+        held = Held(new)
+        new.keep_owner(self._grip)
         return held
 
-    def watch(self, scope: anyio.CancelScope) -> None:
-        """Cancel this scope when the grant is lost."""
-        self._loss.watch(scope)
-
-    def unwatch(self, scope: anyio.CancelScope) -> None:
-        """Not any more."""
-        self._loss.unwatch(scope)
-
-    def told_lost(self) -> None:
-        """The loop's part of a loss: cancel what is watched, tell the user."""
-        self._session.forget(self)
-        log.warning(
-            "lost",
-            extra={"resource": self.resource, "fence": self.fence, "why": self.lost},
-        )
-        self._loss.happened()
-        on_lost = self._options.on_lost
-        if callable(on_lost):
-            try:
-                on_lost(self)
-            except Exception:
-                log.exception("on_lost raised")
+    def __repr__(self) -> str:
+        state = self._lease.reason or self._lease.state.value
+        return f"<Held {self.resource} {self.mode} fence={self.fence} {state}>"
 
     def __bool__(self) -> bool:
         """Always true, so that ``if held := await lock.try_acquire()`` reads well."""
         return True
 
     def __del__(self, warn: object = warnings.warn) -> None:
-        lease = getattr(self, "_lease", None)
-        if lease is not None and lease.state is State.HELD and callable(warn):
+        grip = getattr(self, "_grip", None)
+        if grip is None or grip.owned_by_task or not callable(warn):
+            return
+        if grip.lease.state is State.HELD:
             warn(
                 f"{self!r} was dropped without release; it ends with its lease",
                 ResourceWarning,
                 source=self,
             )
-
-    async def _upgrade(self, timeout: float | None) -> Held | None:
-        check_seconds("timeout", timeout)
-        request = self._move_to(Mode.WRITE)
-        drive = self._session.drive
-        try:
-            lease = await moves.upgrade(drive, self._lease, request, timeout)
-        finally:
-            self._forget_if_ended()
-        if lease is None and self._lease.expired():
-            raise self.loss()
-        return None if lease is None else self._moved(lease)
-
-    def _move_to(self, mode: Mode) -> Request:
-        self._session.check()
-        self.check()
-        if self._lease.mode is mode:
-            raise ConfigurationError(what=f"{self.resource} is held for {mode} already")
-        return Request(
-            resource=self._lease.resource,
-            mode=mode,
-            policy=Policy.FAIR,
-            terms=self._options.terms,
-            lock_delay=self._options.lock_delay,
-        )
-
-    def _moved(self, lease: Lease) -> Held:
-        new = Held(
-            self._session, lease, self._options, owned_by_task=self._owned_by_task
-        )
-        if self._owned_by_task:  # it stays with the task that entered
-            old = self._lease
-            lease.owner, lease.owner_gone = old.owner, old.owner_gone
-        self._successor = new
-        self._loss.pass_on(new._loss)
-        return new
-
-    def _forget_if_ended(self) -> None:
-        if self._lease.state is not State.HELD:
-            self._session.forget(self)

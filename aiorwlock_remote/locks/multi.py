@@ -67,12 +67,14 @@ class Multi:
 
     async def _get(self) -> tuple[Held, ...]:
         got: dict[AnyLock, Held] = {}
+        done: list[Acquisition] = []
         try:
             for lock, acquisition in self._sorted():
                 got[lock] = await acquisition
+                done.append(acquisition)
         except BaseException:
-            for held in got.values():
-                held.give_back()
+            for acquisition in done:
+                acquisition.give_back()
             raise
         return tuple(got[lock] for lock in self._locks)
 

@@ -16,7 +16,9 @@ from aiorwlock_remote.runtime.lease import Lease
 
 
 class Grant(Protocol):
-    """What a session knows of a ``Held``."""
+    """What a session knows of a ``Grip``."""
+
+    face: weakref.ref[object] | None
 
     def told_lost(self) -> None:
         """It was lost; called in the loop."""
@@ -33,7 +35,7 @@ class Session:
         self.host = host
         self.closed = False
         self._pid = os.getpid()
-        self._tasks: dict[weakref.ref[Grant], tuple[weakref.ref[Any], Resource]] = {}
+        self._grants: dict[Grant, tuple[weakref.ref[Any], Resource]] = {}
         self._mine: weakref.WeakKeyDictionary[Any, dict[Resource, Mode]]
         self._mine = weakref.WeakKeyDictionary()
 
@@ -63,51 +65,43 @@ class Session:
         if mine is not None and resource in mine:
             raise WouldDeadlock(resource=resource.label, held_mode=str(mine[resource]))
 
-    def admit(self, held: Grant, lease: Lease, *, owned_by_task: bool) -> None:
+    def admit(self, grant: Grant, lease: Lease, *, owned_by_task: bool) -> None:
         """A new grant, looked after by the keeper from now on.
 
         ``owned_by_task``: it lives as long as the running task, as in ``async with``;
-        else as long as something refers to ``held``.
+        else as long as something refers to its face.
         """
         task = self.host.current_task()
-        to_held = weakref.ref(held, self._dropped)
         if owned_by_task:
             lease.owner, lease.owner_gone = weakref.ref(task), self.host.finished
         else:
-            lease.owner, lease.owner_gone = to_held, _is_dead
-        lease.on_loss = partial(_tell, self.host, to_held)
+            lease.owner, lease.owner_gone = grant.face, _is_dead
+        lease.on_loss = partial(self._tell, weakref.ref(grant))
         self._mine.setdefault(task, {})[lease.resource] = lease.mode
-        self._tasks[to_held] = weakref.ref(task), lease.resource
+        self._grants[grant] = weakref.ref(task), lease.resource
         self.drive.keeper.add(lease)
 
-    def forget(self, held: Grant) -> None:
+    def forget(self, grant: Grant) -> None:
         """A grant that ended: its task may ask for the resource again."""
-        self._dropped(weakref.ref(held))
-
-    def held(self) -> list[Grant]:
-        """Every grant that has not ended."""
-        return [held for ref in list(self._tasks) if (held := ref()) is not None]
-
-    def _dropped(self, to_held: weakref.ref[Grant]) -> None:
-        to_task, resource = self._tasks.pop(to_held, (None, None))
-        task = None if to_task is None else to_task()
-        if task is None or resource is None:
-            return  # ended before, or its task has
-        mine = self._mine.get(task)
-        if mine is not None:
+        task, resource = self._grants.pop(grant, (None, None))
+        mine = None if task is None else self._mine.get(task())
+        if mine is not None and resource is not None:
             mine.pop(resource, None)
 
+    def grants(self) -> list[Grant]:
+        """Every grant that has not ended."""
+        return list(self._grants)
 
-def _is_dead(held: weakref.ref[Any]) -> bool:
-    return held() is None
+    def _tell(self, grant: weakref.ref[Grant], lease: Lease) -> None:
+        del lease
+        self.host.call_soon(_told, grant)
 
 
-def _tell(host: LoopHost, to_held: weakref.ref[Grant], lease: Lease) -> None:
-    del lease
-    host.call_soon(_told, to_held)
+def _is_dead(face: weakref.ref[Any]) -> bool:
+    return face() is None
 
 
-def _told(to_held: weakref.ref[Grant]) -> None:
-    held = to_held()
-    if held is not None:
-        held.told_lost()
+def _told(to_grant: weakref.ref[Grant]) -> None:
+    grant = to_grant()
+    if grant is not None:
+        grant.told_lost()

@@ -115,6 +115,7 @@ class Keeper:
                     "owner_gone",
                     extra={"resource": lease.resource.label, "fence": lease.fence},
                 )
+                lease.lose("expired")
             elif lease.deadline is not None and lease.renew_due <= now:
                 due.append(lease)
             else:

@@ -76,6 +76,11 @@ class Lease:
         self.deadline: float | None = None
         self._anchor(sent_at, terms.lease)
 
+    @property
+    def left(self) -> float | None:
+        """Seconds to the deadline; None: there is none."""
+        return None if self.deadline is None else self.deadline - self._clock.now()
+
     def renewed(self, sent_at: float, lease: float | None) -> None:
         """The store lets it live ``lease`` from ``sent_at``, or longer."""
         with self._lock:

@@ -29,7 +29,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.record import Grant, Seat
+from aiorwlock_remote.core.record import Grant, Record, Seat
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.ports import (
     Bell,
@@ -90,13 +90,19 @@ class ReadersFirst(Fault):
         return command
 
 
-class NoQueue(Fault):
-    """Lets in whoever asks first after a release."""
+class NewestFirst(Fault):
+    """Puts newcomers at the head of the queue."""
 
-    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
-        if isinstance(command, Acquire) and command.mode is Mode.WRITE:
-            return replace(command, policy=Policy.BARGE)
-        return command
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        records = self._shelf.records
+        before = records.get(resource, Record()).queue
+        done = super().step(resource, command)
+        after = records[resource].queue
+        if len(after) > len(before) > 0:
+            newest = replace(after[-1], number=after[0].number - 1)
+            queue = (newest, *after[:-1])
+            records[resource] = replace(records[resource], queue=queue)
+        return done
 
 
 class NoFence(Fault):

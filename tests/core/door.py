@@ -29,7 +29,7 @@ class Door:
         self.record: Record | None = None
         self.seat: Seat | None = None
         self.now = SECOND
-        self.woken: tuple[str, ...] = ()
+        self.woken: list[str] = []
 
     def do(self, command: Command) -> Reply:
         """Carry out a command; 1 ms passes before it. The seat goes when it ends."""
@@ -37,7 +37,7 @@ class Door:
         if self.seat and self.seat.expires and self.seat.expires <= self.now:
             self.seat = None
         step = transition(self.record, self.seat, command, self.now, WALL + self.now)
-        self.record, self.seat, self.woken = step.record, step.seat, step.wakes
+        self.record, self.seat, self.woken = step.record, step.seat, list(step.wakes)
         return step.reply
 
     def ask(

@@ -98,6 +98,7 @@ class World:
             assert isinstance(second, Granted)
             assert set(reply.grants) <= set(second.grants)
         if isinstance(command, Release) and command.ticket not in claims(command):
+            assert isinstance(reply, Released)
             assert isinstance(second, Released)
             assert not second.held or not reply.held
         if isinstance(reply, Withdrawn):

@@ -52,7 +52,8 @@ class Member:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=os.environ
+                | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         member = cls(plan, process)
         await member._say(json.dumps(asdict(plan)).encode() + b"\n")
@@ -88,6 +89,11 @@ class Member:
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
+
+    async def aclose(self) -> None:
+        """Dead, and its pipes closed."""
+        await self.kill()
+        await self._process.aclose()
 
     async def dismiss(self) -> None:
         """No more orders: it finishes its turn and ends."""
@@ -158,7 +164,7 @@ class Crew:
     async def _end(self) -> None:
         with anyio.CancelScope(shield=True):
             for member in self.members:
-                await member.kill()
+                await member.aclose()
 
 
 @contextmanager
@@ -167,9 +173,7 @@ def _within(seconds: float, what: str) -> Iterator[None]:
         with anyio.fail_after(seconds):
             yield
     except TimeoutError:
-        raise CommandFailed(
-            f"the workers did not {what} in {seconds:g} s"
-        ) from None
+        raise CommandFailed(f"the workers did not {what} in {seconds:g} s") from None
 
 
 def _errors(plan: Plan) -> Path:

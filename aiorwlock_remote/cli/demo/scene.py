@@ -27,6 +27,12 @@ RECENT = 1_000_000_000
 """Grants per second are those of the last second, in nanoseconds."""
 
 
+def short(fence: int) -> str:
+    """The end of a fence: it is what differs within a minute."""
+    text = str(fence)
+    return text if len(text) <= 7 else f"…{text[-6:]}"
+
+
 @final
 @dataclass(slots=True)
 class Entered:
@@ -95,6 +101,7 @@ class Scene:
     def __init__(self, files: Iterable[Path], ledgers: Iterable[str]) -> None:
         self.floors = {name: Floor() for name in ledgers}
         self.events: list[Event] = []
+        self.marks: dict[str, str] = {}  # what was done to a process
         self._read = dict.fromkeys(files, 0)
 
     def read(self) -> None:

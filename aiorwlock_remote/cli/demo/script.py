@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 
 import anyio
 
+from aiorwlock_remote.cli.demo.scene import short
 from aiorwlock_remote.testing.events import Access, Event, Granted, Lost, now
 
 if TYPE_CHECKING:
@@ -86,9 +87,10 @@ class Script:
         tell = self._stage.tell
         try:
             one.stop()
+            self._scene.marks[one.name] = "stopped"
             tell(
-                f"{one.name} stopped (SIGSTOP) between its read and its write,"
-                f" holding {one.ledger} with fence {holding.fence}"
+                f"{one.name} stopped (SIGSTOP) after its read: it holds {one.ledger},"
+                f" fence {short(holding.fence)}"
             )
             await self._wait_for_next(victim, holding, now())
             await self._see(
@@ -96,13 +98,17 @@ class Script:
             )
         finally:
             one.wake()
-        tell(f"{one.name} goes on (SIGCONT) and writes, with its old fence")
+            del self._scene.marks[one.name]
+        old = short(holding.fence)
+        tell(f"{one.name} goes on (SIGCONT) and writes, with its old fence {old}")
         await one.go_on()
         lost = await self._see(Lost, lambda e: e.holder == holding.holder)
         await self._see(
             Access, lambda e: e.holder == holding.holder and e.serial is None
         )
-        tell(f"{one.ledger} refused that write; {one.name} was told: {lost.reason}")
+        tell(
+            f"{one.ledger} refused that write; {one.name} was told LockLost ({lost.reason})"
+        )
 
     async def _kill(self, one: Member) -> None:
         holding = await one.hold()
@@ -110,9 +116,10 @@ class Script:
         self.staged.killed = victim
         await one.kill()
         self._history.died(one.name)
+        self._scene.marks[one.name] = "killed"
         self._stage.tell(
-            f"{one.name} killed (SIGKILL) while it holds {one.ledger}"
-            f" with fence {holding.fence}"
+            f"{one.name} killed (SIGKILL): it holds {one.ledger},"
+            f" fence {short(holding.fence)}"
         )
         await self._wait_for_next(victim, holding, now())
 
@@ -125,7 +132,7 @@ class Script:
         late = (entered.at - (victim.lease_end or entered.at)) / 1e6
         self._stage.tell(
             f"the lease of {victim.name} ran out; {entered.process} entered"
-            f" {victim.ledger} {late:.0f} ms later with fence {entered.fence}"
+            f" {victim.ledger} {late:.0f} ms later, fence {short(entered.fence)}"
         )
 
     async def _lease_end(self, ledger: str, grant: str) -> int | None:

@@ -61,17 +61,19 @@ class Report:
     def lines(self) -> Iterator[str]:
         """The report, for people."""
         verdict = self.verdict
-        writes = verdict.grants - self.reads
+        grants = f"{verdict.grants - self.reads} write, {self.reads} read"
+        p50, p99 = verdict.wait_p50, verdict.wait_p99
         counts = (f"{name} {self.counts[kind]}" for kind, name in KINDS.items())
-        yield f"grants                {verdict.grants} ({writes} write, {self.reads} read)"
-        yield f"waits                 p50 {verdict.wait_p50:.0f} ms, p99 {verdict.wait_p99:.0f} ms"
+        yield f"grants                {verdict.grants} ({grants})"
+        yield f"waits                 p50 {p50:.0f} ms, p99 {p99:.0f} ms"
         yield f"stale writes refused  {verdict.refused}"
         if not self.broken:
             yield f"killed holder         {self.killed or 'NOT SEEN'}"
             yield f"stopped holder        {self.stopped or 'NOT SEEN'}"
-        yield f"violations            {self.violations} ({', '.join(counts)})"
-        for kind, text in self.examples.items():
-            yield f"  {KINDS[kind]}: {text}"
+        yield f"violations            {self.violations}"
+        yield f"  {', '.join(counts)}"
+        for kind in sorted(self.examples, key=list(KINDS).index):
+            yield f"  {KINDS[kind]}: {self.examples[kind]}"
 
 
 def report(
@@ -79,6 +81,7 @@ def report(
 ) -> Report:
     """What the histories and the ledgers' book tell."""
     verdict = judge(events)
+    found: list[tuple[str, str]]
     found = [(v.kind, f"{v.resource}: {v.text}") for v in verdict.violations]
     found += [("money", text) for text in _money(book)]
     found += [("torn", text) for text in _torn(book)]
@@ -112,8 +115,8 @@ def _torn(book: Sequence[Entry]) -> Iterator[str]:
             other = first.setdefault(entry.holder, entry)
             if other.balances != entry.balances:
                 yield (
-                    f"{entry.ledger}: {entry.holder} read a total of"
-                    f" {sum(other.balances)}, then of {sum(entry.balances)}"
+                    f"{entry.ledger}: accounts changed while {entry.holder} read"
+                    f" (total {sum(other.balances)}, then {sum(entry.balances)})"
                 )
 
 
@@ -124,7 +127,9 @@ def _killed(events: Sequence[Event], staged: Staged) -> str | None:
         return None
     held = any(isinstance(e, Granted) and e.holder == one.holder for e in events)
     left = any(isinstance(e, Releasing) and e.holder == one.holder for e in events)
-    died = next((e for e in events if isinstance(e, Died) and e.process == one.name), None)
+    died = next(
+        (e for e in events if isinstance(e, Died) and e.process == one.name), None
+    )
     if not held or left or died is None:
         return None
     after = _entered_after(events, one.ledger, died.at)
@@ -148,8 +153,8 @@ def _stopped(events: Sequence[Event], staged: Staged) -> str | None:
     if not refused or lost is None:
         return None
     return (
-        f"{one.name} held {one.ledger}; its late write was refused,"
-        f" it was told LockLost ({lost.reason})"
+        f"{one.name} held {one.ledger}; late write refused,"
+        f" told LockLost ({lost.reason})"
     )
 
 

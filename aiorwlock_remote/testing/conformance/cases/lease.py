@@ -195,13 +195,15 @@ class BlockedLoopCases(Cases):
             args=(try_to_get_in,),
             kwargs={"backend": name, "backend_options": options},
         )
-        async with locks.mutex("order", 1, lease=KEPT) as held:
-            thread.start()
-            blocked.set()
-            time.sleep(3 * KEPT)  # noqa: ASYNC251 - the very thing to be survived
-            blocked.clear()
-            held.check()
-        over.set()
-        await anyio.to_thread.run_sync(thread.join)
+        try:
+            async with locks.mutex("order", 1, lease=KEPT) as held:
+                thread.start()
+                blocked.set()
+                time.sleep(3 * KEPT)  # noqa: ASYNC251 - the very thing to be survived
+                blocked.clear()
+                held.check()
+        finally:
+            over.set()
+            thread.join()
         assert refused
         assert all(refused)

@@ -74,13 +74,17 @@ class RWLockCases(Cases):
     ) -> None:
         """Releasing one reader ends that reader alone."""
         async with party(store) as guests:
-            first = await guests.enters(locks.rwlock("c", 7).reader, "r1")
-            second = await guests.enters(locks.rwlock("c", 7).reader, "r2")
-            await first.leave()
-            (await second.inside()).check()
+            first, second, third = [
+                await guests.enters(each.rwlock("c", 7).reader)
+                for each in (locks, others, locks)
+            ]
+            await second.leave()
+            left = [await first.inside(), await third.inside()]
             shown = await others.rwlock("c", 7).info()
-            assert [h.holder for h in shown.holders] == [(await second.inside()).holder]
-            assert list(shown.active_readers) == [shown.holders[0].holder]
+            assert {h.holder for h in shown.holders} == {held.holder for held in left}
+            assert set(shown.active_readers) == {held.holder for held in left}
+            for held in left:
+                await held.extend()
 
     async def test_both_spellings(self, locks: Locks, others: Locks) -> None:
         """``reader_lock`` and ``writer_lock``, aiorwlock's names, are the same."""

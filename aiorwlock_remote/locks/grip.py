@@ -1,0 +1,175 @@
+"""A grip: one grant as this library holds it. Users see it through a ``Held``."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.errors import ConfigurationError, LockLost, NotOwner
+from aiorwlock_remote.locks.loss import LossWatch
+from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.runtime.drive import was_held
+from aiorwlock_remote.runtime.lease import Lease, State
+from aiorwlock_remote.runtime.request import Request
+
+log = logging.getLogger("aiorwlock_remote.held")
+
+Mover = Callable[[Request], Awaitable[Lease | None]]
+
+
+class Grip:
+    """A grant, whose it is, and what happens when it ends.
+
+    ``owned_by_task``: it lives as long as the task that got it, as in ``async with``;
+    else as long as something refers to ``face``, the user's ``Held``.
+    """
+
+    def __init__(
+        self, session: Session, lease: Lease, options: Options, *, owned_by_task: bool
+    ) -> None:
+        self.session = session
+        self.lease = lease
+        self.options = options
+        self.owned_by_task = owned_by_task
+        self.loss = LossWatch()
+        self.wall = session.host.clock.wall()
+        self.face: weakref.ref[object] | None = None
+        self._successor: Grip | None = None
+
+    def shown_as(self, face: object) -> None:
+        """From now on it is the user's, and the keeper looks after it."""
+        self.face = weakref.ref(face, self._dropped)
+        self.session.admit(self, self.lease, owned_by_task=self.owned_by_task)
+
+    @property
+    def newest(self) -> Grip:
+        """This grant, or what it was moved to."""
+        grip = self
+        while grip._successor is not None:
+            grip = grip._successor
+        return grip
+
+    def check(self) -> None:
+        """Make sure that it is still held; no I/O."""
+        if self.lease.expired():
+            raise self.error()
+        if self.lease.state is not State.HELD:
+            raise NotOwner(resource=self.lease.resource.label, action="use")
+
+    def error(self) -> LockLost:
+        """The error that says how it was lost."""
+        lease = self.lease
+        return LockLost(
+            reason=lease.reason or "expired",
+            resource=lease.resource.label,
+            mode=str(lease.mode),
+            fence=lease.fence,
+        )
+
+    async def release(self) -> bool:
+        """Give it back; see ``Held.release``."""
+        lease, drive = self.lease, self.session.drive
+        if self._successor is not None or lease.state is State.DETACHED:
+            raise NotOwner(resource=lease.resource.label, action="release")
+        if lease.state is State.RELEASED:
+            return False
+        self.session.check()
+        if lease.expired():
+            self.session.forget(self)
+            # The store may hold it a moment longer than we believe it: let others in.
+            drive.release(lease).unawaited()
+        elif lease.end(State.RELEASED):
+            self.session.forget(self)
+            gone = was_held(await drive.release(lease))
+            if gone is None:
+                return True
+            lease.reason = gone.reason
+        if self.options.on_lost == "raise":
+            raise self.error()
+        return False
+
+    async def leave(self) -> None:
+        """``release`` at the end of an ``async with``: given away is fine, too."""
+        if self.lease.state in (State.HELD, State.LOST):
+            await self.release()
+
+    def give_back(self) -> None:
+        """Release without waiting for the answer; nothing if it has ended."""
+        if self.end(State.RELEASED):
+            self.session.drive.release(self.lease).unawaited()
+
+    def end(self, state: State) -> bool:
+        """It is over; False if it was before."""
+        ended = self.lease.end(state)
+        if ended:
+            self.session.forget(self)
+        return ended
+
+    async def move(self, mode: Mode, mover: Mover) -> Grip | None:
+        """Downgrade or upgrade; None if it could not be done, and it is held still."""
+        self.session.check()
+        self.check()
+        if self.lease.mode is mode:
+            label = self.lease.resource.label
+            raise ConfigurationError(what=f"{label} is held for {mode} already")
+        request = Request(
+            resource=self.lease.resource,
+            mode=mode,
+            policy=Policy.FAIR,
+            terms=self.options.terms,
+            lock_delay=self.options.lock_delay,
+        )
+        try:
+            lease = await mover(request)
+        finally:
+            if self.lease.state is not State.HELD:
+                self.session.forget(self)
+        if lease is None:
+            if self.lease.expired():
+                raise self.error()
+            return None
+        new = Grip(self.session, lease, self.options, owned_by_task=self.owned_by_task)
+        self._successor = new
+        self.loss.pass_on(new.loss)
+        return new
+
+    def keep_owner(self, old: Grip) -> None:
+        """A moved grant stays with the task that entered."""
+        if self.owned_by_task:
+            before = old.lease
+            self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone
+
+    def watch(self, scope: anyio.CancelScope) -> None:
+        """Cancel this scope when the grant is lost."""
+        self.loss.watch(scope)
+
+    def told_lost(self) -> None:
+        """The loop's part of a loss: cancel what is watched, tell the user."""
+        self.session.forget(self)
+        lease = self.lease
+        log.warning(
+            "lost",
+            extra={
+                "resource": lease.resource.label,
+                "fence": lease.fence,
+                "why": lease.reason,
+            },
+        )
+        self.loss.happened()
+        on_lost = self.options.on_lost
+        face = None if self.face is None else self.face()
+        if callable(on_lost) and face is not None:
+            try:
+                on_lost(face)  # type: ignore[arg-type]  # a face is a Held
+            except Exception:
+                log.exception("on_lost raised")
+
+    def _dropped(self, face: weakref.ref[object]) -> None:
+        del face
+        if not self.owned_by_task:
+            self.session.forget(self)

@@ -1,0 +1,42 @@
+"""Policies that favour one side, by design."""
+
+from __future__ import annotations
+
+from aiorwlock_remote.core.ticket import Policy
+from tests.core.door import READ, WRITE, Door, granted
+
+
+def test_barging() -> None:
+    """An unfair mutex passes the queue, never a holder."""
+    door = Door()
+    door.ask("w1", WRITE)
+    door.ask("w2", WRITE)
+    assert not granted(door.attempt("b", WRITE, Policy.BARGE))
+    door.release("w1")
+    assert granted(door.attempt("b", WRITE, Policy.BARGE))
+    door.release("b")
+    assert door.woken == ["w2"], "offered anew: it could not come"
+
+
+def test_the_writer_policy() -> None:
+    """Writers pass the readers that a write phase left behind."""
+    door = Door()
+    door.ask("w1", WRITE, policy=Policy.WRITER)
+    door.ask("r", READ, policy=Policy.WRITER)
+    door.ask("w2", WRITE, policy=Policy.WRITER)
+    door.release("w1")
+    assert not granted(door.ask("r", READ, policy=Policy.WRITER))
+    assert granted(door.ask("w2", WRITE, policy=Policy.WRITER))
+
+
+def test_the_reader_policy() -> None:
+    """Readers pass every writer that does not hold it yet."""
+    door = Door()
+    door.ask("r1", READ, policy=Policy.READER)
+    assert not granted(door.ask("w", WRITE, policy=Policy.READER))
+    assert granted(door.ask("r2", READ, policy=Policy.READER))
+    door.release("r1")
+    door.release("r2")
+    assert door.woken == ["w"]
+    assert granted(door.ask("r3", READ, policy=Policy.READER))
+    assert not granted(door.ask("w", WRITE, policy=Policy.READER))

@@ -1,0 +1,103 @@
+"""Why a grant is gone, as its holder is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote.core.commands import (
+    Force,
+    Forced,
+    NotHeld,
+    Renew,
+    Renewed,
+)
+from aiorwlock_remote.core.record import Seat
+from aiorwlock_remote.core.ticket import Mode, holder_of
+from tests.core.door import LEASE, READ, SECOND, WRITE, Door, granted
+
+
+def reason(door: Door, ticket: str) -> str:
+    """What a holder that renews too late is told."""
+    reply = door.do(Renew(((ticket, LEASE),)))
+    assert isinstance(reply, Renewed)
+    outcome = reply.outcomes[0]
+    assert isinstance(outcome, NotHeld)
+    return outcome.reason
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_reasons(mode: Mode) -> None:
+    """Gone: forced. Another value: stolen. Run out: expired, whatever is there now."""
+    door = Door()
+    door.ask("a", mode)
+    door.seat = None
+    assert reason(door, "a") == "forced"
+    door.ask("b", mode)
+    door.seat = Seat("thief,5")
+    assert reason(door, "b") == "stolen"
+    door.seat = None
+    door.ask("c", mode)
+    door.wait(LEASE)
+    assert reason(door, "c") == "expired"
+    door.ask("d", mode)
+    door.wait(LEASE)
+    door.seat = Seat("thief,5")
+    assert reason(door, "d") == "expired"
+
+
+def test_a_reason_outlives_the_next_phase() -> None:
+    """The next waiter enters at once, the holder asks at its next renewal."""
+    door = Door()
+    door.ask("a", WRITE)
+    door.seat = None
+    assert granted(door.ask("b", WRITE))
+    assert reason(door, "a") == "forced"
+    door.wait(LEASE)
+    assert reason(door, "b") == "expired", "of a later phase"
+
+
+def test_a_reader_that_expired_before_the_rest_was_forced() -> None:
+    """Each is told its own reason."""
+    door = Door()
+    door.ask("short", READ, lease=SECOND)
+    door.ask("long", READ)
+    door.wait(SECOND)
+    door.seat = None
+    assert reason(door, "long") == "forced"
+    assert reason(door, "short") == "expired"
+
+
+def test_a_crowd_is_told_as_one() -> None:
+    """Many readers share one note, which does not speak for a later phase."""
+    door = Door()
+    door.ask("g", READ, *"abcdefgh")
+    door.seat = None
+    assert {reason(door, ticket) for ticket in "abcdefgh"} == {"forced"}
+    door.ask("late", WRITE)
+    door.wait(LEASE)
+    assert reason(door, "late") == "expired"
+
+
+def test_void_grants_stay_void() -> None:
+    """Even if the very seat comes back."""
+    door = Door()
+    door.ask("w", WRITE)
+    seat, door.seat = door.seat, None
+    assert reason(door, "w") == "forced"
+    door.seat = seat
+    assert reason(door, "w") == "forced"
+    assert door.seat == seat, "foreign now"
+
+
+def test_force_removes_one_reader() -> None:
+    """Holder and fence must both match."""
+    door = Door()
+    door.ask("r1", READ)
+    door.ask("r2", READ)
+    assert door.record is not None
+    fence = door.record.last
+    assert door.do(Force(holder_of("r1"), fence - 1)) == Forced(done=False)
+    assert door.do(Force(holder_of("r1"), fence)) == Forced(done=True)
+    assert door.do(Force(holder_of("r1"), fence)) == Forced(done=False)
+    assert door.holders == ["r2"]
+    assert reason(door, "r1") == "forced"

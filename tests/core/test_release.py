@@ -1,0 +1,87 @@
+"""Release, and the acquires it carries along."""
+
+from __future__ import annotations
+
+from aiorwlock_remote.core.commands import (
+    CLAIM_WINDOW,
+    SEAT_TURNS,
+    Granted,
+    Released,
+    Waiting,
+)
+from tests.core.door import READ, WRITE, Door, ask, granted
+
+
+def answers(reply: object) -> list[type]:
+    """What a release's carried acquires were told."""
+    assert isinstance(reply, Released)
+    return [type(answer) for answer in reply.then]
+
+
+def test_release_compares_the_ticket() -> None:
+    """And the mode, if one is named; twice frees nobody else."""
+    door = Door()
+    door.ask("w", WRITE)
+    for reply in (door.release("x"), door.release("w", mode=READ)):
+        assert isinstance(reply, Released)
+        assert not reply.held
+    assert door.holders == ["w"]
+    reply = door.release("w", mode=WRITE)
+    assert isinstance(reply, Released)
+    assert reply.held
+    door.ask("w2", WRITE)
+    again = door.release("w")
+    assert isinstance(again, Released)
+    assert not again.held
+    assert door.holders == ["w2"]
+
+
+def test_a_release_carries_the_next_acquire() -> None:
+    """One request a turn while no other process waits."""
+    door = Door()
+    door.ask("g", WRITE, "a", more=1)
+    reply = door.release("a", ask("g", WRITE, "b"))
+    assert answers(reply) == [Granted]
+    assert (door.holders, door.queue) == (["b"], [])
+
+
+def test_what_a_release_carries_passes_nobody() -> None:
+    """The other process is called, and the answer tells for how long it is awaited."""
+    door = Door()
+    door.ask("g", WRITE, "a")
+    door.ask("h", WRITE)
+    reply = door.release("a", ask("g", WRITE, "b"))
+    assert isinstance(reply, Released)
+    (waiting,) = reply.then
+    assert isinstance(waiting, Waiting)
+    assert (waiting.ahead, waiting.retry_after) == (1, CLAIM_WINDOW)
+    assert door.woken == ["h"]
+
+
+def test_answers_come_in_the_order_asked() -> None:
+    """Readers that waited enter; the writer beside them waits."""
+    door = Door()
+    door.ask("g", WRITE, "a")
+    door.ask("g", READ, "r")
+    door.ask("g", WRITE, "b")
+    then = ask("g", READ, "r"), ask("g", WRITE, "b")
+    assert answers(door.release("a", *then)) == [Granted, Waiting]
+    assert door.holders == ["r"]
+
+
+def test_after_a_hundred_turns_the_seat_is_vacated_once() -> None:
+    """So that foreign pollers get a chance; the process is called back at once."""
+    door = Door()
+    door.ask("g", WRITE, "t0")
+    for turn in range(SEAT_TURNS):
+        reply = door.release(f"t{turn}", ask("g", WRITE, f"t{turn + 1}"))
+        assert answers(reply) == [Granted]
+    reply = door.release(f"t{SEAT_TURNS}", ask("g", WRITE, "next"))
+    assert isinstance(reply, Released)
+    (waiting,) = reply.then
+    assert isinstance(waiting, Waiting)
+    assert waiting.retry_after == 0
+    assert door.seat is None
+    assert door.woken == ["g"]
+    assert granted(door.ask("g", WRITE, "next"))
+    assert answers(door.release("next", ask("g", WRITE, "and on"))) == [Granted]
