@@ -12,12 +12,11 @@ from typing import final
 
 import anyio
 
-from aiorwlock_remote import BackendError, Held, LockTimeout, connect
+from aiorwlock_remote import BackendError, Held, LockLost, LockTimeout, connect
 from aiorwlock_remote.cli import exits
 from aiorwlock_remote.cli.child import Child
 from aiorwlock_remote.cli.failure import tell
 from aiorwlock_remote.cli.signals import ENDING, Signals
-from aiorwlock_remote.locks import passing
 
 _OURS = ("RWLOCK_FENCE", "RWLOCK_RESOURCE", "RWLOCK_TICKET")
 
@@ -47,6 +46,8 @@ class Errand:
         self._signals = signals
         self._changed = asyncio.Event()
         self._ended_by: signal.Signals | None = None
+        self._ticket = ""
+        self._verdict: bool | None = None
 
     async def main(self) -> int:
         """Wait, run, release; the exit code."""
@@ -54,22 +55,24 @@ class Errand:
         async with AsyncExitStack() as stack:
             with anyio.CancelScope() as waiting:
                 self._signals.start(lambda number, _: self._end_wait(number, waiting))
-                locks = await stack.enter_async_context(connect(job.url))
+                opening = connect(job.url, on_lost=self._wake)
+                locks = await stack.enter_async_context(opening)
                 lock = locks.rwlock(*job.target, lease=job.lease)
+                side = lock.writer if job.write else lock.reader
                 try:
-                    held = await (lock.writer if job.write else lock.reader).acquire(
-                        job.timeout, reason=job.reason, on_lost=self._wake
-                    )
+                    held = await side.acquire(job.timeout, reason=job.reason)
                 except LockTimeout as exc:
                     tell(str(exc))
                     return job.conflict_exit_code
+                if job.export_ticket:
+                    # Given away and taken back: whoever is told may adopt it, too.
+                    with anyio.CancelScope(shield=True):
+                        self._ticket = held.detach()
+                        held = await locks.adopt(self._ticket)
             if self._ended_by is not None:
                 return exits.SIGNAL + self._ended_by
-            try:
-                return await self._hold(held)
-            finally:
-                held.give_back()
-        raise AssertionError  # never: cancelling has a cause
+            return await self._hold(held)
+        raise AssertionError("waiting was cancelled by a signal")
 
     def _end_wait(self, number: signal.Signals, waiting: anyio.CancelScope) -> None:
         if number in ENDING and self._ended_by is None:
@@ -86,13 +89,13 @@ class Errand:
         while child.code is None and held.lost is None:
             await self._changed.wait()
             self._changed.clear()
-        if child.code is None and not self._given_away(held):
+        if child.code is None and self._lost(held):
             await self._stop(child, held)
         while child.code is None:
             await self._changed.wait()
             self._changed.clear()
         await self._release(held)
-        if held.lost is not None and not self._given_away(held):
+        if self._lost(held):
             return exits.LOST
         return child.code if child.code >= 0 else exits.SIGNAL - child.code
 
@@ -100,8 +103,8 @@ class Errand:
         environment = {k: v for k, v in os.environ.items() if k not in _OURS}
         environment["RWLOCK_RESOURCE"] = held.resource
         environment["RWLOCK_FENCE"] = str(held.fence)
-        if self._job.export_ticket:
-            environment["RWLOCK_TICKET"] = passing.write(held.lease)
+        if self._ticket:
+            environment["RWLOCK_TICKET"] = self._ticket
         mask = self._signals.mask_before
         child = Child(self._job.command, environment, mask, self._changed.set)
 
@@ -113,7 +116,7 @@ class Errand:
         return child
 
     async def _stop(self, child: Child, held: Held) -> None:
-        tell(f"{held.loss()}; the command gets SIGTERM")
+        tell(f"{_loss(held)}; the command gets SIGTERM")
         child.send(signal.SIGTERM)
         with anyio.move_on_after(self._job.grace):
             while child.code is None:
@@ -124,24 +127,37 @@ class Errand:
             child.send(signal.SIGKILL)
 
     async def _release(self, held: Held) -> None:
-        told = held.lost is not None
+        told = self._lost(held)
         try:
             await held.release()
         except BackendError as exc:  # the work was protected; the lease does the rest
             tell(f"not released: {exc}; it is free in {self._job.lease:g} s at most")
             return
-        if held.lost is not None and not told and not self._given_away(held):
-            tell(f"{held.loss()}, before the command had ended")
+        if self._lost(held) and not told:
+            tell(f"{_loss(held)}, before the command had ended")
 
-    def _given_away(self, held: Held) -> bool:
-        """Whether the command adopted the grant and ended it.
+    def _lost(self, held: Held) -> bool:
+        """Whether the lock was lost, and not ended by the command that adopted it.
 
-        The store knows nothing of it, nobody broke it, and its lease cannot be over.
+        The command did it if the store knows nothing of the grant, nobody broke it, and
+        its lease cannot be over; decided when that is first seen.
         """
-        left = held.expires_in
-        mine = self._job.export_ticket and held.lost == "expired"
-        return mine and left is not None and left > 0
+        if held.lost is not None and self._verdict is None:
+            left = held.expires_in
+            running = left is not None and left > 0
+            adopted = bool(self._ticket) and held.lost == "expired" and running
+            self._verdict = not adopted
+        return self._verdict is True
 
     def _wake(self, held: Held) -> None:
-        del held
+        self._lost(held)
         self._changed.set()
+
+
+def _loss(held: Held) -> LockLost:
+    return LockLost(
+        reason=held.lost or "expired",
+        resource=held.resource,
+        mode=held.mode,
+        fence=held.fence,
+    )

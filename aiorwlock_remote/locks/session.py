@@ -83,10 +83,12 @@ class Session:
 
     def forget(self, grant: Grant) -> None:
         """A grant that ended: its task may ask for the resource again."""
-        task, resource = self._grants.pop(grant, (None, None))
-        mine = None if task is None else self._mine.get(task())
-        if mine is not None and resource is not None:
-            mine.pop(resource, None)
+        if grant not in self._grants:
+            return
+        to_task, resource = self._grants.pop(grant)
+        task = to_task()  # gone, if it ended before its grant
+        if task is not None:
+            self._mine.get(task, {}).pop(resource, None)
 
     def grants(self) -> list[Grant]:
         """Every grant that has not ended."""

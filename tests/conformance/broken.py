@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
-from aiorwlock_remote.backends.memory import MemoryStore, Shelf
+from aiorwlock_remote.backends.memory import MemoryRenewer, MemoryStore, Shelf
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -36,7 +36,6 @@ from aiorwlock_remote.ports import (
     Host,
     Pending,
     Renewal,
-    Renewer,
     Settings,
     Store,
 )
@@ -85,6 +84,7 @@ class ReadersFirst(Fault):
     """Lets readers past waiting writers."""
 
     def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
         if isinstance(command, Acquire) and command.mode is Mode.READ:
             return replace(command, policy=Policy.READER)
         return command
@@ -109,6 +109,7 @@ class NoFence(Fault):
     """Gives every grant the same fence."""
 
     def told(self, command: Command, reply: Reply) -> Reply:
+        del command
         if isinstance(reply, Granted):
             return replace(reply, grants=tuple(_fence(g, 7) for g in reply.grants))
         return reply
@@ -155,6 +156,7 @@ class NeverExpires(Fault):
     """Forgets the lease."""
 
     def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
         if isinstance(command, Acquire):
             claims = tuple(_for_ever(claim) for claim in command.claims)
             return replace(command, claims=claims)
@@ -164,27 +166,24 @@ class NeverExpires(Fault):
 class NoRenewal(Fault):
     """Says that it renewed, and did not."""
 
-    def renewer(self) -> Renewer:
-        return _Idle()
+    def renewer(self) -> MemoryRenewer:
+        return _Idle(self._shelf, self._host.clock)
 
 
-class _Idle:
+class _Idle(MemoryRenewer):
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld]:
         del timeout
         return [Grant(item.ticket, Mode.WRITE, 0, 0, None) for item in batch]
 
-    def close(self) -> None:
-        pass
-
 
 class Deaf(Fault):
     """Wakes nobody: there is only the poll."""
 
-    def __init__(self, kept: Shelf, host: Host, bell: Bell, settings: Settings):
+    def __init__(self, kept: Shelf, host: Host, bell: Bell, settings: Settings) -> None:
         del bell
-        super().__init__(kept, host, lambda *_: None, settings)  # type: ignore[arg-type]
+        super().__init__(kept, host, lambda *_: None, settings)
 
 
 class DeafAndBlind(Deaf):

@@ -14,9 +14,9 @@ from aiorwlock_remote.testing.conformance import ALL_CASES, Cases, ConformanceSu
 from aiorwlock_remote.testing.conformance.cases.cancellation import (
     NativeCancellationCases,
 )
-from tests.conftest import LOOPS
 from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
+from tests.conftest import LOOPS
 
 ROOT = Path(__file__).parents[2]
 EVERYWHERE = {

@@ -40,13 +40,13 @@ START = 1_000.0
 
 
 class Visit(NamedTuple):
-    """One task: comes ``after`` seconds, stays so long, loses patience or not."""
+    """One task, in ms: when it comes, how long it holds, when it gives up."""
 
     gate: str
     mode: Mode
-    after: float
-    hold: float
-    patience: float | None
+    after: int
+    hold: int
+    patience: int | None
 
 
 @dataclass(eq=False)
@@ -87,7 +87,7 @@ class Sim:
             claim = Claim(f"t{number}", LEASE)
             task = Task(visit, number, Waiter(claim, Policy.FAIR))
             self.tasks.append(task)
-            self._at(visit.after, lambda task=task: self._come(task))  # type: ignore[misc]
+            self._at(visit.after / 1e3, lambda task=task: self._come(task))  # type: ignore[misc]
         while self._agenda:
             self.now, _, happen = heapq.heappop(self._agenda)
             happen()
@@ -104,7 +104,7 @@ class Sim:
         lane = self.lane(visit.gate, visit.mode)
         self._send(lane, visit, lane.join(task.waiter))
         if visit.patience is not None:
-            self._at(visit.patience, lambda: self._give_up(task))
+            self._at(visit.patience / 1e3, lambda: self._give_up(task))
 
     def _give_up(self, task: Task) -> None:
         if task.outcome:
@@ -122,7 +122,7 @@ class Sim:
             task.outcome = "served"
             self.served.setdefault((gate, mode), []).append(task.number)
             self._check_anchor(waiter)
-            self._at(task.visit.hold, lambda task=task: self._release(task))  # type: ignore[misc]
+            self._at(task.visit.hold / 1e3, lambda task=task: self._release(task))  # type: ignore[misc]
         for waiter in news.turned_away:
             by_waiter[waiter].outcome = "error"
             keep = bool(lane.waiters)  # as Drive does: whatever became of it
@@ -198,7 +198,7 @@ class Sim:
     def _ring(self, gate: str) -> None:
         for mode in Mode:
             lane = self.lane(gate, mode)
-            if lane.watching:
+            if not lane.idle:  # a call may overtake the answer that tells of a place
                 self._send(lane, by_waiter_visit(gate, mode), lane.ring())
 
     # ------------------------------------------------- the network and the store
@@ -250,4 +250,4 @@ class Sim:
 
 def by_waiter_visit(gate: str, mode: Mode) -> Visit:
     """Where a lane sends from."""
-    return Visit(gate, mode, 0.0, 0.0, None)
+    return Visit(gate, mode, 0, 0, None)

@@ -100,15 +100,14 @@ class Script:
             one.wake()
             del self._scene.marks[one.name]
         old = short(holding.fence)
-        tell(f"{one.name} goes on (SIGCONT) and writes, with its old fence {old}")
+        tell(f"{one.name} goes on (SIGCONT): it writes, with its old fence {old}")
         await one.go_on()
         lost = await self._see(Lost, lambda e: e.holder == holding.holder)
         await self._see(
             Access, lambda e: e.holder == holding.holder and e.serial is None
         )
-        tell(
-            f"{one.ledger} refused that write; {one.name} was told LockLost ({lost.reason})"
-        )
+        told = f"{one.name} was told LockLost ({lost.reason})"
+        tell(f"{one.ledger} refused that write; {told}")
 
     async def _kill(self, one: Member) -> None:
         holding = await one.hold()
