@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 
@@ -78,7 +78,7 @@ class Pending(Generic[T]):
         """Nobody waits for it: a failure is written to the log."""
         self.then(_log_failure)
 
-    def __await__(self) -> Generator[object, object, T]:
+    def __await__(self) -> Generator[Any, Any, T]:
         if not self._done:
             event = anyio.Event()
             self.then(lambda _: event.set())

@@ -80,7 +80,9 @@ def prepare() -> None:
         return
     need("mvn")
     fetch = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={ARTIFACT}"]
-    done = subprocess.run([*fetch, f"-DoutputDirectory={JAR.parent}"], cwd=HERE)
+    done = subprocess.run(
+        [*fetch, f"-DoutputDirectory={JAR.parent}"], cwd=HERE, check=False
+    )
     if done.returncode or not JAR.exists():
         raise CannotRun(f"mvn could not fetch {ARTIFACT}")
 
@@ -122,6 +124,7 @@ def check(config: Config, timeout: float) -> Outcome:
                 text=True,
                 timeout=timeout,
                 preexec_fn=lambda: os.nice(19),
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return Outcome("timeout", 0, time.monotonic() - start, "")

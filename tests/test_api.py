@@ -40,7 +40,7 @@ def test_all_is_sorted_and_complete() -> None:
     """``__all__`` lists every public name once."""
     names = aiorwlock_remote.__all__
     assert sorted(names, key=str.casefold) == sorted(set(names), key=str.casefold)
-    assert {n for n in errors.__all__} <= set(names)
+    assert set(errors.__all__) <= set(names)
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

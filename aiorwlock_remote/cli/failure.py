@@ -81,7 +81,8 @@ def report(error: Exception) -> int:
 
 def _leaves(error: Exception) -> Iterator[Exception]:
     if isinstance(error, ExceptionGroup):
-        for inner in error.exceptions:
+        group: ExceptionGroup[Exception] = error
+        for inner in group.exceptions:
             yield from _leaves(inner)
     else:
         yield error

@@ -56,8 +56,8 @@ class Waiter:
 class News:
     """What an answer meant: who got in, who cannot, and what to send next."""
 
-    served: list[Waiter] = field(default_factory=list)
-    turned_away: list[Waiter] = field(default_factory=list)
+    served: list[Waiter] = field(default_factory=list[Waiter])
+    turned_away: list[Waiter] = field(default_factory=list[Waiter])
     send: Acquire | Withdraw | None = None
 
 
@@ -72,7 +72,9 @@ class Lane:
         self._mode = mode
         self._pace = pace
         self._asked: tuple[Waiter, ...] = ()
+        self._unsure: set[Waiter] = set()  # asked, and the answer was lost
         self._placed = False
+        self._perhaps_placed = False  # by a request whose answer was lost
         self._rung = False
         self._dropped = False
         self._failures = 0
@@ -94,12 +96,14 @@ class Lane:
 
     def leave(self, waiter: Waiter) -> Withdraw | None:
         """Somebody gives up. Its ticket is withdrawn if it ever left the process."""
-        asked = waiter in self._asked
+        asked = waiter in self._asked or waiter in self._unsure
+        self._unsure.discard(waiter)
         if waiter in self.waiters:
             self.waiters.remove(waiter)
         keep = bool(self.waiters)
         tickets = (waiter.ticket,) if asked else ()
-        if not asked and (keep or not (self._placed or self._asked)):
+        placed = self._placed or self._perhaps_placed or bool(self._asked)
+        if not asked and (keep or not placed):
             return None
         if not keep:
             self._forget_place()
@@ -142,6 +146,8 @@ class Lane:
     ) -> News:
         """The answer to the request under way. Times in seconds, local clock."""
         asked, self._asked, self._failures = self._asked, (), 0
+        self._unsure.difference_update(asked)
+        self._perhaps_placed = False
         news = News()
         if isinstance(answer, Granted):
             self._placed = answer.placed and not self._dropped
@@ -173,6 +179,8 @@ class Lane:
             if waiter in self.waiters and waiter.told is None:
                 self.waiters.remove(waiter)
                 news.turned_away.append(waiter)
+        self._unsure.update(w for w in asked if w in self.waiters)
+        self._perhaps_placed = bool(self.waiters) and not self._dropped
         self._failures += 1
         if self.waiters:
             self.due = now + back_off(self._failures, random)
@@ -198,5 +206,5 @@ class Lane:
             news.send = self.ask()
 
     def _forget_place(self) -> None:
-        self._placed, self.due = False, None
+        self._placed, self._perhaps_placed, self.due = False, False, None
         self._dropped = bool(self._asked)

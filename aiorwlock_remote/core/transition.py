@@ -151,7 +151,7 @@ def _release(door: Record, cmd: Release, at: Moment) -> tuple[Record, Moment, _L
     # vacant until the process asks again, so that foreign pollers get a chance.
     vacate = turns > SEAT_TURNS
     carried = replace(at, turns=0 if vacate else turns, vacate=vacate)
-    answers = []
+    answers: list[Entry] = []
     for command in cmd.then:
         door, answer = acquire(door, command, carried)
         answers.append(answer)

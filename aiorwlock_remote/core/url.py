@@ -23,7 +23,7 @@ class Address:
     path: str = ""
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    query: Mapping[str, str] = field(default_factory=dict, repr=False)
+    query: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     def __str__(self) -> str:
         user = f"{self.username}@" if self.username else ""

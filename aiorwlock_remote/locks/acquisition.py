@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from types import TracebackType
-from typing import final
+from typing import Any, final
 
 import anyio
 
@@ -68,7 +68,7 @@ class Acquisition:
         """What is asked for."""
         return self._request
 
-    def __await__(self) -> Generator[object, object, Held]:
+    def __await__(self) -> Generator[Any, Any, Held]:
         return self._get().__await__()
 
     async def try_now(self) -> Held | None:

@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Generator
 from types import TracebackType
-from typing import Unpack, final
+from typing import Any, Unpack, final
 
 import anyio
 
@@ -73,7 +73,7 @@ class Connecting:
         self._options = options
         self._locks: Locks | None = None
 
-    def __await__(self) -> Generator[object, object, Locks]:
+    def __await__(self) -> Generator[Any, Any, Locks]:
         return self._open().__await__()
 
     async def __aenter__(self) -> Locks:

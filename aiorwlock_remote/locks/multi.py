@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import final
+from typing import Any, final
 
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.errors import ConfigurationError
@@ -46,7 +46,7 @@ class Multi:
                 what="multi() needs different resources, at least one"
             )
 
-    def __await__(self) -> Generator[object, object, tuple[Held, ...]]:
+    def __await__(self) -> Generator[Any, Any, tuple[Held, ...]]:
         return self._get().__await__()
 
     async def __aenter__(self) -> tuple[Held, ...]:

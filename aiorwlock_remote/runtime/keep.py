@@ -69,7 +69,7 @@ class Keeper:
         heapq.heappush(self._due, (self._next_look(lease), next(self._order), lease))
 
     def _next_look(self, lease: Lease) -> float:
-        times = []
+        times: list[float] = []
         if lease.deadline is not None:
             times += [min(lease.renew_due, lease.deadline)]
         if lease.terms.max_hold is not None:
@@ -105,7 +105,7 @@ class Keeper:
         if any(lease.terms.max_stall is not None for lease in leases):
             self._host.call_soon(self._alive)
         now = self._clock.now()
-        due = []
+        due: list[Lease] = []
         for lease in leases:
             reason = self._ended(lease, now)
             if reason is not None:

@@ -35,7 +35,7 @@ VISITS = st.lists(
 
 
 @pytest.mark.parametrize("faulty", [False, True])
-@settings(max_examples=4000)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32), VISITS)
 def test_whatever_happens_nothing_is_left_behind(
     faulty: bool, seed: int, visits: list[Visit]
@@ -171,6 +171,27 @@ def test_leaving() -> None:
     news = it.answered(Granted((grant("c"),), 5, placed=True), 1.0, 1.1, 0.5)
     assert (news.served, news.send) == ([], None)
     assert it.idle
+
+
+def test_who_leaves_after_a_lost_answer_is_withdrawn() -> None:
+    """It may have been granted, though nobody asks for it at the moment."""
+    it = lane()
+    it.join(one := waiter("a"))
+    it.join(waiter("b"))
+    it.answered(Waiting(1, None), 1.0, 1.1, 0.5)
+    it.ask()
+    it.failed(2.0, 0.5)
+    assert it.leave(one) == Withdraw("g", Mode.WRITE, ("a",), keep=True)
+
+
+def test_a_place_that_may_have_been_made_is_given_back() -> None:
+    """By the last to leave, though none of them ever heard of it."""
+    it = lane(Mode.READ)
+    it.join(waiter("a"))
+    it.join(two := waiter("b"))
+    it.failed(1.0, 0.5)
+    assert it.leave(two) == Withdraw("g", Mode.READ)
+    assert it.leave(two) is None
 
 
 def test_a_place_made_for_tasks_that_left_is_given_back() -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Self
 
 from aiorwlock_remote.testing.events import Event
 from aiorwlock_remote.testing.history import History, read
@@ -35,7 +35,7 @@ class Fleet:
         """The workers that run."""
         return list(self._running)
 
-    def start(self, **plan: Any) -> str:
+    def start(self, **plan: float | str) -> str:
         """Start a worker and wait until it works; its name."""
         name = f"w{next(self._numbers)}"
         arguments = [self._url, str(self.folder), name, json.dumps(plan)]
@@ -51,7 +51,7 @@ class Fleet:
         return name
 
     def kill(self, name: str) -> None:
-        """kill -9, noted in the history once it is dead."""
+        """SIGKILL, noted in the history once it is dead."""
         process = self._running.pop(name)
         process.kill()
         process.communicate()
@@ -77,7 +77,7 @@ class Fleet:
         """Everything that was written down, file by file."""
         return list(read(sorted(self.folder.glob("*.jsonl"))))
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -1,8 +1,8 @@
-"""The soak of killed holders: ``python -m tests.faults.kills [KILLS]`` (``nox -s soak``).
+"""The soak of killed holders: ``python -m tests.faults.kills [KILLS]``.
 
 Four processes share one SQLite resource; one of them, chosen and timed at random, is
-killed again and again. Tells how long nobody entered after each kill, against the bar of
-lease + 250 ms, and what the judge found.
+killed again and again. Tells how long nobody entered after each kill, against the bar
+of lease + 250 ms, and what the judge found.
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ class Register:
         """The serial number of this access; None: the fence is an old one."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
+            highest: int
+            serial: int
             highest, serial = _PAIR.unpack(
                 os.pread(self._file, _PAIR.size, 0) or bytes(_PAIR.size)
             )

@@ -17,7 +17,7 @@ from tests.faults.register import Register
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
 def test_paused_writer(tmp_path: Path, loop: str) -> None:
-    """SIGSTOP, another writes, SIGCONT: LockLost before the guarded step, fence refused.
+    """SIGSTOP, another writes, SIGCONT: told before the guarded step, then refused.
 
     The control without a fence is ``test_unfenced_control``.
     """
@@ -57,6 +57,5 @@ def _pause(folder: Path, loop: str, *, fenced: bool) -> tuple[list[str], int]:
 
 
 async def _write_meanwhile(url: str) -> int:
-    async with connect(url) as locks:
-        async with locks.mutex("shared", 1).acquire(timeout=20) as held:
-            return held.fence
+    async with connect(url) as locks, locks.mutex("shared", 1).acquire(20) as held:
+        return held.fence

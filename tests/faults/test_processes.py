@@ -38,7 +38,7 @@ def test_fifty_tasks_in_four_processes(tmp_path: Path, go_judge: GoJudge) -> Non
 
 
 def test_killed_holders(tmp_path: Path, go_judge: GoJudge) -> None:
-    """kill -9 at random moments: the file stays usable, somebody enters each time.
+    """SIGKILL at random moments: the file stays usable, somebody enters each time.
 
     How soon is measured by the soak (``nox -s soak``).
     """

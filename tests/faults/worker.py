@@ -1,8 +1,8 @@
 """A process of the fault tests: tasks that read and write one resource under a lock.
 
-``python -m tests.faults.worker URL DIR NAME '{"tasks": 50, "turns": 4, …}'``. Writes its
-history to ``DIR/NAME.jsonl``. With ``turns`` it ends after so many grants a task, with
-``seconds`` after that time; ``writes`` is the share of writers.
+``python -m tests.faults.worker URL DIR NAME PLAN``, the plan as JSON (``Plan``). Writes
+its history to ``DIR/NAME.jsonl``. With ``turns`` it ends after so many grants a task,
+with ``seconds`` after that time; ``writes`` is the share of writers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def deadline(held: Held) -> int | None:
 class Worker:
     """The tasks of one process."""
 
-    def __init__(self, locks: Locks, history: History, register: Register, plan: Plan):
+    def __init__(
+        self, locks: Locks, history: History, register: Register, plan: Plan
+    ) -> None:
         self._lock = locks.rwlock(*RESOURCE, lease=plan.lease)
         self._history = history
         self._register = register

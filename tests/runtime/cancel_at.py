@@ -28,10 +28,11 @@ class CancelAt:
         self._late = late
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        send: Callable[[], Any] = lambda: self._coroutine.send(None)  # noqa: E731
+        step: Callable[[Any], Any] = self._coroutine.send
+        argument: Any = None
         while True:
             try:
-                trap = send()
+                trap = step(argument)
             except StopIteration as stop:
                 return stop.value
             self.suspensions += 1
@@ -39,10 +40,8 @@ class CancelAt:
             if now and not self._late:
                 self._cancel()
             try:
-                value = yield trap
+                step, argument = self._coroutine.send, (yield trap)
             except BaseException as exc:  # noqa: BLE001 - passed on to the coroutine
-                send = lambda exc=exc: self._coroutine.throw(exc)  # noqa: E731
-            else:
-                send = lambda value=value: self._coroutine.send(value)  # noqa: E731
+                step, argument = self._coroutine.throw, exc
             if now and self._late:
                 self._cancel()

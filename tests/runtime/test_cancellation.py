@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held, Locks, connect
 from aiorwlock_remote.locks.lock import Mutex, ReaderLock, WriterLock
@@ -51,9 +52,9 @@ async def in_turn(lock: AnyLock, free: Callable[[], object]) -> None:
     """Everything that is fuzzed: wait for another to leave, hold, release, again."""
     free()
     async with lock.acquire(timeout=5):
-        await anyio.sleep(0)
+        await checkpoint()
     async with lock:
-        await anyio.sleep(0)
+        await checkpoint()
 
 
 async def alone(lock: AnyLock, free: Callable[[], object]) -> None:
@@ -61,7 +62,7 @@ async def alone(lock: AnyLock, free: Callable[[], object]) -> None:
     del free
     held = await lock.acquire()
     try:
-        await anyio.sleep(0)
+        await checkpoint()
     finally:
         await held.release()
     held_or_none = await lock.try_acquire()
@@ -79,7 +80,7 @@ async def other_holder(
     async def hold(held: Held) -> None:
         await leave.wait()
         for _ in range(3):
-            await anyio.sleep(0)
+            await checkpoint()
         await held.release()
 
     async with anyio.create_task_group() as group:

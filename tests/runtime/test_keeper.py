@@ -1,8 +1,9 @@
-"""Renewals that fail: nothing is lost before the local deadline, and then it is told."""
+"""Renewals that fail: nothing is lost before the local deadline; then it is told."""
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 
 import anyio
@@ -44,7 +45,7 @@ async def test_long_outage_is_a_loss_before_the_store_lets_others_in(
 
 
 async def test_file_locked_by_another_program(tmp_path: Path) -> None:
-    """SQLite: somebody keeps the file in a write transaction for longer than a lease."""
+    """SQLite: somebody keeps a write transaction open for longer than a lease."""
     path = tmp_path / "locks.db"
     async with connect(f"sqlite:///{path}", lease=0.4) as locks:
         other = sqlite3.connect(path, isolation_level=None)
@@ -76,8 +77,6 @@ async def test_max_stall_spares_a_loop_that_runs(locks: Locks) -> None:
 
 async def test_max_stall_gives_up_for_a_loop_that_hangs(locks: Locks) -> None:
     """A loop that hangs for longer than ``max_stall`` loses the grant."""
-    import time
-
     with pytest.raises(LockLost) as caught:
         async with locks.mutex(*NAME, max_stall=0.2):
             time.sleep(0.8)  # noqa: ASYNC251 - the point of the test

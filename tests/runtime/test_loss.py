@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-
 import anyio
 import pytest
 
 from aiorwlock_remote import Held, LockLost, Locks, NotOwner, connect
-
 
 pytestmark = pytest.mark.anyio
 
@@ -135,5 +133,5 @@ async def test_sessions_do_not_mix() -> None:
 
 async def _lost(held: Held) -> None:
     with anyio.fail_after(10):
-        while held.lost is None:
+        while held.lost is None:  # noqa: ASYNC110 - no event to be had
             await anyio.sleep(0.01)

@@ -153,5 +153,5 @@ async def test_body_error_goes_before_a_failed_release(
 async def _until(condition: object) -> None:
     assert callable(condition)
     with anyio.fail_after(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - no event to be had
             await anyio.sleep(0.005)

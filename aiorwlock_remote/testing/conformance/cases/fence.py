@@ -20,7 +20,7 @@ class FenceCases(Cases):
 
     async def test_write_grants_rise(self, locks: Locks, others: Locks) -> None:
         """Each write grant has a greater fence than all before it."""
-        fences = []
+        fences: list[int] = []
         for each in (locks, others, others, locks, others):
             async with each.mutex("order", 1) as held:
                 fences.append(held.fence)
@@ -63,7 +63,7 @@ class FenceCases(Cases):
 
     async def test_each_phase_has_its_own(self, locks: Locks, others: Locks) -> None:
         """A new read phase, or a write phase, starts a new number."""
-        fences = []
+        fences: list[int] = []
         for side in ("reader", "writer", "reader", "reader", "writer"):
             lock = getattr(others.rwlock("c", 1), side)
             async with lock as held:
@@ -89,7 +89,7 @@ class FenceCases(Cases):
 
     async def test_outlives_the_connection(self, store: Store) -> None:
         """Fences go on rising when every ``Locks`` was closed in between."""
-        fences = []
+        fences: list[int] = []
         for _ in range(3):
             async with store.connect() as locks, locks.mutex("order", 1) as held:
                 fences.append(held.fence)

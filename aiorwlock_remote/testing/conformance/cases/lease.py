@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aiorwlock_remote import Locks, LockTimeout
+from aiorwlock_remote import Held, Locks, LockTimeout
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.clock import SystemClock
 from aiorwlock_remote.testing.conformance.cases.base import Cases
@@ -63,7 +63,7 @@ class LeaseCases(Cases):
 
     async def test_an_awaited_grant_is_kept(self, locks: Locks, others: Locks) -> None:
         """So is a ``Held`` from ``await acquire()`` in a task that has ended."""
-        kept = []
+        kept: list[Held] = []
 
         async def obtain() -> None:
             kept.append(await locks.rwlock("c", 1, lease=KEPT).reader.acquire())

@@ -10,7 +10,7 @@ from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
 from aiorwlock_remote.testing.conformance.harness import Store, lock_of
-from aiorwlock_remote.testing.conformance.party import party
+from aiorwlock_remote.testing.conformance.party import Guest, party
 
 NAME = "foobar", 123
 LEASE = 0.45
@@ -108,7 +108,7 @@ class SeatCases(Cases):
     ) -> None:
         """A waiter gets in after a foreign program's plain DELETE, within a poll."""
         async with party(store) as guests:
-            waiting = []
+            waiting: list[Guest] = []
             for mode in MODES:
                 name = store.name()
                 assert store.foreigner.take(name, "foreign")

@@ -1,0 +1,108 @@
+"""`rwlock` as people run it: a process of its own, on a store of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from aiorwlock_remote import Locks, connect
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+RWLOCK = [sys.executable, "-m", "aiorwlock_remote.cli"]
+PATIENCE = 60.0
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, but for what would reach a command under test by chance."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RWLOCK_")}
+    return kept | {"COLUMNS": "80"} | more
+
+
+class Store:
+    """A file of locks, and `rwlock` on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder}/locks.db"
+
+    def rwlock(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run it to its end."""
+        return subprocess.run(
+            [*RWLOCK, *words],
+            cwd=ROOT,
+            env=environment(RWLOCK_URL=self.url, **env),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def json(self, *words: str) -> Any:  # noqa: ANN401 - of whatever shape
+        """What it prints with --json."""
+        return json.loads(self.rwlock(*words, "--json").stdout)
+
+    @contextmanager
+    def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """Run it while the block runs; it is dead afterwards."""
+        process = subprocess.Popen(
+            [*RWLOCK, *words],
+            cwd=ROOT,
+            env=environment(RWLOCK_URL=self.url),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    @contextmanager
+    def held(self, *words: str, name: str = "order/42") -> Iterator[dict[str, Any]]:
+        """A lock held by `rwlock run` while the block runs; its holder as JSON."""
+        command = (*words, name, "--", "sh", "-c", "echo up; read _")
+        with self.running("run", *command) as process:
+            line(process, "up")
+            yield self.json("show", name)["holders"][0]
+            process.communicate("\n", timeout=PATIENCE)
+
+    def make(self, act: Callable[[Locks], Awaitable[object]]) -> None:
+        """Do something through the library."""
+
+        async def main() -> None:
+            async with connect(self.url) as locks:
+                await act(locks)
+
+        anyio.run(main)
+
+    def leave_behind(self, resource_type: str, number: str, ticket: str) -> None:
+        """A grant that never ends."""
+        self.make(lambda locks: locks.acquire_mutex_lock(resource_type, number, ticket))
+
+
+def line(process: subprocess.Popen[str], expected: str) -> None:
+    """The next line it prints."""
+    assert process.stdout is not None
+    told = process.stdout.readline()
+    assert told == f"{expected}\n", (told, process.poll())
+
+
+def eventually(seen: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    until = time.monotonic() + PATIENCE
+    while not seen():
+        assert time.monotonic() < until, "it never came to be"
+        time.sleep(0.02)

@@ -1,0 +1,147 @@
+"""`rwlock demo`: what it shows happens, what it judges can fail, nothing stays."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.fix_cli import PATIENCE, ROOT, RWLOCK, Store, environment
+
+KINDS = "exclusion 0, fence order 0, isolation 0, money 0, torn reads 0, history 0"
+
+
+def demo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run it with ``folder`` for temporary files."""
+    return subprocess.run(
+        [*RWLOCK, "demo", *words],
+        cwd=ROOT,
+        env=environment(TMPDIR=str(folder)),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def number(name: str, text: str) -> int:
+    """A number of the verdict."""
+    found = re.search(rf"^  {name} +(\d+)", text, re.MULTILINE)
+    assert found is not None, text
+    return int(found[1])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--seconds", "3"], ["--seconds", "1", "--loop", "trio", "--processes", "3"]],
+    ids=" ".join,
+)
+def test_the_locks_hold(tmp_path: Path, words: list[str]) -> None:
+    done = demo(tmp_path, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert number("violations", done.stdout) == 0
+    assert KINDS in done.stdout
+    assert number("grants", done.stdout) > 10
+    assert number("stale writes refused", done.stdout) >= 1
+    for told in (
+        r"w2 stopped \(SIGSTOP\) after its read: it holds \w+, fence …\d+",
+        r"the lease of w2 ran out; w\d entered \w+ \d+ ms later",
+        r"refused that write; w2 was told LockLost \(expired\)",
+        r"w1 killed \(SIGKILL\): it holds north, fence …\d+",
+        r"the lease of w1 ran out; w\d entered north \d+ ms later",
+        r"killed holder +w1 held north; its lease ran out, w\d entered \d+ ms later",
+        r"stopped holder +w2 held \w+; late write refused, told LockLost \(expired\)",
+        r"waits +p50 \d+ ms, p99 \d+ ms",
+    ):
+        assert re.search(told, done.stdout), told
+    assert "\x1b" not in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_store_of_ones_own(store: Store, tmp_path: Path) -> None:
+    done = demo(tmp_path, "--seconds", "1", "--url", store.url)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert store.json("ls") == []
+
+
+def test_without_locks_violations_are_found(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--broken", "--seconds", "1")
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert number("violations", done.stdout) > 0
+    for kind in ("exclusion", "fence order", "isolation", "money", "torn reads"):
+        assert re.search(rf"{kind} [1-9]", done.stdout), kind
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_nothing_behind(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    process = subprocess.Popen(
+        [*RWLOCK, "demo", "--processes", "3"],
+        cwd=ROOT,
+        env=environment(TMPDIR=str(tmp_path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        for told in process.stdout:
+            if "stopped" in told:  # a worker that cannot end by itself
+                break
+        workers = children(process.pid)
+        assert len(workers) == 3
+        process.send_signal(end)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + end
+    assert err.startswith("rwlock: ")
+    assert list(tmp_path.iterdir()) == []
+    assert not workers & set(processes())
+
+
+def test_a_store_that_is_not_there(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--url", "sqlite:////no/such/folder/x.db")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_worker_needs_nothing_of_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit('the wrong module')\n")
+    code = (
+        f"import sys; sys.path[:0] = [{str(ROOT)!r}];"
+        "from aiorwlock_remote.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, "demo", "--broken", "--seconds", "1"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
+def processes() -> dict[int, int]:
+    """The parents of all processes; read from /proc, not every machine has ps(1)."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            pid, _, rest = stat.read_text().partition(" (")
+            parents[int(pid)] = int(rest.rpartition(")")[2].split()[1])
+    return parents
+
+
+def children(parent: int) -> set[int]:
+    """Its children's ids."""
+    return {pid for pid, one in processes().items() if one == parent}

@@ -1,0 +1,201 @@
+"""`rwlock ls`, `show`, `stale` and `break`: what is shown, and what may be broken."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.cli.fix_cli import PATIENCE, Store, eventually
+
+TICKET = "a-secret-ticket"
+HOLDER_KEYS = {
+    *("holder", "mode", "fence", "since", "age", "expires_in"),
+    *("host", "pid", "task", "reason", "foreign"),
+}
+RESOURCE_KEYS = {
+    *("resource", "type", "id", "locked", "fence", "holders", "queue"),
+    *("created_at", "updated_at"),
+}
+
+
+@pytest.fixture
+def left(store: Store) -> Store:
+    """A store with a grant that never ends."""
+    store.leave_behind("order", "a/b", TICKET)
+    return store
+
+
+@pytest.fixture
+def foreign(store: Store) -> Store:
+    """A store in which another program sits."""
+    store.leave_behind("other", "1", "x")
+    with closing(sqlite3.connect(store.folder / "locks.db")) as db, db:
+        db.execute(
+            "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
+            " VALUES ('order', 7, ?)",
+            (TICKET,),
+        )
+    return store
+
+
+def only_holder(resource: dict[str, Any]) -> dict[str, Any]:
+    (holder,) = resource["holders"]
+    assert isinstance(holder, dict)
+    return holder
+
+
+# --------------------------------------------------------------------- looking
+
+
+def test_ls_json(left: Store) -> None:
+    (resource,) = left.json("ls")
+    assert set(resource) == RESOURCE_KEYS
+    assert (resource["resource"], resource["type"]) == ("order/a/b", "order")
+    assert resource["locked"] is True
+    holder = only_holder(resource)
+    assert set(holder) == HOLDER_KEYS
+    assert re.fullmatch("[0-9a-f]{12}", holder["holder"])
+    assert holder["fence"] == resource["fence"]
+    assert (holder["mode"], holder["expires_in"]) == ("write", None)
+    assert holder["since"].endswith("Z")
+    age = datetime.now(UTC) - datetime.fromisoformat(holder["since"])
+    assert 0 <= age.total_seconds() < PATIENCE
+
+
+def test_ls_text(left: Store) -> None:
+    holder = only_holder(left.json("ls")[0])
+    head, row = left.rwlock("ls").stdout.splitlines()
+    assert head.split()[:4] == ["RESOURCE", "MODE", "HOLDER", "FENCE"]
+    words = row.split()
+    assert words[:2] == ["order/a/b", "write"]
+    assert words[2:4] == [holder["holder"], str(holder["fence"])]
+    assert "never ends" in row
+
+
+def test_ls_of_a_type(left: Store) -> None:
+    left.leave_behind("invoice", "1", "x")
+    assert [r["resource"] for r in left.json("ls")] == ["invoice/1", "order/a/b"]
+    assert [r["resource"] for r in left.json("ls", "invoice")] == ["invoice/1"]
+    assert left.json("ls", "inv") == []
+    nothing = left.rwlock("ls", "inv")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert "nothing" in nothing.stderr
+
+
+def test_show_who_holds_and_who_waits(store: Store) -> None:
+    with store.held("--reason", "refund") as holder:
+        waits = ("run", "--reason", "report", "--read", "order/42", "true")
+        with store.running(*waits) as waiting:
+            eventually(lambda: bool(store.json("show", "order/42")["queue"]))
+            (queued,) = store.json("show", "order/42")["queue"]
+            assert (queued["mode"], queued["waiting"]) == ("read", 1)
+            assert (queued["pid"], queued["reason"]) == (waiting.pid, "report")
+            text = store.rwlock("show", "order/42").stdout
+            for word in ("held", holder["holder"], str(holder["fence"]), "refund"):
+                assert word in text
+            assert f"/{waiting.pid}: report" in text
+            assert "1 read" in store.rwlock("ls").stdout
+
+
+def test_show_what_nobody_holds(left: Store) -> None:
+    seen = left.json("show", "never/used")
+    assert (seen["locked"], seen["holders"], seen["fence"]) == (False, [], 0)
+    assert seen["created_at"] is None
+    assert left.rwlock("show", "never/used").stdout == "never/used is free\n"
+
+
+def test_stale(left: Store) -> None:
+    with left.held():  # is renewed, hence not stale
+        (resource,) = left.json("stale")
+        assert resource["resource"] == "order/a/b"
+        text = left.rwlock("stale").stdout
+        assert "order/a/b" in text
+        assert "order/42" not in text
+    assert left.json("stale", "--older-than", "3600") == []
+
+
+def test_no_ticket_is_shown(left: Store, foreign: Store) -> None:
+    assert left.folder == foreign.folder
+    for words in (["ls"], ["stale"], ["show", "order/a/b"], ["show", "order/7"]):
+        for more in ([], ["--json"]):
+            assert TICKET not in left.rwlock(*words, *more).stdout
+
+
+def test_a_foreign_program(foreign: Store) -> None:
+    holder = only_holder(foreign.json("show", "order/7"))
+    assert (holder["foreign"], holder["fence"]) == (True, None)
+    row = foreign.rwlock("ls", "order").stdout.splitlines()[1]
+    assert row.split()[:4] == ["order/7", "write", holder["holder"], "-"]
+    assert foreign.rwlock("run", "--timeout", "0", "order/7", "true").returncode == 75
+
+
+# -------------------------------------------------------------------- breaking
+
+
+def seen(holder: dict[str, Any], **other: str) -> list[str]:
+    fence = "-" if holder["fence"] is None else str(holder["fence"])
+    given = {"holder": holder["holder"], "fence": fence, "reason": "it is dead"}
+    return [
+        word for key, value in (given | other).items() for word in (f"--{key}", value)
+    ]
+
+
+def test_break(left: Store) -> None:
+    holder = only_holder(left.json("show", "order/a/b"))
+    done = left.rwlock("break", "order/a/b", *seen(holder))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "order/a/b" in done.stdout
+    assert "it is dead" in done.stdout
+    assert left.json("ls") == []
+    again = left.rwlock("break", "order/a/b", *seen(holder))
+    assert again.returncode == 1
+    assert "nobody" in again.stderr
+
+
+def test_break_as_json(left: Store) -> None:
+    holder = only_holder(left.json("show", "order/a/b"))
+    told = left.json("break", "order/a/b", *seen(holder))
+    assert told["broken"] is True
+    assert told["reason"] == "it is dead"
+    assert (told["holder"], told["fence"]) == (holder["holder"], holder["fence"])
+    assert set(told["now"]) == RESOURCE_KEYS
+    assert told["now"]["locked"] is False
+    done = left.rwlock("break", "order/a/b", *seen(holder), "--json")
+    assert (done.returncode, json.loads(done.stdout)["broken"]) == (1, False)
+
+
+@pytest.mark.parametrize(
+    "other", [{"fence": "12"}, {"fence": "-"}, {"holder": "0123456789ab"}]
+)
+def test_break_only_what_was_seen(left: Store, other: dict[str, str]) -> None:
+    holder = only_holder(left.json("show", "order/a/b"))
+    done = left.rwlock("break", "order/a/b", *seen(holder, **other))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert holder["holder"] in done.stderr  # who holds it instead
+    assert only_holder(left.json("show", "order/a/b"))["holder"] == holder["holder"]
+
+
+def test_break_one_reader_of_two(store: Store) -> None:
+    store.make(lambda locks: locks.acquire_readers_lock("order", 1, "one"))
+    store.make(lambda locks: locks.acquire_readers_lock("order", 1, "two"))
+    first, second = store.json("show", "order/1")["holders"]
+    assert first["fence"] == second["fence"]
+    assert store.rwlock("break", "order/1", *seen(first)).returncode == 0
+    assert only_holder(store.json("show", "order/1")) | {"age": 0} == second | {
+        "age": 0
+    }
+
+
+def test_break_a_foreign_program(foreign: Store) -> None:
+    holder = only_holder(foreign.json("show", "order/7"))
+    wrong = foreign.rwlock("break", "order/7", *seen(holder, fence="1"))
+    assert wrong.returncode == 1
+    assert foreign.rwlock("break", "order/7", *seen(holder)).returncode == 0
+    assert foreign.rwlock("run", "--timeout", "0", "order/7", "true").returncode == 0

@@ -1,0 +1,137 @@
+"""What every command has in common: help, bad input, stores that cannot be used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiorwlock_remote.cli.failure import plain
+from tests.cli.fix_cli import ROOT, RWLOCK, Store, environment
+
+COMMANDS = ["demo", "run", "ls", "show", "stale", "break"]
+
+
+def test_help_names_the_commands_and_the_exit_codes(store: Store) -> None:
+    done = store.rwlock("--help")
+    assert done.returncode == 0
+    for word in (*COMMANDS, "69", "75", "76", "126", "127", "128+n"):
+        assert word in done.stdout
+    assert store.rwlock().stdout == done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command(store: Store, command: str) -> None:
+    done = store.rwlock(command, "--help")
+    assert done.returncode == 0
+    assert "--url" in done.stdout
+    assert "RWLOCK_URL" in done.stdout
+    assert done.stderr == ""
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ["ls", "show", "stale"])
+def test_json_is_documented(store: Store, command: str) -> None:
+    told = store.rwlock(command, "--help").stdout
+    for key in ("resource", "holders", "queue", "expires_in", "foreign", "since"):
+        assert key in told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nonsense"],
+        ["run", "order/42"],
+        ["run", "order/42", "--"],
+        ["run", "order", "true"],
+        ["run", "/42", "true"],
+        ["run", "--timeout", "soon", "order/42", "true"],
+        ["run", "--timeout", "nan", "order/42", "true"],
+        ["run", "--timeout", "-1", "order/42", "true"],
+        ["run", "--lease", "0", "order/42", "true"],
+        ["run", "--grace", "-1", "order/42", "true"],
+        ["run", "--conflict-exit-code", "256", "order/42", "true"],
+        ["run", "--url", "gopher://x", "order/42", "true"],
+        ["run", "--url", "memory://", "order/42", "true"],
+        ["run", "--url", "sqlite:///no/such/folder/x.db", "order/42", "true"],
+        ["run", "--url", "sqlite:///x.db?colour=red", "order/42", "true"],
+        ["ls", "--url", "sqlite:///no-such-file.db"],
+        ["stale", "--older-than", "-1"],
+        ["show"],
+        ["break", "order/42", "--holder", "x", "--fence", "1"],
+        ["break", "order/42", "--holder", "x", "--fence", "one", "--reason", "y"],
+        ["break", "order/42", "--holder", "x", "--fence", "1", "--reason", " "],
+        ["demo", "--processes", "2"],
+        ["demo", "--seconds", "0"],
+        ["demo", "--url", "memory://"],
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_line_and_2(store: Store, words: list[str]) -> None:
+    store.leave_behind("other", "1", "x")  # the file is there
+    done = store.rwlock(*words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("rwlock: ")
+
+
+def test_without_a_url() -> None:
+    done = subprocess.run(
+        [*RWLOCK, "ls"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--url" in done.stderr
+    assert "RWLOCK_URL" in done.stderr
+
+
+def test_a_file_that_is_no_store_is_69(store: Store) -> None:
+    Path(store.folder, "locks.db").write_text("this is a text, not a database\n" * 100)
+    done = store.rwlock("ls")
+    assert done.returncode == 69
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_without_the_extra() -> None:
+    code = (
+        "import sys; sys.modules['click'] = sys.modules['rich'] = None;"
+        "from aiorwlock_remote.cli.main import main; sys.exit(main(['ls']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "pip install 'aiorwlock-remote[cli]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_nobody_reads_what_it_prints(store: Store) -> None:
+    store.leave_behind("order", "1", "x")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        done = subprocess.run(
+            [*RWLOCK, "ls", "--url", store.url],
+            cwd=ROOT,
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.stderr == b""
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    assert plain("größe 1\x1b[31m\n\u202e") == r"größe 1\x1b[31m\n\u202e"

@@ -1,0 +1,202 @@
+"""`rwlock run`: what comes of the command, who gets in, what is lost."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.fix_cli import PATIENCE, Store, eventually, line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# -------------------------------------------------------------- the command
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("true", 0),
+        ("exit 3", 3),
+        ("exit 75", 75),
+        ("kill -TERM $$", 128 + 15),
+        ("kill -KILL $$", 128 + 9),
+    ],
+)
+def test_exit_code_is_the_commands(store: Store, command: str, code: int) -> None:
+    done = store.rwlock("run", "order/42", "--", "sh", "-c", command)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+    assert store.json("ls") == []
+
+
+def test_command_not_found(store: Store) -> None:
+    done = store.rwlock("run", "order/42", "--", "no-such-command-here")
+    assert done.returncode == 127
+    assert "no-such-command-here" in done.stderr
+    assert store.json("ls") == []
+
+
+def test_command_not_executable(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no program\n")
+    done = store.rwlock("run", "order/42", str(tmp_path / "text"))
+    assert done.returncode == 126
+    assert store.json("ls") == []
+
+
+def test_options_after_the_name_are_the_commands(store: Store) -> None:
+    done = store.rwlock("run", "order/42", "echo", "--read", "--", "-n")
+    assert done.stdout == "--read -- -n\n"
+
+
+def test_environment(store: Store) -> None:
+    show = 'echo "$RWLOCK_RESOURCE $RWLOCK_FENCE ${RWLOCK_TICKET-none}"'
+    name = "order/a/b c"
+    resource, *rest = store.rwlock("run", name, "sh", "-c", show).stdout.rsplit(" ", 2)
+    assert resource == name
+    fence, ticket = rest
+    assert int(fence) == store.json("show", name)["fence"] > 0
+    assert ticket == "none\n"
+    again = store.rwlock("run", name, "sh", "-c", "echo $RWLOCK_FENCE").stdout
+    assert int(again) > int(fence)
+
+
+def test_a_ticket_is_not_inherited_from_outside(store: Store) -> None:
+    show = "echo ${RWLOCK_TICKET-none}"
+    done = store.rwlock("run", "order/1", "sh", "-c", show, RWLOCK_TICKET="of another")
+    assert done.stdout == "none\n"
+
+
+ADOPT = """
+import os, sys, anyio
+from aiorwlock_remote import connect
+
+async def main():
+    async with connect(os.environ["RWLOCK_URL"]) as locks:
+        held = await locks.adopt(os.environ["RWLOCK_TICKET"])
+        assert held.fence == int(os.environ["RWLOCK_FENCE"])
+        held.check()
+        if sys.argv[1] == "keep":
+            held.detach()
+    sys.exit(5)
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("how", ["keep", "release"])
+def test_exported_ticket_can_be_adopted(store: Store, how: str) -> None:
+    words = ("--export-ticket", "--lease", "20", "order/42", sys.executable, "-c")
+    done = store.rwlock("run", *words, ADOPT, how)
+    assert (done.returncode, done.stderr) == (5, "")
+    assert store.json("ls") == []
+
+
+# --------------------------------------------------------------- who gets in
+
+
+def test_conflict_is_75_and_says_who(store: Store) -> None:
+    with store.held("--reason", "refund") as holder:
+        done = store.rwlock("run", "--timeout", "0", "order/42", "true")
+        assert done.returncode == 75
+        assert len(done.stderr.splitlines()) == 1
+        assert holder["holder"] in done.stderr
+        assert "refund" in done.stderr
+        other = ("--timeout", "0.1", "--conflict-exit-code", "9", "--read")
+        assert store.rwlock("run", *other, "order/42", "true").returncode == 9
+        assert store.rwlock("run", "--timeout", "0", "order/43", "true").returncode == 0
+    assert store.rwlock("run", "--timeout", "0", "order/42", "true").returncode == 0
+
+
+def test_readers_share(store: Store) -> None:
+    with store.held("--read") as holder:
+        assert holder["mode"] == "read"
+        now = ("--timeout", "0", "order/42", "true")
+        assert store.rwlock("run", "--read", *now).returncode == 0
+        assert store.rwlock("run", "--write", *now).returncode == 75
+
+
+def test_the_reason_is_the_command_by_default(store: Store) -> None:
+    with store.held() as holder:
+        assert holder["reason"] == "sh"
+
+
+def test_runs_of_one_name_exclude_each_other(store: Store, tmp_path: Path) -> None:
+    # mkdir fails if the other is inside.
+    inside = f"cd {tmp_path}; mkdir inside || exit 1; echo x >>log; rmdir inside"
+
+    def run(_: int) -> int:
+        return store.rwlock("run", "order/42", "--", "sh", "-c", inside).returncode
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, range(12))) == [0] * 12
+    assert (tmp_path / "log").read_text() == "x\n" * 12
+
+
+# ------------------------------------------------------------------- losing
+
+
+def break_(store: Store, holder: dict[str, Any]) -> None:
+    seen = ("--holder", holder["holder"], "--fence", str(holder["fence"]))
+    done = store.rwlock("break", "order/42", *seen, "--reason", "a test")
+    assert done.returncode == 0
+
+
+def test_lost_is_term_and_76(store: Store) -> None:
+    command = "trap 'echo told; exit 7' TERM; echo up; while :; do sleep 0.02; done"
+    words = ("--lease", "1", "order/42", "sh", "-c", command)
+    with store.running("run", *words) as process:
+        line(process, "up")
+        break_(store, store.json("show", "order/42")["holders"][0])
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (76, "told\n")
+    assert "forced" in err
+
+
+def test_who_ignores_term_gets_kill(store: Store) -> None:
+    command = "trap '' TERM; echo up; exec sleep 60"
+    words = ("--lease", "1", "--grace", "0.1", "order/42", "sh", "-c", command)
+    with store.running("run", *words) as process:
+        line(process, "up")
+        break_(store, store.json("show", "order/42")["holders"][0])
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 76
+    assert "SIGKILL" in err
+
+
+def test_lost_without_being_noticed_before_the_end_is_76(store: Store) -> None:
+    with store.running("run", "order/42", "sh", "-c", "echo up; read _") as process:
+        line(process, "up")
+        break_(store, store.json("show", "order/42")["holders"][0])
+        _, err = process.communicate("\n", timeout=PATIENCE)  # long before a renewal
+    assert process.returncode == 76
+    assert len(err.splitlines()) == 1
+
+
+def test_a_killed_run_frees_the_lock_within_its_lease(store: Store) -> None:
+    lease = 1.0
+    words = ("--lease", str(lease), "order/42", "sh", "-c", "echo up; read _")
+    with store.running("run", *words) as process:
+        line(process, "up")
+        fence = store.json("show", "order/42")["fence"]
+        process.kill()
+        killed = time.monotonic()
+        process.wait()
+        with store.running(
+            "run", "order/42", "sh", "-c", "echo $RWLOCK_FENCE"
+        ) as other:
+            assert other.stdout is not None
+            assert int(other.stdout.readline()) > fence
+    assert time.monotonic() - killed < lease + 2  # most of it is for starting
+
+
+def test_signal_while_waiting_leaves_the_queue(store: Store) -> None:
+    with store.held(), store.running("run", "order/42", "true") as waiting:
+        eventually(lambda: bool(store.json("show", "order/42")["queue"]))
+        waiting.send_signal(signal.SIGTERM)
+        assert waiting.wait(PATIENCE) == 128 + 15
+        assert store.json("show", "order/42")["queue"] == []

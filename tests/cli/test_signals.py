@@ -1,0 +1,108 @@
+"""Signals to `rwlock run`: the command gets each once, the lock outlives it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from tests.cli.fix_cli import PATIENCE, ROOT, RWLOCK, Store, environment, line
+
+FORWARDED = ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2"]
+
+COUNT = """
+import signal, sys, time
+got = 0
+def count(*_):
+    global got
+    got += 1
+signal.signal(getattr(signal, "SIG" + sys.argv[1]), count)
+print("up", flush=True)
+while not got:
+    time.sleep(0.01)
+time.sleep(0.2)  # for a second one, which must not come
+sys.exit(40 + got)
+"""
+
+
+@pytest.mark.parametrize("name", FORWARDED)
+def test_forwarded(store: Store, name: str) -> None:
+    command = ("order/42", sys.executable, "-c", COUNT, name)
+    with store.running("run", *command) as process:
+        line(process, "up")
+        process.send_signal(getattr(signal, f"SIG{name}"))
+        assert process.wait(PATIENCE) == 41
+    assert store.json("ls") == []
+
+
+def test_the_lock_is_held_until_the_command_has_ended(store: Store) -> None:
+    ends_on_request = "trap 'echo asked; read _; exit 4' TERM; echo up; read _"
+    command = ("order/42", "sh", "-c", f"{ends_on_request}; sleep 60")
+    with store.running("run", *command) as process:
+        line(process, "up")
+        process.send_signal(signal.SIGTERM)
+        assert process.stdin is not None
+        process.stdin.write("\n")  # dash takes traps when read has returned
+        process.stdin.flush()
+        line(process, "asked")
+        assert (
+            store.rwlock("run", "--timeout", "0", "order/42", "true").returncode == 75
+        )
+        process.communicate("\n", timeout=PATIENCE)
+    assert process.returncode == 4
+    assert store.rwlock("run", "--timeout", "0", "order/42", "true").returncode == 0
+
+
+@pytest.mark.parametrize(("key", "name"), [(b"\x03", "INT"), (b"\x1c", "QUIT")])
+def test_ctrl_c_reaches_the_command_once(store: Store, key: bytes, name: str) -> None:
+    master, terminal = pty.openpty()
+
+    def take_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+    words = [*RWLOCK, "run", "order/42", sys.executable, "-c", COUNT, name]
+    process = subprocess.Popen(
+        words,
+        cwd=ROOT,
+        env=environment(RWLOCK_URL=store.url),
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        preexec_fn=take_terminal,  # noqa: PLW1509 - this process has one thread
+    )
+    os.close(terminal)
+    try:
+        assert os.read(master, 100) == b"up\r\n"
+        os.write(master, key)
+        assert process.wait(PATIENCE) == 41
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+    assert store.json("ls") == []
+
+
+def test_ignored_signals_stay_ignored(store: Store) -> None:
+    """As under nohup(1)."""
+    shell = "trap '' HUP; exec \"$@\""
+    inner = "echo up; read _; exit 6"
+    words = ["sh", "-c", shell, "sh", *RWLOCK, "run", "order/42", "sh", "-c", inner]
+    with subprocess.Popen(
+        words,
+        cwd=ROOT,
+        env=environment(RWLOCK_URL=store.url),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        line(process, "up")
+        process.send_signal(signal.SIGHUP)
+        process.communicate("\n", timeout=PATIENCE)
+    assert process.returncode == 6

@@ -1,0 +1,132 @@
+"""The stored form of a record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiorwlock_remote.core import codec
+from aiorwlock_remote.core.commands import Claim, Downgrade, Upgrade
+from aiorwlock_remote.core.record import Ending, Record
+from aiorwlock_remote.errors import BadRecord
+from tests.core.door import LEASE, READ, WRITE, Door, ask
+
+SECRET = "hunter2"  # noqa: S105 - looked for where it must not be
+
+
+def full() -> Record:
+    """A record with something in every field."""
+    door = Door()
+    door.ask("r1", READ, lock_delay=5)
+    door.ask("r2", READ, lease=None)
+    door.do(Upgrade("r1", Claim("u", LEASE), "r1", may_wait=True))
+    door.ask("w", WRITE)
+    assert door.record is not None
+    return door.record
+
+
+def test_what_is_stored_is_read_back() -> None:
+    """Equal in every field."""
+    record = full()
+    assert codec.loads(codec.dumps(record)) == record
+    assert codec.load(codec.dump(record)) == record
+    assert codec.loads(codec.dumps(Record())) == Record()
+
+
+def test_an_upgraded_writer_and_endings() -> None:
+    """Fields that are seldom there."""
+    door = Door()
+    door.ask("r", READ)
+    door.do(Upgrade("r", Claim("u", LEASE), "r"))
+    door.seat = None
+    door.do(Downgrade("u", Claim("d", LEASE)))
+    assert door.record is not None
+    assert door.record.endings
+    assert codec.loads(codec.dumps(door.record)) == door.record
+    door.do(ask("r", READ))
+    door.do(Upgrade("r", Claim("v", LEASE), "r"))
+    assert codec.loads(codec.dumps(door.record)) == door.record
+
+
+def test_unknown_fields_are_kept() -> None:
+    """A newer version in another process must find them again."""
+    data = codec.dump(full())
+    data["news"] = {"a": [1]}
+    data["grants"][0]["color"] = "red"
+    data["queue"][0]["rank"] = None
+    again = codec.dump(codec.load(data))
+    assert again == data
+    door = Door()
+    door.record = codec.load({**codec.dump(Record()), "news": 1})
+    door.ask("w", WRITE)
+    assert codec.dump(door.record)["news"] == 1, "also through a step"
+
+
+def test_an_unknown_reason_is_read_as_forced() -> None:
+    """A newer version may have more of them."""
+    data = codec.dump(Record(endings=(Ending(1, "x", "stolen"),)))
+    data["endings"] = [[1, "x", "melted"]]
+    assert codec.load(data).endings == (Ending(1, "x", "forced"),)
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_an_unknown_version_is_refused(version: object) -> None:
+    """With a hint what to do about it."""
+    with pytest.raises(BadRecord, match="unknown version") as caught:
+        codec.load({**codec.dump(full()), "v": version})
+    assert "upgrade" in caught.value.hint
+
+
+DAMAGED = [
+    "",
+    "x",
+    "null",
+    "[]",
+    "5",
+    '"text"',
+    "{}",
+    '{"v":1}',
+    "[" * 100_000,
+    '{"v":1,"last":' + "9" * 5000 + "}",
+]
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
+def test_what_is_not_ours_is_refused(text: str) -> None:
+    """A lock that guesses is no lock."""
+    with pytest.raises(BadRecord):
+        codec.loads(text)
+
+
+JUNK = st.sampled_from([None, True, -1.5, "x", [], [1], {}, {"ticket": SECRET}])
+
+
+@given(st.sampled_from(sorted(codec.dump(full()))), JUNK, st.booleans())
+def test_a_damaged_field_is_refused_or_harmless(
+    name: str, junk: object, missing: bool
+) -> None:
+    """Never another error; and the error tells no ticket."""
+    data: dict[str, Any] = json.loads(json.dumps(codec.dump(full())))
+    if missing:
+        del data[name]
+    else:
+        data[name] = junk
+    try:
+        record = codec.load(data)
+    except BadRecord as exc:
+        assert SECRET not in repr(exc) + str(exc)
+    else:
+        assert codec.load(codec.dump(record)) == record
+
+
+def test_a_damaged_grant_tells_no_ticket() -> None:
+    """Though the value that does not fit is one."""
+    data = codec.dump(full())
+    data["grants"][0]["expires"] = SECRET
+    with pytest.raises(BadRecord) as caught:
+        codec.load(data)
+    assert SECRET not in repr(caught.value) + str(caught.value)

@@ -1,0 +1,151 @@
+"""Names: injective, plain ones as published, and back again."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from uuid import UUID
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aiorwlock_remote.core.names import (
+    MAX_BYTES,
+    Resource,
+    ResourceId,
+    check_prefix,
+    decode,
+    encode,
+    from_key,
+    from_row,
+    resource,
+)
+from aiorwlock_remote.errors import ConfigurationError
+
+TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=260)
+TRICKY = st.text("%~,/{}a0é-", min_size=1, max_size=230)
+NAMES = TEXT | TRICKY
+IDS = st.integers() | st.uuids() | NAMES
+
+
+def test_plain_names_come_out_as_published() -> None:
+    """What the published layouts show is what stands in the store."""
+    plain = resource("foobar", 123)
+    assert plain.key == "foobar,123"
+    assert plain.row == ("foobar", 123)
+    assert plain.label == "foobar/123"
+    assert resource("invoice:eu.paid_1-x", "ä b").key == "invoice:eu.paid_1-x,ä b"
+    uuid = UUID(int=7)
+    assert resource("t", uuid) == resource("t", str(uuid))
+
+
+def test_an_id_is_counted_by_its_text() -> None:
+    """42 and "42" are one resource; "042" is another."""
+    assert resource("t", 42) == resource("t", "42")
+    assert resource("t", "042") != resource("t", 42)
+    assert resource("t", "T") != resource("t", "t")
+
+
+@given(st.tuples(NAMES, IDS), st.tuples(NAMES, IDS))
+@example(("a", "b,c"), ("a,b", "c"))
+@example(("a%2C", "b"), ("a,", "b"))
+def test_names_are_injective(
+    one: tuple[str, ResourceId], two: tuple[str, ResourceId]
+) -> None:
+    """Two resources share a key or a row only if they are one."""
+    same = (one[0], str(one[1])) == (two[0], str(two[1]))
+    first, second = resource(*one), resource(*two)
+    assert (first.key == second.key) is same
+    assert (first.row == second.row) is same
+
+
+@given(NAMES, IDS)
+def test_names_are_read_back(kind: str, name: ResourceId) -> None:
+    """From a key, from a row; and shown as the user wrote them."""
+    it = resource(kind, name)
+    assert from_key(it.key) == it
+    assert from_row(*it.row) == it
+    for text, stored in ((kind, it.type), (str(name), it.id)):
+        assert len(stored.encode()) <= MAX_BYTES
+        assert not set(stored) & set(",/{}")
+        assert stored.isprintable() or text.isprintable() is False
+        if "%~" not in stored:
+            assert decode(stored) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "row"),
+    [
+        (2**31 - 1, ("t", 2**31 - 1)),
+        (-(2**31), ("t", -(2**31))),
+        (2**31, ("t,2147483648", 0)),
+        ("007", ("t,007", 0)),
+        ("-0", ("t,-0", 0)),
+        ("٣", ("t,٣", 0)),
+        ("x", ("t,x", 0)),
+    ],
+)
+def test_rows(number: int | str, row: tuple[str, int]) -> None:
+    """Small integers stand in the integer column, others in the name."""
+    assert resource("t", number).row == row
+
+
+def test_long_names_are_cut() -> None:
+    """A readable beginning, then the hash of the whole; case is kept."""
+    text = "Ü" * 150
+    stored = encode(text)
+    assert stored == "Ü" * 50 + "%~" + sha256(text.encode()).hexdigest()
+    assert encode("a" * MAX_BYTES) == "a" * MAX_BYTES
+    assert encode(text) != encode(text + "x")
+    assert decode(stored) == "Ü" * 50 + "…" + sha256(text.encode()).hexdigest()[:8]
+    assert "%~" in encode(stored + "a" * 100), "a stored name is a name like others"
+
+
+@given(st.text())
+@example("50%off")
+@example("%")
+@example("a%2")
+@example("%~")
+def test_any_foreign_name_can_be_shown(text: str) -> None:
+    """A listing must not fail over what another program wrote."""
+    assert isinstance(Resource(text, text).label, str) or text
+
+
+def test_a_foreign_percent_sign_stays() -> None:
+    """It is none of ours."""
+    assert decode("50%off") == "50%off"
+    assert decode("a%2") == "a%2"
+
+
+BAD: list[tuple[object, object]] = [
+    ("", 1),
+    ("t", ""),
+    (5, 1),
+    ("t", 1.5),
+    ("t", True),
+    ("t", None),
+    (b"t", 1),
+    ("\ud800", 1),
+    ("t", "\udfff"),
+    ("t", 10**5000),
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
+def test_what_cannot_be_a_name(bad: tuple[str, ResourceId]) -> None:
+    """A typed error, before anything is sent."""
+    with pytest.raises(ConfigurationError):
+        resource(*bad)
+
+
+@pytest.mark.parametrize("prefix", ["", "app:", "my app/", "ä."])
+def test_prefixes(prefix: str) -> None:
+    """Kept as they are."""
+    assert check_prefix(prefix) == prefix
+
+
+@pytest.mark.parametrize("prefix", ["{", "a}", "a,b", "100%", "\n", "\x7f", None, 5])
+def test_bad_prefixes(prefix: object) -> None:
+    """Braces would move the cluster slot, the others would be taken for ours."""
+    with pytest.raises(ConfigurationError):
+        check_prefix(prefix)

@@ -1,0 +1,116 @@
+"""Store URLs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiorwlock_remote.core.url import Address, parse
+from aiorwlock_remote.errors import ConfigurationError
+
+SECRET = "hunter2"  # noqa: S105 - looked for where it must not be
+
+
+def test_a_full_url() -> None:
+    """Every part, unquoted."""
+    url = "oracle://al%40x:p%2Fw@db.example:1521/ser%20vice?pool=5&mode="
+    it = parse(url)
+    assert (it.scheme, it.host, it.port) == ("oracle", "db.example", 1521)
+    assert (it.username, it.password, it.path) == ("al@x", "p/w", "/ser vice")
+    assert it.query == {"pool": "5", "mode": ""}
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "path"),
+    [
+        ("memory://", "", None, ""),
+        ("memory://name", "name", None, ""),
+        ("sqlite:///locks.db", "", None, "/locks.db"),
+        ("redis://[::1]:6379/0", "::1", 6379, "/0"),
+        ("redis+cluster://h1,h2:7000,h3", "h1,h2:7000,h3", None, ""),
+        ("cassandra://u:p@h1,h2:9042/keys", "h1,h2:9042", None, "/keys"),
+        ("redis://u:a,b@h:6380/0", "h", 6380, "/0"),
+    ],
+)
+def test_hosts(url: str, host: str, port: int | None, path: str) -> None:
+    """Several hosts stay together; a comma in a password makes no list of one."""
+    it = parse(url)
+    assert (it.host, it.port, it.path) == (host, port, path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://user:{SECRET}@h:6379/0",
+        f"redis://:{SECRET}@h/0",
+        f"redis://h/0?sentinel_password={SECRET}",
+        f"cassandra://u:{SECRET}@h1,h2:9042/k",
+    ],
+)
+def test_secrets_are_not_shown(url: str) -> None:
+    """Neither by ``repr`` nor ``str``, nor when an option is refused."""
+    it = parse(url)
+    assert SECRET not in repr(it) + str(it)
+    with pytest.raises(ConfigurationError) as caught:
+        parse(url + ("&" if "?" in url else "?") + "nonsense=1").only("known")
+    assert SECRET not in repr(caught.value) + str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "redis",
+        "redis:h",
+        "redis:/h",
+        "://h",
+        "redis://h:port",
+        "redis://h:99999",
+        "redis://h:-1",
+        f"redis://u:{SECRET}/x@h/0",
+        f"redis://u:{SECRET}#x@h/0",
+        f"redis://u:{SECRET}?@h/0",
+        f"redis://[{SECRET}/0",
+        f"redis://u:{SECRET}@h:po/0",
+        "redis://h/0?a=1&a=2",
+    ],
+)
+def test_bad_urls(url: str) -> None:
+    """A typed error that shows no part that might be a password."""
+    with pytest.raises(ConfigurationError) as caught:
+        parse(url)
+    assert SECRET not in repr(caught.value) + str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_a_url_is_text() -> None:
+    """Not a Path, not bytes."""
+    with pytest.raises(ConfigurationError, match="bytes"):
+        parse(b"memory://")  # type: ignore[arg-type]
+
+
+@given(st.text())
+def test_any_text_is_an_address_or_refused(text: str) -> None:
+    """Never another error."""
+    try:
+        it = parse(text)
+    except ConfigurationError:
+        return
+    assert isinstance(it, Address)
+    assert str(it).startswith(it.scheme + "://")
+
+
+def test_options() -> None:
+    """Known ones, typed; the first unknown one is named, with those that are known."""
+    it = parse("redis://h?pool=5.5&name=x")
+    it.only("name", "pool")
+    assert it.number("pool", 1.0) == 5.5
+    assert it.number("absent", 1.0) == 1.0
+    with pytest.raises(ConfigurationError, match=r"name='x' is not a number"):
+        it.number("name", 1.0)
+    with pytest.raises(ConfigurationError, match=r"'name'.*known: pool, size"):
+        it.only("size", "pool")
+    with pytest.raises(ConfigurationError, match="known: none"):
+        it.only()
