@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -81,7 +81,7 @@ def report(error: Exception) -> int:
 
 def _leaves(error: Exception) -> Iterator[Exception]:
     if isinstance(error, ExceptionGroup):
-        group: ExceptionGroup[Exception] = error
+        group = cast("ExceptionGroup[Exception]", error)
         for inner in group.exceptions:
             yield from _leaves(inner)
     else:

@@ -24,7 +24,7 @@ Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
   fence       the last fencing number handed out; 0 if none is remembered
   holders     list of: holder (12 hex digits), mode ("read", "write"), fence
               (null: foreign), since, age, expires_in (null: never; negative:
-              ran out and nobody asked since), host, pid, task, reason, foreign
+              ran out, nobody asked since), host, pid, task, reason, foreign
               (true: taken by a program that does not use this library)
   queue       list of waiting processes, first come first: mode, waiting (how
               many tasks), age, host, pid, reason

@@ -111,7 +111,7 @@ def test_show_what_nobody_holds(left: Store) -> None:
 
 
 def test_stale(left: Store) -> None:
-    with left.held():  # is renewed, hence not stale
+    with left.held():  # one that is alive
         (resource,) = left.json("stale")
         assert resource["resource"] == "order/a/b"
         text = left.rwlock("stale").stdout
@@ -138,9 +138,9 @@ def test_a_foreign_program(foreign: Store) -> None:
 # -------------------------------------------------------------------- breaking
 
 
-def seen(holder: dict[str, Any], **other: str) -> list[str]:
-    fence = "-" if holder["fence"] is None else str(holder["fence"])
-    given = {"holder": holder["holder"], "fence": fence, "reason": "it is dead"}
+def seen(one: dict[str, Any], **other: str) -> list[str]:
+    fence = "-" if one["fence"] is None else str(one["fence"])
+    given = {"holder": one["holder"], "fence": fence, "reason": "it is dead"}
     return [
         word for key, value in (given | other).items() for word in (f"--{key}", value)
     ]

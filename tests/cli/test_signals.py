@@ -41,22 +41,28 @@ def test_forwarded(store: Store, name: str) -> None:
     assert store.json("ls") == []
 
 
+LINGER = """
+import signal, sys
+def asked(*_):
+    print("asked", flush=True)
+    sys.stdin.readline()
+    sys.exit(4)
+signal.signal(signal.SIGTERM, asked)
+print("up", flush=True)
+signal.pause()
+"""
+
+
 def test_the_lock_is_held_until_the_command_has_ended(store: Store) -> None:
-    ends_on_request = "trap 'echo asked; read _; exit 4' TERM; echo up; read _"
-    command = ("order/42", "sh", "-c", f"{ends_on_request}; sleep 60")
-    with store.running("run", *command) as process:
+    now = ("run", "--timeout", "0", "order/42", "true")
+    with store.running("run", "order/42", sys.executable, "-c", LINGER) as process:
         line(process, "up")
         process.send_signal(signal.SIGTERM)
-        assert process.stdin is not None
-        process.stdin.write("\n")  # dash takes traps when read has returned
-        process.stdin.flush()
         line(process, "asked")
-        assert (
-            store.rwlock("run", "--timeout", "0", "order/42", "true").returncode == 75
-        )
+        assert store.rwlock(*now).returncode == 75
         process.communicate("\n", timeout=PATIENCE)
     assert process.returncode == 4
-    assert store.rwlock("run", "--timeout", "0", "order/42", "true").returncode == 0
+    assert store.rwlock(*now).returncode == 0
 
 
 @pytest.mark.parametrize(("key", "name"), [(b"\x03", "INT"), (b"\x1c", "QUIT")])

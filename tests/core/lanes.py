@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from random import Random
 from typing import NamedTuple
@@ -87,7 +88,7 @@ class Sim:
             claim = Claim(f"t{number}", LEASE)
             task = Task(visit, number, Waiter(claim, Policy.FAIR))
             self.tasks.append(task)
-            self._at(visit.after / 1e3, lambda task=task: self._come(task))  # type: ignore[misc]
+            self._at(visit.after / 1e3, partial(self._come, task))
         while self._agenda:
             self.now, _, happen = heapq.heappop(self._agenda)
             happen()
@@ -104,7 +105,7 @@ class Sim:
         lane = self.lane(visit.gate, visit.mode)
         self._send(lane, visit, lane.join(task.waiter))
         if visit.patience is not None:
-            self._at(visit.patience / 1e3, lambda: self._give_up(task))
+            self._at(visit.patience / 1e3, partial(self._give_up, task))
 
     def _give_up(self, task: Task) -> None:
         if task.outcome:
@@ -122,13 +123,13 @@ class Sim:
             task.outcome = "served"
             self.served.setdefault((gate, mode), []).append(task.number)
             self._check_anchor(waiter)
-            self._at(task.visit.hold / 1e3, lambda task=task: self._release(task))  # type: ignore[misc]
+            self._at(task.visit.hold / 1e3, partial(self._release, task))
         for waiter in news.turned_away:
             by_waiter[waiter].outcome = "error"
             keep = bool(lane.waiters)  # as Drive does: whatever became of it
             undo = Withdraw(gate, mode, (waiter.ticket,), keep=keep)
             self._post(gate, undo, lambda _reply: None)
-        self._send(lane, by_waiter_visit(gate, mode), news.send)
+        self._send(lane, somebody(gate, mode), news.send)
         self._watch(gate, mode)
 
     def _check_anchor(self, waiter: Waiter) -> None:
@@ -193,13 +194,13 @@ class Sim:
     def _look(self, gate: str, mode: Mode, due: float) -> None:
         lane = self.lane(gate, mode)
         if lane.due == due:
-            self._send(lane, by_waiter_visit(gate, mode), lane.ask())
+            self._send(lane, somebody(gate, mode), lane.ask())
 
     def _ring(self, gate: str) -> None:
         for mode in Mode:
             lane = self.lane(gate, mode)
             if not lane.idle:  # a call may overtake the answer that tells of a place
-                self._send(lane, by_waiter_visit(gate, mode), lane.ring())
+                self._send(lane, somebody(gate, mode), lane.ring())
 
     # ------------------------------------------------- the network and the store
 
@@ -229,7 +230,7 @@ class Sim:
         self.record, self.seat = step.record, step.seat
         for gate in step.wakes:
             if not self._lost():
-                self._at(self._travel(), lambda gate=gate: self._ring(gate))  # type: ignore[misc]
+                self._at(self._travel(), partial(self._ring, gate))
         if self.record.grants or not self.record.queue:
             since = self._idle_since or self.now
             self.longest_idle = max(self.longest_idle, self.now - since)
@@ -248,6 +249,6 @@ class Sim:
         heapq.heappush(self._agenda, (self.now + after, next(self._order), happen))
 
 
-def by_waiter_visit(gate: str, mode: Mode) -> Visit:
+def somebody(gate: str, mode: Mode) -> Visit:
     """Where a lane sends from."""
     return Visit(gate, mode, 0, 0, None)
