@@ -60,7 +60,7 @@ def _reason(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-@click.command("break", epilog=_EPILOG)
+@click.command("break", short_help="End one holder, as seen on screen.", epilog=_EPILOG)
 @store_option
 @as_json
 @click.option("--holder", required=True, metavar="H", help="12 hex digits, as shown.")

@@ -18,7 +18,10 @@ from aiorwlock_remote.cli.shown import (
 )
 
 
-@click.command(epilog=f"{RESOURCE_KEYS}\n--json gives a list of resources.")
+@click.command(
+    short_help="List what is held or waited for.",
+    epilog=f"{RESOURCE_KEYS}\n--json gives a list of resources.",
+)
 @store_option
 @as_json
 @click.argument("resource_type", metavar="[TYPE]", required=False)

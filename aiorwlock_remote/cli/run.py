@@ -41,7 +41,11 @@ The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126
 """
 
 
-@click.command(help=_HELP, context_settings={"allow_interspersed_args": False})
+@click.command(
+    help=_HELP,
+    short_help="Run a command under a lock.",
+    context_settings={"allow_interspersed_args": False},
+)
 @store_option
 @click.option(
     "--write/--read",

@@ -19,8 +19,9 @@ from aiorwlock_remote.cli.shown import (
 
 
 @click.command(
+    short_help="List holders that look left behind.",
     epilog=f"{RESOURCE_KEYS}\n--json gives a list of resources with only the holders"
-    " that look left behind."
+    " that look left behind.",
 )
 @store_option
 @as_json

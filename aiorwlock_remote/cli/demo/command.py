@@ -14,7 +14,7 @@ from aiorwlock_remote.cli.options import store, store_option
 MIN_PROCESSES, MAX_PROCESSES = 3, 64
 
 
-@click.command()
+@click.command(short_help="See locks at work, and what they survive.")
 @store_option
 @click.option(
     "--processes",
