@@ -57,19 +57,19 @@ def _print(seen: Doorman) -> None:
     if seen.holders:
         click.echo("\nholders")
         table(
-            ("MODE", "HOLDER", "FENCE", "SINCE", "LEASE LEFT", "WHO"),
+            ("MODE", "HOLDER", "FENCE", "SINCE", "AGE", "LEASE LEFT", "WHO"),
             [
                 (
                     holder.mode,
                     holder.holder,
                     fence_of(holder),
-                    f"{moment(holder.since)} ({span(holder.age)})",
+                    moment(holder.since, "seconds"),
+                    span(holder.age),
                     lease_left(holder),
                     who(holder),
                 )
                 for holder in seen.holders
             ],
-            unbroken=("HOLDER", "FENCE"),
         )
     if seen.queue:
         click.echo("\nwaiting, first come first")

@@ -1,10 +1,15 @@
-"""Resources and their holders as JSON and as tables. Tickets are in neither."""
+"""Resources and their holders as JSON and as tables. Tickets are in neither.
+
+No rich here: scripts call these commands often, and importing it takes longer than
+the rest.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections import Counter
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import click
@@ -37,11 +42,9 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def moment(when: datetime | None) -> str | None:
-    """ISO 8601 in UTC, to the millisecond."""
-    if when is None:
-        return None
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def moment(when: datetime, precision: str = "milliseconds") -> str:
+    """ISO 8601 in UTC."""
+    return when.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def resource_of(seen: Doorman) -> str:
@@ -59,8 +62,8 @@ def resource_json(seen: Doorman) -> dict[str, object]:
         "fence": seen.fence,
         "holders": [_holder_json(holder) for holder in seen.holders],
         "queue": [_queued_json(queued) for queued in seen.queue],
-        "created_at": moment(seen.created_at),
-        "updated_at": moment(seen.updated_at),
+        "created_at": moment(seen.created_at) if seen.created_at else None,
+        "updated_at": moment(seen.updated_at) if seen.updated_at else None,
     }
 
 
@@ -156,35 +159,23 @@ def resources_table(resources: Sequence[Doorman]) -> None:
     table(
         ("RESOURCE", "MODE", "HOLDER", "FENCE", "AGE", "LEASE LEFT", "WAITING", "WHO"),
         rows,
-        unbroken=("HOLDER", "FENCE"),
     )
 
 
-def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], unbroken: Sequence[str] = ()
-) -> None:
-    """Columns without lines: folded to a terminal's width, else one line a row."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns, a line for each row.
+
+    At a terminal that is too narrow the last column goes below, indented: holders and
+    fences are never cut, as ``break`` wants them whole.
+    """
     rows = [[plain(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        _folded(head, rows, unbroken)
-        return
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    terminal = sys.stdout.isatty()
+    wide = sum(widths) + 2 * (len(widths) - 1)
+    below = terminal and wide > get_terminal_size().columns
     for row in (head, *rows):
         padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(padded).rstrip())
-
-
-def _folded(
-    head: Sequence[str], rows: Sequence[Sequence[str]], unbroken: Sequence[str]
-) -> None:
-    # Slow to import, and of no use in a script.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for name in head:
-        shown.add_column(name, overflow="fold", no_wrap=name in unbroken)
-    for row in rows:
-        shown.add_row(*(Text(cell) for cell in row))
-    Console().print(shown)
+        line = "  ".join(list(padded)[:-1] if below else padded).rstrip()
+        if below and row is not head and row[-1]:
+            line += f"\n    {row[-1]}"
+        click.echo(click.style(line, bold=True) if terminal and row is head else line)

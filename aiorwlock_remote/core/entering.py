@@ -136,15 +136,17 @@ def _newcomer(door: Record, cmd: Acquire, now: int) -> Place:
 def _refreshed(own: Place, cmd: Acquire, now: int) -> Place:
     """Its owner asks: it is not late, and it lives on.
 
-    Whoever missed a claim window once gets one as long as its place lives until it is
-    served: too short a window, missed each time, would starve it (LockLive,
-    ``drawn_missed_window_r`` and ``_w``).
+    Whoever missed its claim window gets one twice as long until it is served: too short
+    a window, missed each time, would starve it (LockLive, ``drawn_missed_window_r`` and
+    ``_w``), too long a one lets a place whose owner died cost more than it must.
     """
-    slow = own.late(now) or own.window > cmd.window
+    window = max(own.window, cmd.window)
+    if own.late(now):
+        window = min(2 * window, cmd.place_life)
     return replace(
         own,
         expires=now + cmd.place_life,
-        window=cmd.place_life if slow else cmd.window,
+        window=window,
         waiting=cmd.waiting,
         claim_until=None,
         who=cmd.claims[0].who,

@@ -135,7 +135,7 @@ def test_a_foreign_program(foreign: Store) -> None:
     assert foreign.rwlock("run", "--timeout", "0", "order/7", "true").returncode == 75
 
 
-# -------------------------------------------------------------------- breaking
+# ------------------------------------------------------------- what is broken, when
 
 
 def seen(one: dict[str, Any], **other: str) -> list[str]:

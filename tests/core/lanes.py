@@ -103,7 +103,7 @@ class Sim:
     def _come(self, task: Task) -> None:
         visit = task.visit
         lane = self.lane(visit.gate, visit.mode)
-        self._send(lane, visit, lane.join(task.waiter))
+        self._send(visit.gate, visit.mode, lane.join(task.waiter))
         if visit.patience is not None:
             self._at(visit.patience / 1e3, partial(self._give_up, task))
 
@@ -112,7 +112,7 @@ class Sim:
             return
         task.outcome = "left"
         lane = self.lane(task.visit.gate, task.visit.mode)
-        self._send(lane, task.visit, lane.leave(task.waiter))
+        self._send(task.visit.gate, task.visit.mode, lane.leave(task.waiter))
 
     def _tell(self, gate: str, mode: Mode, news: News) -> None:
         lane = self.lane(gate, mode)
@@ -129,7 +129,7 @@ class Sim:
             keep = bool(lane.waiters)  # as Drive does: whatever became of it
             undo = Withdraw(gate, mode, (waiter.ticket,), keep=keep)
             self._post(gate, undo, lambda _reply: None)
-        self._send(lane, somebody(gate, mode), news.send)
+        self._send(gate, mode, news.send)
         self._watch(gate, mode)
 
     def _check_anchor(self, waiter: Waiter) -> None:
@@ -159,19 +159,15 @@ class Sim:
 
     # ------------------------------------------------------------- the plan
 
-    def _send(
-        self, lane: Lane, visit: Visit, command: Acquire | Withdraw | None
-    ) -> None:
-        if command is None:
-            return
-        gate, mode, sent_at = visit.gate, visit.mode, self.now
+    def _send(self, gate: str, mode: Mode, command: Acquire | Withdraw | None) -> None:
+        sent_at = self.now
 
         def answered(reply: Reply | None) -> None:
-            self._answered(gate, mode, reply, sent_at)
+            if isinstance(command, Acquire):
+                self._answered(gate, mode, reply, sent_at)
 
-        acquires = isinstance(command, Acquire)
-        self._post(gate, command, answered if acquires else lambda _reply: None)
-        assert lane is self.lane(gate, mode)
+        if command is not None:
+            self._post(gate, command, answered)
 
     def _answered(
         self, gate: str, mode: Mode, answer: Reply | None, sent_at: float
@@ -194,13 +190,13 @@ class Sim:
     def _look(self, gate: str, mode: Mode, due: float) -> None:
         lane = self.lane(gate, mode)
         if lane.due == due:
-            self._send(lane, somebody(gate, mode), lane.ask())
+            self._send(gate, mode, lane.ask())
 
     def _ring(self, gate: str) -> None:
         for mode in Mode:
             lane = self.lane(gate, mode)
             if not lane.idle:  # a call may overtake the answer that tells of a place
-                self._send(lane, somebody(gate, mode), lane.ring())
+                self._send(gate, mode, lane.ring())
 
     # ------------------------------------------------- the network and the store
 
@@ -247,8 +243,3 @@ class Sim:
 
     def _at(self, after: float, happen: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (self.now + after, next(self._order), happen))
-
-
-def somebody(gate: str, mode: Mode) -> Visit:
-    """Where a lane sends from."""
-    return Visit(gate, mode, 0, 0, None)

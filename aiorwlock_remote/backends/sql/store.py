@@ -37,7 +37,7 @@ class SqliteStore:
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
     )
-    pace = Pace()
+    pace = Pace(claim_window=0.05)  # the watcher of a live waiter looks every 20 ms
 
     def __init__(self, path: str, host: Host, bell: Bell, settings: Settings) -> None:
         """The file is opened by the first job of the worker."""

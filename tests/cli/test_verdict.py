@@ -1,0 +1,208 @@
+"""What the demo makes of a recorded history, good and bad, and how it looks."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from aiorwlock_remote.cli.demo import ledger
+from aiorwlock_remote.cli.demo.ledger import DEPOSIT, TOTAL, Entry, Ledger
+from aiorwlock_remote.cli.demo.scene import Scene
+from aiorwlock_remote.cli.demo.script import Staged, Victim
+from aiorwlock_remote.cli.demo.stage import Board, Lines
+from aiorwlock_remote.cli.demo.verdict import Report, report
+from aiorwlock_remote.testing.history import History, now, read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aiorwlock_remote.testing.events import Event
+    from aiorwlock_remote.testing.history import Attempt
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Histories as a good demo leaves them: w1 was killed, w2 stopped, w3 took over."""
+    with (
+        History(tmp_path / "w1.jsonl", process="w1") as w1,
+        History(tmp_path / "w2.jsonl", process="w2") as w2,
+        History(tmp_path / "w3.jsonl", process="w3") as w3,
+        History(tmp_path / "demo.jsonl", process="demo") as demo,
+    ):
+        enter(w1, "north", "killed", fence=1).access(step=1, serial=1, until=now())
+        demo.died("w1")
+        leave(enter(w3, "north", "next", fence=2))
+        stopped = enter(w2, "south", "stopped", fence=1)
+        stopped.access(step=1, serial=1, until=now())
+        other = enter(w3, "south", "other", fence=2)
+        other.access(step=1, serial=2, until=other.until)
+        leave(other)
+        stopped.access(step=2, serial=None, until=stopped.until)
+        stopped.lost("expired")
+    return tmp_path
+
+
+def enter(history: History, name: str, holder: str, fence: int) -> Attempt:
+    attempt = history.ask(name, "W", holder=holder)
+    lease = SECOND if holder in ("next", "other") else 0
+    attempt.granted(fence=fence, until=now() + lease)
+    return attempt
+
+
+def leave(attempt: Attempt) -> None:
+    attempt.releasing(until=attempt.until)
+    attempt.released(ok=True)
+
+
+def events(folder: Path) -> list[Event]:
+    return list(read(sorted(folder.glob("*.jsonl"))))
+
+
+def judged(found: list[Event], *book: Entry, broken: bool = False) -> Report:
+    staged = Staged(
+        stopped=Victim("w2", "south", "stopped", now()),
+        killed=Victim("w1", "north", "killed", now()),
+    )
+    return report(found, book, staged, broken=broken)
+
+
+def test_a_good_demo(folder: Path) -> None:
+    found = judged(events(folder))
+    assert found.ok
+    text = "\n".join(found.lines())
+    assert "w1 held north; its lease ran out, w3 entered" in text
+    assert "w2 held south; late write refused, told LockLost (expired)" in text
+    assert "NOT SEEN" not in text
+
+
+@pytest.mark.parametrize(
+    ("missing", "of"),
+    [
+        ("died", "killed"),
+        ("next", "killed"),
+        ("lost", "stopped"),
+        ("refused", "stopped"),
+    ],
+)
+def test_what_is_not_recorded_did_not_happen(
+    folder: Path, missing: str, of: str
+) -> None:
+    def dropped(event: Event) -> bool:
+        kind = type(event).__name__.lower()
+        refused = kind == "access" and getattr(event, "serial", 0) is None
+        return missing in (kind, getattr(event, "holder", ""), refused and "refused")
+
+    found = judged([event for event in events(folder) if not dropped(event)])
+    assert found.violations == 0
+    assert not found.ok
+    assert getattr(found, of) is None
+    assert "NOT SEEN" in "\n".join(found.lines())
+
+
+def test_nothing_was_staged(folder: Path) -> None:
+    assert not report(events(folder), [], Staged(), broken=False).ok
+
+
+def test_a_good_run_without_locks_is_no_success(folder: Path) -> None:
+    assert not judged(events(folder), broken=True).ok
+
+
+def entry(holder: str, mode: str, *balances: int) -> Entry:
+    rest = [DEPOSIT] * (ledger.ACCOUNTS - len(balances))
+    return Entry("north", holder, mode, (*balances, *rest))
+
+
+def test_money_and_torn_reads(folder: Path) -> None:
+    book = (
+        entry("w", "W", 90, 110),
+        entry("r", "R", 90, 110),
+        entry("x", "W", 95, 110),  # money came
+        entry("r", "R", 95, 110),  # and changed under a reader
+        entry("y", "W", 95, 105),  # money went
+    )
+    found = judged(events(folder), *book)
+    assert (found.counts["money"], found.counts["torn"]) == (2, 1)
+    assert found.violations == 3
+    assert not found.ok
+    text = "\n".join(found.lines())
+    assert f"{TOTAL} became {TOTAL + 5} by x" in text
+
+
+# --------------------------------------------------------------------- ledger
+
+
+def test_the_ledger_refuses_old_fences(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    ledger.create(file, ["north", "south"])
+    with Ledger(file, "north") as north, Ledger(file, "south") as south:
+        assert north.write(5, "a", {0: 90, 1: 110}) is not None
+        page = north.read(7, "b", "R")  # a read raises the bar, too
+        assert page is not None
+        assert (page.serial, page.balances[:3]) == (2, [90, 110, 100])
+        assert north.write(6, "a", {0: 0}) is None
+        assert north.read(6, "a", "W") is None
+        again = north.read(7, "b", "R")
+        assert again is not None
+        assert again.serial == 3
+        assert south.read(1, "c", "R") is not None
+    lines = [(line.ledger, line.holder, line.mode) for line in ledger.book(file)]
+    assert lines == [
+        ("north", "a", "W"),
+        ("north", "b", "R"),
+        ("north", "b", "R"),
+        ("south", "c", "R"),
+    ]
+
+
+# ---------------------------------------------------------------------- looks
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Two ledgers; at one w1, killed, holds and two wait."""
+    with (
+        History(tmp_path / "w1.jsonl", process="w1") as w1,
+        History(tmp_path / "w2.jsonl", process="w2") as w2,
+    ):
+        w1.ask("north", "W").granted(fence=1795258490582562, until=now() + 99 * SECOND)
+        w2.ask("north", "W")
+        w2.ask("north", "R")
+    found = Scene([tmp_path / "w1.jsonl", tmp_path / "w2.jsonl"], ["north", "south"])
+    found.marks["w1"] = "killed"
+    found.read()
+    found.read()  # nothing is counted twice
+    return found
+
+
+@pytest.mark.parametrize(
+    ("width", "fence"), [(80, "…582562"), (120, "1795258490582562")]
+)
+def test_the_board_fits(scene: Scene, width: int, fence: str) -> None:
+    console = Console(
+        file=StringIO(), force_terminal=True, width=width, color_system=None
+    )
+    with Board(console, scene) as board:
+        board.tell("something happened")
+        board.paint()
+    assert isinstance(console.file, StringIO)
+    shown = console.file.getvalue().splitlines()
+    assert any("something happened" in row for row in shown)
+    row = next(row for row in shown if row.startswith("north"))
+    assert len(row) <= width
+    for word in ("write", "w1 killed", fence, "1W 1R", "99.00 s"):
+        assert word in row or word == "99.00 s"
+
+
+def test_plain_lines(scene: Scene) -> None:
+    console = Console(file=StringIO(), width=80)
+    with Lines(console, scene) as lines:
+        lines.tell("something happened " * 10)
+        lines.paint()  # not yet: once a second
+    assert isinstance(console.file, StringIO)
+    (told,) = console.file.getvalue().splitlines()
+    assert told.startswith("  0.0 s  something")
