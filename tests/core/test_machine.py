@@ -19,7 +19,7 @@ def test_every_step_of_every_story_is_just() -> None:
     """All policies, purging and keeping stores; at least 20,000 steps a run."""
     steps = 0
 
-    @settings(max_examples=500)
+    @settings(max_examples=800)
     @given(POLICIES, st.booleans(), STORIES)
     def tell(policies: list[Policy], purges: bool, story: list[Event]) -> None:
         nonlocal steps
