@@ -14,10 +14,10 @@ SECRET = "hunter2"  # noqa: S105 - looked for where it must not be
 
 def test_a_full_url() -> None:
     """Every part, unquoted."""
-    url = "oracle://al%40x:p%2Fw@db.example:1521/ser%20vice?pool=5&mode="
+    url = "oracle://al%40x:p%2Fw@db.example:1521/my%20service?pool=5&mode="
     it = parse(url)
     assert (it.scheme, it.host, it.port) == ("oracle", "db.example", 1521)
-    assert (it.username, it.password, it.path) == ("al@x", "p/w", "/ser vice")
+    assert (it.username, it.password, it.path) == ("al@x", "p/w", "/my service")
     assert it.query == {"pool": "5", "mode": ""}
 
 
