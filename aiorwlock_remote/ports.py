@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -166,7 +166,7 @@ class Renewal:
     """A grant to renew. ``lease`` in microseconds."""
 
     resource: Resource
-    ticket: str
+    ticket: str = field(repr=False)
     lease: int
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiorwlock_remote.core.record import NOBODY, Grant, Who
 from aiorwlock_remote.core.ticket import Mode, Policy
@@ -24,7 +24,7 @@ class IllegalCommand(ValueError):
 class Claim:
     """One ticket asking to enter. ``lease`` in microseconds; None never expires."""
 
-    ticket: str
+    ticket: str = field(repr=False)
     lease: int | None
     who: Who = NOBODY
     lock_delay: int = 0
@@ -74,7 +74,7 @@ class Release:
     ``mode``: only if held in that mode.
     """
 
-    ticket: str
+    ticket: str = field(repr=False)
     mode: Mode | None = None
     then: tuple[Acquire, ...] = ()
 
@@ -88,16 +88,16 @@ class Withdraw:
 
     gate: str
     mode: Mode
-    tickets: tuple[str, ...] = ()
+    tickets: tuple[str, ...] = field(default=(), repr=False)
     keep: bool = False
-    upgrader: str = ""
+    upgrader: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
     """Make grants live ``lease`` from now, or as long as they would anyway."""
 
-    tickets: tuple[tuple[str, int | None], ...]
+    tickets: tuple[tuple[str, int | None], ...] = field(repr=False)
 
     def __post_init__(self) -> None:
         if any(lease is not None and lease <= 0 for _, lease in self.tickets):
@@ -108,7 +108,7 @@ class Renew:
 class Downgrade:
     """Writer → reader without a gap; the claim's ticket replaces the old one."""
 
-    ticket: str
+    ticket: str = field(repr=False)
     claim: Claim
 
 
@@ -116,7 +116,7 @@ class Downgrade:
 class Upgrade:
     """The only reader → writer; with ``may_wait`` it keeps the one upgrader's slot."""
 
-    ticket: str
+    ticket: str = field(repr=False)
     claim: Claim
     gate: str = ""
     may_wait: bool = False
@@ -132,7 +132,7 @@ class Force:
 
     holder: str = ""
     fence: int = 0
-    seat: str | None = None
+    seat: str | None = field(default=None, repr=False)
 
 
 Command = Acquire | Release | Withdraw | Renew | Downgrade | Upgrade | Force
@@ -196,7 +196,7 @@ class Released:
 class Withdrawn:
     """Tickets among those withdrawn that had been granted."""
 
-    held: tuple[str, ...] = ()
+    held: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

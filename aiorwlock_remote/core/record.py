@@ -9,7 +9,7 @@ All times are microseconds of the store's clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
 from aiorwlock_remote.errors import LossReason
@@ -39,7 +39,7 @@ NOBODY = Who()
 class Grant:
     """One holder. ``expires`` None: never (a lease of None)."""
 
-    ticket: str
+    ticket: str = field(repr=False)
     mode: Mode
     fence: int
     since: int
@@ -87,7 +87,7 @@ class Place:
 class Upgrader:
     """The one reader that waits for the other readers to leave."""
 
-    ticket: str
+    ticket: str = field(repr=False)
     gate: str
     expires: int
     called: bool = False
@@ -106,7 +106,7 @@ class Ending:
 class Seat:
     """The published mutex record as it stands in the store right now."""
 
-    value: str
+    value: str = field(repr=False)
     expires: int | None = None
 
     @property
@@ -135,7 +135,7 @@ class Record:
     number: int = 0
     admit_upto: int = 0
     admit_until: int = 0
-    seat: str | None = None
+    seat: str | None = field(default=None, repr=False)
     turns: int = 0
     barred_until: int = 0
     upgrader: Upgrader | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from aiorwlock_remote.core.lease import MICROS
@@ -34,7 +34,7 @@ class Holder:
     task: str = ""
     reason: str = ""
     foreign: bool = False
-    seat: str | None = None
+    seat: str | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         kind = "foreign" if self.foreign else self.mode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode
@@ -20,7 +20,7 @@ class Passed:
 
     resource: Resource
     mode: Mode
-    ticket: str
+    ticket: str = field(repr=False)
     fence: int
     lease: float | None
 

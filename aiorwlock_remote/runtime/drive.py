@@ -208,7 +208,7 @@ class Drive:
         self, request: Request, visitor: Visitor, gate: Gate
     ) -> None:
         if isinstance(visitor.error, BackendUnavailable):
-            keep = not gate.idle
+            keep = gate.waits(request.mode)
             command = Withdraw(
                 self.gate_name, request.mode, (visitor.ticket,), keep=keep
             )

@@ -106,10 +106,14 @@ class Gate:
             self._send(mode, self._lanes[mode].leave(waiter))
         self._unwatch_if_idle()
 
+    def waits(self, mode: Mode) -> bool:
+        """Whether tasks wait for this mode."""
+        return bool(self._lanes[mode].waiters)
+
     def ring(self) -> None:
         """The store has something for us, perhaps."""
         for mode, lane in self._lanes.items():
-            if lane.watching:
+            if not lane.idle:  # the bell may overtake the answer that gives the place
                 self._send(mode, lane.ring())
 
     def look(self) -> None:

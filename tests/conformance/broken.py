@@ -6,9 +6,8 @@ leaves everything else as it is. ``Fault()`` changes nothing: with it all cases 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from uuid import uuid4
 
 from aiorwlock_remote.backends.memory import MemoryRenewer, MemoryStore, Shelf
@@ -37,10 +36,7 @@ from aiorwlock_remote.ports import (
     Pending,
     Renewal,
     Settings,
-    Store,
 )
-from aiorwlock_remote.testing.conformance import Site
-from tests.conformance.stores import MemoryHarness, OnTheShelf
 
 NEVER = Pace(poll_min=1000, poll_max=1000, place_life=3000)
 
@@ -246,28 +242,3 @@ def _fence(grant: Grant, fence: int) -> Grant:
 
 def _for_ever(claim: Claim) -> Claim:
     return replace(claim, lease=None)
-
-
-class BrokenHarness(MemoryHarness):
-    """The memory store with a fault. Its cases are to fail soon: little patience."""
-
-    patience = 2.5
-
-    def __init__(self, fault: Callable[..., Store]) -> None:
-        self._fault = fault
-
-    def fresh(self, folder: Path) -> Site:
-        """A shelf of its own, with a backend that spoils what it does."""
-        del folder
-        kept = Shelf()
-        broken = _Broken(self._fault, kept)
-        return Site("memory://", foreigner=OnTheShelf(kept), backend=broken)
-
-
-class _Broken:
-    def __init__(self, fault: Callable[..., Store], kept: Shelf) -> None:
-        self._fault = fault
-        self._kept = kept
-
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> Store:
-        return self._fault(self._kept, host, bell, settings)

@@ -8,6 +8,7 @@ without the fault it passes, so that it is the fault it noticed.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ import anyio
 import pytest
 
 from aiorwlock_remote import LockError
-from aiorwlock_remote.testing.conformance import Store
+from aiorwlock_remote.backends.memory import Shelf
+from aiorwlock_remote.ports import Bell, Host, Settings
+from aiorwlock_remote.ports import Store as Port
+from aiorwlock_remote.testing.conformance import Site, Store
 from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CancellationCases
@@ -35,7 +39,8 @@ from aiorwlock_remote.testing.conformance.cases.rwlock import RWLockCases
 from aiorwlock_remote.testing.conformance.cases.seat import SeatCases
 from aiorwlock_remote.testing.conformance.cases.waiting import WakingCases
 from tests.conformance import broken
-from tests.conformance.broken import BrokenHarness, Fault
+from tests.conformance.broken import Fault
+from tests.conformance.stores import MemoryHarness, OnTheShelf
 
 pytestmark = [
     pytest.mark.anyio,
@@ -114,6 +119,31 @@ NAMED = [
 ]
 
 
+class BrokenHarness(MemoryHarness):
+    """The memory store with a fault. Its cases are to fail soon: little patience."""
+
+    patience = 2.5
+
+    def __init__(self, fault: Callable[..., Port]) -> None:
+        self._fault = fault
+
+    def fresh(self, folder: Path) -> Site:
+        """A shelf of its own, with a backend that spoils what it does."""
+        del folder
+        kept = Shelf()
+        broken = _Broken(self._fault, kept)
+        return Site("memory://", foreigner=OnTheShelf(kept), backend=broken)
+
+
+class _Broken:
+    def __init__(self, fault: Callable[..., Port], kept: Shelf) -> None:
+        self._fault = fault
+        self._kept = kept
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> Port:
+        return self._fault(self._kept, host, bell, settings)
+
+
 async def run(fault: type[Fault], case: Case, folder: Path) -> None:
     """The case as pytest would run it, on a store with this fault."""
     cases, name, given = case
@@ -125,7 +155,7 @@ async def run(fault: type[Fault], case: Case, folder: Path) -> None:
             "store": store,
             "locks": await stack.enter_async_context(store.connect()),
             "others": await stack.enter_async_context(store.connect()),
-            "anyio_backend": ("asyncio", {}),
+            "loop": ("asyncio", {}),
             **given,
         }
         wanted = inspect.signature(test).parameters

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote.testing.conformance import ALL_CASES, Cases, ConformanceSuite
-from aiorwlock_remote.testing.conformance.cases.cancellation import (
+from aiorwlock_remote.testing.conformance.cases.native import (
     NativeCancellationCases,
 )
 from tests.conformance.test_memory import TestMemory as Memory
@@ -25,6 +25,7 @@ EVERYWHERE = {
     "BlockedLoop",
     "Cancellation",
     "Close",
+    "Declared",
     "Fairness",
     "Fence",
     "Lease",

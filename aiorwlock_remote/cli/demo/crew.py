@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MODULE = "aiorwlock_remote.cli.demo.worker"
-START, FINISH = 20.0, 10.0
+START, FINISH = 30.0, 30.0
 """Seconds that all together may take to start, and to finish."""
 
 

@@ -23,9 +23,9 @@ from aiorwlock_remote.testing.conformance.cases.bad_input import BadInputCases
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import (
     CancellationCases,
-    NativeCancellationCases,
 )
 from aiorwlock_remote.testing.conformance.cases.close import CloseCases
+from aiorwlock_remote.testing.conformance.cases.declared import DeclaredCases
 from aiorwlock_remote.testing.conformance.cases.fairness import FairnessCases
 from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
 from aiorwlock_remote.testing.conformance.cases.lease import (
@@ -33,10 +33,14 @@ from aiorwlock_remote.testing.conformance.cases.lease import (
     LeaseCases,
 )
 from aiorwlock_remote.testing.conformance.cases.loss import LossCases
-from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
+from aiorwlock_remote.testing.conformance.cases.moves import MovesCases
 from aiorwlock_remote.testing.conformance.cases.multi import MultiCases
 from aiorwlock_remote.testing.conformance.cases.mutex import MutexCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
+from aiorwlock_remote.testing.conformance.cases.native import (
+    NativeCancellationCases,
+)
+from aiorwlock_remote.testing.conformance.cases.passing import PassingCases
 from aiorwlock_remote.testing.conformance.cases.process import ProcessCases
 from aiorwlock_remote.testing.conformance.cases.published import PublishedCallsCases
 from aiorwlock_remote.testing.conformance.cases.rwlock import RWLockCases
@@ -48,6 +52,7 @@ from aiorwlock_remote.testing.conformance.cases.waiting import (
 from aiorwlock_remote.testing.conformance.harness import Harness
 
 ALL_CASES: tuple[type[Cases], ...] = (
+    DeclaredCases,
     MutexCases,
     RWLockCases,
     OneNameOneLockCases,

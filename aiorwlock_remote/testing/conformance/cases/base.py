@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar
 
+import anyio
 import pytest
 
 from aiorwlock_remote import Locks
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance.harness import Harness, Store
+
+Loop = tuple[str, dict[str, Any]]
+Case = Callable[..., Coroutine[object, object, None]]
+
+
+def in_time(case: Case) -> Case:
+    """The case, given up after a while: a lock that nobody gets must not hang."""
+
+    @wraps(case)
+    async def bounded(self: Cases, **fixtures: object) -> None:
+        with anyio.fail_after(2 * self.harness.patience):
+            await case(self, **fixtures)
+
+    return bounded
 
 
 class Cases:
@@ -19,6 +35,12 @@ class Cases:
     ``needs``: capabilities without which they do not apply. ``foreign``: whether they
     need a program that uses the published record.
     """
+
+    def __init_subclass__(cls) -> None:
+        """Bound every case in time."""
+        for name, case in list(vars(cls).items()):
+            if name.startswith("test_"):
+                setattr(cls, name, in_time(case))
 
     harness: ClassVar[Harness]
     needs: ClassVar[Capability] = Capability.NONE
@@ -30,6 +52,11 @@ class Cases:
         """Whether a backend has what these cases are about."""
         able = cls.needs & harness.capabilities == cls.needs
         return able and (harness.has_foreigner or not cls.foreign)
+
+    @pytest.fixture
+    def loop(self, anyio_backend: str | Loop) -> Loop:
+        """The event loop: its library and options, as ``anyio.run`` takes them."""
+        return (anyio_backend, {}) if isinstance(anyio_backend, str) else anyio_backend
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:

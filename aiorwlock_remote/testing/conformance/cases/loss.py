@@ -41,11 +41,10 @@ class LossCases(Cases):
     ) -> None:
         """A broken holder's body is cancelled, and ``LockLost`` says why."""
         lock = lock_of(locks, mode, ("order", 1), lease=LEASE)
-        with anyio.fail_after(self.harness.patience):
-            with pytest.raises(LockLost) as caught:
-                async with lock as held:
-                    await force(lock, others)
-                    await anyio.sleep_forever()
+        with pytest.raises(LockLost) as caught:
+            async with lock as held:
+                await force(lock, others)
+                await anyio.sleep_forever()
         assert caught.value.reason == "forced"
         assert caught.value.resource == "order/1"
         assert caught.value.fence == held.fence
@@ -74,14 +73,13 @@ class LossCases(Cases):
     async def test_own_error_while_cancelled(self, locks: Locks, others: Locks) -> None:
         """An error raised while the body is being cancelled passes, too."""
         lock = locks.mutex("order", 1, lease=LEASE)
-        with anyio.fail_after(self.harness.patience):
-            with pytest.raises(ValueError, match="mine"):
-                async with lock:
-                    await force(lock, others)
-                    try:
-                        await anyio.sleep_forever()
-                    finally:
-                        raise ValueError("mine")
+        with pytest.raises(ValueError, match="mine"):
+            async with lock:
+                await force(lock, others)
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    raise ValueError("mine")
 
     async def test_cancelled_from_outside_stays_cancelled(
         self, locks: Locks, others: Locks
@@ -121,8 +119,7 @@ class LossCases(Cases):
         lock = locks.mutex("order", 1, lease=LEASE, on_lost=on_lost)
         async with lock as held:
             await force(lock, others)
-            with anyio.fail_after(self.harness.patience):
-                await called.wait()
+            await called.wait()
             await checkpoint()
         assert told == [held]
         assert held.lost == "forced"
@@ -151,12 +148,11 @@ class LossCases(Cases):
         lock = locks.mutex("order", 1, lease=LEASE)
         held = await lock.acquire()
         await force(lock, others)
-        with anyio.fail_after(self.harness.patience):
-            with pytest.raises(LockLost) as caught:
-                await held.guard(anyio.sleep_forever())
-            assert caught.value.reason == "forced"
-            with pytest.raises(LockLost):
-                await held.guard(checkpoint())
+        with pytest.raises(LockLost) as caught:
+            await held.guard(anyio.sleep_forever())
+        assert caught.value.reason == "forced"
+        with pytest.raises(LockLost):
+            await held.guard(checkpoint())
 
     async def test_guard_gives_the_result(self, locks: Locks) -> None:
         """``guard`` gives what it awaited, and passes its errors."""
@@ -204,9 +200,8 @@ class LossCases(Cases):
     async def test_max_stall(self, locks: Locks) -> None:
         """With ``max_stall`` a loop that hangs for longer loses the grant."""
         lock = locks.mutex("order", 1, lease=30, max_stall=0.2)
-        with anyio.fail_after(self.harness.patience):
-            with pytest.raises(LockLost) as caught:
-                async with lock:
-                    time.sleep(0.5)  # noqa: ASYNC251 - the stall
-                    await anyio.sleep_forever()
+        with pytest.raises(LockLost) as caught:
+            async with lock:
+                time.sleep(0.5)  # noqa: ASYNC251 - the stall
+                await anyio.sleep_forever()
         assert caught.value.reason == "stalled"

@@ -117,9 +117,8 @@ class MutexCases(Cases):
     ) -> None:
         """A wait ends after ``timeout``, names the holders, leaves no place behind."""
         async with locks.mutex("order", 42) as held:
-            with anyio.fail_after(self.harness.patience):
-                with pytest.raises(LockTimeout) as caught:
-                    await others.mutex("order", 42).acquire(timeout=0.05)
+            with pytest.raises(LockTimeout) as caught:
+                await others.mutex("order", 42).acquire(timeout=0.3)
             assert held.holder in caught.value.holders[0]
             async with party(store) as guests:
                 await guests.places(locks.mutex("order", 42), 0)
@@ -170,9 +169,7 @@ class MutexCases(Cases):
         assert caught.value is error
         assert not await others.mutex("order", 42).locked()
 
-    async def test_one_lock_object_for_many_tasks(
-        self, store: Store, locks: Locks
-    ) -> None:
+    async def test_one_lock_object_for_many_tasks(self, locks: Locks) -> None:
         """A lock object may be shared: of its tasks one at a time is inside."""
         lock, inside, most, done = locks.mutex("order", 42), 0, 0, 0
 
@@ -185,8 +182,7 @@ class MutexCases(Cases):
                 inside -= 1
                 done += 1
 
-        with anyio.fail_after(store.patience):
-            async with anyio.create_task_group() as group:
-                for _ in range(10):
-                    group.start_soon(work)
+        async with anyio.create_task_group() as group:
+            for _ in range(10):
+                group.start_soon(work)
         assert (most, done) == (1, 10)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 
 from aiorwlock_remote import Locks
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.child import child
 from aiorwlock_remote.testing.conformance.harness import Store
 from aiorwlock_remote.testing.conformance.party import party
-
-Backend = tuple[str, dict[str, Any]]
 
 
 class ProcessCases(Cases):
@@ -24,12 +21,12 @@ class ProcessCases(Cases):
     needs = Capability.MANY_PROCESSES
 
     async def test_two_processes_exclude_each_other(
-        self, store: Store, locks: Locks, anyio_backend: Backend
+        self, store: Store, locks: Locks, loop: Loop
     ) -> None:
         """What one holds the other does not get, in either direction."""
         async with (
-            child(store, anyio_backend) as one,
-            child(store, anyio_backend) as two,
+            child(store, loop) as one,
+            child(store, loop) as two,
         ):
             first = await one.ask("acquire", mode="writer")
             assert await two.ask("acquire", mode="reader", timeout=0) == "LockTimeout"
@@ -44,47 +41,46 @@ class ProcessCases(Cases):
             assert await two.ask("release") is True
 
     async def test_nothing_is_counted_twice(
-        self, store: Store, tmp_path: Path, anyio_backend: Backend
+        self, store: Store, tmp_path: Path, loop: Loop
     ) -> None:
         """A number read, raised and written back under the lock loses no turn."""
         number, turns = tmp_path / "number", 40
         number.write_text("0")
-        with anyio.fail_after(2 * store.patience):
-            async with (
-                child(store, anyio_backend) as one,
-                child(store, anyio_backend) as two,
-                anyio.create_task_group() as group,
-            ):
-                for process in (one, two):
-                    work = partial(process.ask, path=str(number), turns=turns)
-                    group.start_soon(work, "count")
+        async with (
+            child(store, loop) as one,
+            child(store, loop) as two,
+            anyio.create_task_group() as group,
+        ):
+            for process in (one, two):
+                work = partial(process.ask, path=str(number), turns=turns)
+                group.start_soon(work, "count")
         assert int(number.read_text()) == 2 * turns
 
     async def test_a_release_wakes_another_process(
-        self, store: Store, locks: Locks, anyio_backend: Backend
+        self, store: Store, locks: Locks, loop: Loop
     ) -> None:
         """A task here gets in when a process there releases."""
-        async with child(store, anyio_backend) as one, party(store) as guests:
+        async with child(store, loop) as one, party(store) as guests:
             fence = await one.ask("acquire", mode="mutex")
             waiting = await guests.queues(locks.mutex("order", 1))
             assert await one.ask("release") is True
             assert (await waiting.inside()).fence > fence
 
     async def test_a_killed_holder(
-        self, store: Store, locks: Locks, anyio_backend: Backend
+        self, store: Store, locks: Locks, loop: Loop
     ) -> None:
         """When a holder is killed, who waits gets in after its lease."""
-        async with child(store, anyio_backend) as one, party(store) as guests:
+        async with child(store, loop) as one, party(store) as guests:
             fence = await one.ask("acquire", mode="mutex", lease=0.4)
             waiting = await guests.queues(locks.mutex("order", 1))
             one.kill()
             assert (await waiting.inside()).fence > fence
 
     async def test_a_killed_waiter(
-        self, store: Store, locks: Locks, others: Locks, anyio_backend: Backend
+        self, store: Store, locks: Locks, others: Locks, loop: Loop
     ) -> None:
         """A killed process that was first in the queue blocks nobody for long."""
-        async with child(store, anyio_backend) as one, party(store) as guests:
+        async with child(store, loop) as one, party(store) as guests:
             first = await guests.enters(locks.mutex("order", 1))
             await one.tell("acquire", mode="mutex")
             await guests.places(locks.mutex("order", 1), 1)
