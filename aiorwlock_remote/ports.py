@@ -22,7 +22,7 @@ from aiorwlock_remote.core.url import Address
 
 T = TypeVar("T")
 
-log = logging.getLogger("aiorwlock_remote.store")
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
 class Pending(Generic[T]):

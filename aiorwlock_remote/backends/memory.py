@@ -37,7 +37,7 @@ class Shelf:
     """What one name's store holds; shared by its ``Locks``, guarded by a lock."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         self.records: dict[Resource, Record] = {}
         self.seats: dict[Resource, Seat] = {}
         self.bells: dict[str, Callable[[Resource], None]] = {}
@@ -85,8 +85,8 @@ def shelf(name: str) -> Shelf:
 class MemoryStore:
     """One ``Locks``' way to a shelf."""
 
-    capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
-    pace = Pace()
+    capabilities: Capability = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
+    pace: Pace = Pace()
 
     def __init__(
         self, shelf: Shelf, host: Host, bell: Bell, settings: Settings

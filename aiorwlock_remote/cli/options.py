@@ -22,7 +22,9 @@ _url = click.option(
     metavar="URL",
     help="Where the locks are, e.g. sqlite:////var/lib/app/locks.db.",
 )
-as_json = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+as_json: Callable[[F], F] = click.option(
+    "--json", "as_json", is_flag=True, help="JSON on stdout."
+)
 
 
 def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, str]:

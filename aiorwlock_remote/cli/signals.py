@@ -41,7 +41,9 @@ class Signals:
 
     def __init__(self) -> None:
         self._taken = {s for s in TAKEN if signal.getsignal(s) != signal.SIG_IGN}
-        self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
+        self.mask_before: set[int] = signal.pthread_sigmask(
+            signal.SIG_BLOCK, self._taken
+        )
         self.handler: Handler = _ignore
 
     def start(self, handler: Handler) -> None:

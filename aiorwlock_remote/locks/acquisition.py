@@ -20,7 +20,7 @@ from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
 
-log = logging.getLogger("aiorwlock_remote.held")
+log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
 
 
 @final

@@ -24,7 +24,7 @@ from aiorwlock_remote.locks.recipes import RecipeCalls
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.runtime.request import Request
 
-log = logging.getLogger("aiorwlock_remote.audit")
+log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
 
 
 @final

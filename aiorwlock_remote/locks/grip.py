@@ -17,7 +17,7 @@ from aiorwlock_remote.runtime.drive import was_held
 from aiorwlock_remote.runtime.lease import Lease, State
 from aiorwlock_remote.runtime.request import Request
 
-log = logging.getLogger("aiorwlock_remote.held")
+log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
 
 Mover = Callable[[Request], Awaitable[Lease | None]]
 
@@ -36,8 +36,8 @@ class Grip:
         self.lease = lease
         self.options = options
         self.owned_by_task = owned_by_task
-        self.loss = LossWatch()
-        self.wall = session.host.clock.wall()
+        self.loss: LossWatch = LossWatch()
+        self.wall: float = session.host.clock.wall()
         self.face: weakref.ref[object] | None = None
         self._successor: Grip | None = None
 

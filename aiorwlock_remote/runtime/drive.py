@@ -45,7 +45,7 @@ from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Asking, Request
 from aiorwlock_remote.runtime.room import Room
 
-log = logging.getLogger("aiorwlock_remote.acquire")
+log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 class Drive:
@@ -57,10 +57,10 @@ class Drive:
         """Starts the keeper (its thread comes with the first lease)."""
         self.store = store
         self.host = host
-        self.gate_name = settings.gate
+        self.gate_name: str = settings.gate
         self.room = room
-        self.keeper = Keeper(store.renewer, host)
-        self.asking = Asking(host)
+        self.keeper: Keeper = Keeper(store.renewer, host)
+        self.asking: Asking = Asking(host)
         self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
 
     async def acquire(self, request: Request) -> Lease:

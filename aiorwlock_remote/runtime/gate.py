@@ -41,7 +41,7 @@ class Visitor(Waiter):
     ) -> None:
         """Like ``Waiter``."""
         super().__init__(claim, policy, max_waiters)
-        self.event = anyio.Event()
+        self.event: anyio.Event = anyio.Event()
         self.error: BaseException | None = None
 
     @property

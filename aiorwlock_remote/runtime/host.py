@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from aiorwlock_remote.ports import Clock
 
-log = logging.getLogger("aiorwlock_remote.runtime")
+log: logging.Logger = logging.getLogger("aiorwlock_remote.runtime")
 
 
 class LoopHost(Protocol):

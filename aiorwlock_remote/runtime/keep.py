@@ -21,7 +21,7 @@ from aiorwlock_remote.errors import BackendError, LossReason
 from aiorwlock_remote.ports import Host, Renewal, Renewer
 from aiorwlock_remote.runtime.lease import Lease, State
 
-log = logging.getLogger("aiorwlock_remote.keeper")
+log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 
 BATCH = 500
 

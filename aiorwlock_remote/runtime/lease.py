@@ -16,6 +16,7 @@ from typing import Any
 from aiorwlock_remote.core.lease import local_deadline, renew_at
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.ports import Clock
 
@@ -59,15 +60,15 @@ class Lease:
         clock: Clock,
     ) -> None:
         self.resource = resource
-        self.ticket = grant.ticket
-        self.mode = grant.mode
-        self.fence = grant.fence
+        self.ticket: str = grant.ticket
+        self.mode: Mode = grant.mode
+        self.fence: int = grant.fence
         self.terms = terms
-        self.state = State.HELD
+        self.state: State = State.HELD
         self.reason: LossReason | None = None
         self.since = sent_at
-        self.renew_due = 0.0
-        self.attempts = 0
+        self.renew_due: float = 0.0
+        self.attempts: int = 0
         self.owner: weakref.ref[Any] | None = None
         self.owner_gone: Callable[[weakref.ref[Any]], bool] | None = None
         self.on_loss: Callable[[Lease], None] | None = None

@@ -73,7 +73,7 @@ class History:
     def __init__(
         self, path: str | os.PathLike[str], *, process: str | None = None
     ) -> None:
-        self.process = process or str(os.getpid())
+        self.process: str = process or str(os.getpid())
         self._path = Path(path)
         self._drop_torn_line()
         # Unbuffered and O_APPEND: one line is one write, whole or not there.
@@ -128,7 +128,7 @@ class Attempt:
     def __init__(
         self, history: History, resource: str, mode: Mode, holder: str
     ) -> None:
-        self.fence = 0
+        self.fence: int = 0
         self.until: int | None = None
         self._history = history
         self._who = (history.process, resource, holder)

@@ -8,10 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.fix_cli import PATIENCE, ROOT, RWLOCK, Store, environment
+from tests.cli.fix_cli import PATIENCE, ROOT, RWLOCK, Store, environment, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KINDS = "exclusion 0, fence order 0, isolation 0, money 0, torn reads 0, history 0"
 
@@ -80,29 +84,53 @@ def test_without_locks_violations_are_found(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@contextlib.contextmanager
+def midway(folder: Path) -> Iterator[tuple[subprocess.Popen[str], set[int]]]:
+    """A demo at the moment when a worker is stopped and cannot end by itself."""
+    with subprocess.Popen(
+        [*RWLOCK, "demo", "--processes", "3"],
+        cwd=ROOT,
+        env=environment(TMPDIR=str(folder)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for told in process.stdout:
+            if "stopped" in told:
+                break
+        workers = children(process.pid)
+        assert len(workers) == 3
+        yield process, workers
+
+
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_leaves_nothing_behind(
     tmp_path: Path, end: signal.Signals
 ) -> None:
-    process = subprocess.Popen(
-        [*RWLOCK, "demo", "--processes", "3"],
-        cwd=ROOT,
-        env=environment(TMPDIR=str(tmp_path)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None
-        for told in process.stdout:
-            if "stopped" in told:  # a worker that cannot end by itself
-                break
-        workers = children(process.pid)
-        assert len(workers) == 3
+    with midway(tmp_path) as (process, workers):
         process.send_signal(end)
         _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + end
     assert err.startswith("rwlock: ")
+    assert list(tmp_path.iterdir()) == []
+    assert not workers & set(processes())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+def test_killed_it_takes_its_workers_along(tmp_path: Path) -> None:
+    with midway(tmp_path) as (process, workers):
+        process.kill()
+    eventually(lambda: not workers & set(processes()))
+
+
+def test_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+    with midway(tmp_path) as (process, workers):
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
     assert list(tmp_path.iterdir()) == []
     assert not workers & set(processes())
 

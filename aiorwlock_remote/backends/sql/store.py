@@ -31,13 +31,15 @@ FORGET_EVERY = 4096
 class SqliteStore:
     """A worker thread for steps, a watcher thread while somebody waits."""
 
-    capabilities = (
+    capabilities: Capability = (
         Capability.MANY_PROCESSES
         | Capability.NOTIFIES
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
     )
-    pace = Pace(claim_window=0.05)  # the watcher of a live waiter looks every 20 ms
+    pace: Pace = Pace(
+        claim_window=0.05
+    )  # the watcher of a live waiter looks every 20 ms
 
     def __init__(self, path: str, host: Host, bell: Bell, settings: Settings) -> None:
         """The file is opened by the first job of the worker."""

@@ -17,7 +17,7 @@ from aiorwlock_remote.core.transition import prospect
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Bell, Host
 
-log = logging.getLogger("aiorwlock_remote.sqlite")
+log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 
 SHORTEST, LONGEST, STRETCH = 0.002, 0.020, 1.25
 

@@ -14,6 +14,12 @@ from aiorwlock_remote.cli.options import store, store_option
 MIN_PROCESSES, MAX_PROCESSES = 3, 64
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to ``main``; rich would exit, from within a task group."""
+        raise BrokenPipeError
+
+
 @click.command(short_help="See locks at work, and what they survive.")
 @store_option
 @click.option(
@@ -65,5 +71,5 @@ def demo(
         broken=broken,
         loop=loop,
     )
-    console = Console(highlight=False)
+    console = _Console(highlight=False)
     return anyio.run(show, settings, console, backend=loop)

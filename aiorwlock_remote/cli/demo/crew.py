@@ -35,12 +35,13 @@ class Member:
     def __init__(self, plan: Plan, process: Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        self.name, self.ledger = plan.name, plan.ledger
+        self.name: str = plan.name
+        self.ledger: str = plan.ledger
         self._errors = _errors(plan)
         self._process = process
         self._stdin = process.stdin
         self._stdout = BufferedByteReceiveStream(process.stdout)
-        self.killed = False
+        self.killed: bool = False
 
     @classmethod
     async def start(cls, plan: Plan) -> Self:

@@ -45,7 +45,7 @@ class Orders:
     def __init__(self) -> None:
         # Unbuffered: select has to see what has not been read.
         self._stdin = cast("BinaryIO", open(0, "rb", buffering=0, closefd=False))  # noqa: SIM115
-        self.hold = False
+        self.hold: bool = False
 
     def line(self) -> bytes:
         """The next line; waits for it, and blocks the whole process."""

@@ -99,7 +99,7 @@ class Scene:
     """All ledgers, and all events in the order in which they were read."""
 
     def __init__(self, files: Iterable[Path], ledgers: Iterable[str]) -> None:
-        self.floors = {name: Floor() for name in ledgers}
+        self.floors: dict[str, Floor] = {name: Floor() for name in ledgers}
         self.events: list[Event] = []
         self.marks: dict[str, str] = {}  # what was done to a process
         self._read = dict.fromkeys(files, 0)

@@ -66,7 +66,7 @@ class Script:
         self._scene = scene
         self._stage = stage
         self._history = history
-        self.staged = Staged()
+        self.staged: Staged = Staged()
 
     async def play(self, seconds: float) -> None:
         """All of it."""

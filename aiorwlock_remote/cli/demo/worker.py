@@ -7,6 +7,8 @@ between reading and writing, and wait there; ``go on``. End of file = finish.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import random
 import signal
@@ -24,6 +26,7 @@ from aiorwlock_remote.testing.history import Attempt, History, now
 if TYPE_CHECKING:
     from aiorwlock_remote.testing.events import Mode
 
+PR_SET_PDEATHSIG = 1
 WRITES = 0.5
 PAUSE = (0.002, 0.008)
 
@@ -105,6 +108,12 @@ def _moved(balances: list[int]) -> dict[int, int]:
     return {source: balances[source] - amount, target: balances[target] + amount}
 
 
+def die_with_the_demo() -> None:
+    """Even if it is killed while we are stopped; where the system can do it."""
+    with contextlib.suppress(OSError, AttributeError):  # Linux only
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 async def main(plan: Plan, orders: Orders) -> None:
     """Connect, if there is to be a lock, and work."""
     folder = Path(plan.folder)
@@ -119,6 +128,7 @@ async def main(plan: Plan, orders: Orders) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the demo's business
+    die_with_the_demo()
     told = Orders()
     fields: dict[str, Any] = json.loads(told.line())
     anyio.run(main, Plan(**fields), told, backend=fields["loop"])
