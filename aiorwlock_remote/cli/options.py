@@ -22,9 +22,12 @@ _url = click.option(
     metavar="URL",
     help="Where the locks are, e.g. sqlite:////var/lib/app/locks.db.",
 )
-as_json: Callable[[F], F] = click.option(
-    "--json", "as_json", is_flag=True, help="JSON on stdout."
-)
+_json = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+
+
+def as_json(function: F) -> F:
+    """The option ``--json``."""
+    return _json(function)
 
 
 def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, str]:

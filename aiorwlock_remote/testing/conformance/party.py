@@ -33,7 +33,7 @@ class Guest:
         self.name = name
         self.held: Held | None = None
         self.error: LockError | None = None
-        self.scope = anyio.CancelScope()
+        self.scope: anyio.CancelScope = anyio.CancelScope()
         self._party = party
         self._lock = lock
         self._asking, self._entered = anyio.Event(), anyio.Event()

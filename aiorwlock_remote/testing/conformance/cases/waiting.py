@@ -187,7 +187,7 @@ class Leaving:
     """A reader that leaves once joining it is closed: ``at`` that local time."""
 
     def __init__(self, reader: Guest, lock: ReaderLock) -> None:
-        self.at = 0.0
+        self.at: float = 0.0
         self._reader = reader
         self._lock = lock
 
