@@ -129,6 +129,6 @@ async def main(plan: Plan, orders: Orders) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the demo's business
     die_with_the_demo()
-    told = Orders()
+    told: Orders = Orders()
     fields: dict[str, Any] = json.loads(told.line())
     anyio.run(main, Plan(**fields), told, backend=fields["loop"])
