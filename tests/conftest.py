@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# A shell starts background jobs with these ignored, and the processes that tests start
+# would inherit that.
+for _number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 # A shared machine is slow at times: how long one example took proves nothing.
 settings.register_profile("project", deadline=None, print_blob=True)

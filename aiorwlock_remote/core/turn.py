@@ -94,7 +94,9 @@ def retry_after(
         return None if door.ends is None else max(0, door.ends - now)
     hints = [p.claim_until for p in writers(door, now) if p is not place]
     soon = [at - now for at in hints if at is not None]
-    if place.mode is Mode.WRITE and door.admit_until > now and admitted(door, now):
+    if door.admit_until > now and admitted(door, now):
+        # A reader that was called but whose own policy lets the writer pass comes back
+        # then, too: it is its step that offers the resource to the writer.
         soon.append(door.admit_until - now)
     if place.mode is Mode.READ and door.grants:  # joining is closed: a writer waits
         return None if door.ends is None else max(0, door.ends - now)

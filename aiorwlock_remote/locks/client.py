@@ -11,7 +11,7 @@ from aiorwlock_remote.core.commands import Force, Forced, Renew, Renewed
 from aiorwlock_remote.core.lease import check_seconds, micros
 from aiorwlock_remote.core.names import Resource, ResourceId, encode, resource
 from aiorwlock_remote.core.record import Grant
-from aiorwlock_remote.errors import Closed, NotOwner
+from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
 from aiorwlock_remote.locks import passing
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
@@ -103,6 +103,9 @@ class Locks(PublishedCalls, RecipeCalls):
         proves that the holder is dead.
         """
         check_seconds("older_than", older_than)
+        age: object = older_than
+        if age is None:
+            raise ConfigurationError(what="older_than is a number of seconds")
         async for shown in self.list(resource_type):
             left = stale(shown, older_than)
             if left is not None:

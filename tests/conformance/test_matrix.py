@@ -10,10 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote.testing.conformance import ALL_CASES, Cases, ConformanceSuite
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance import (
+    ALL_CASES,
+    Cases,
+    ConformanceSuite,
+    Harness,
+    Site,
+)
 from aiorwlock_remote.testing.conformance.cases.native import (
     NativeCancellationCases,
 )
+from tests.conformance.stores import MemoryHarness
 from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
 from tests.conftest import LOOPS
@@ -63,6 +71,29 @@ def methods(cases: type[Cases]) -> list[str]:
 @pytest.mark.parametrize("suite", MATRIX, ids=lambda suite: suite.__name__)
 def test_what_a_backend_runs(suite: type[ConformanceSuite]) -> None:
     assert set(classes(suite)) == MATRIX[suite]
+
+
+def test_a_backend_that_can_do_little_runs_less() -> None:
+    class Modest(Harness):
+        capabilities = Capability.NONE
+
+        def fresh(self, folder: Path) -> Site:
+            return Site(f"modest:///{folder}")
+
+    class Suite(ConformanceSuite):
+        harness = Modest()
+
+    left_out = {"BlockedLoop", "Seat", "Waking"}
+    assert set(classes(Suite)) == EVERYWHERE - left_out
+
+
+def test_a_published_layout_is_proved_by_a_foreigner() -> None:
+    class Boastful(MemoryHarness):
+        capabilities = Capability.PUBLISHED_LAYOUT
+        has_foreigner = False
+
+    with pytest.raises(AssertionError, match="needs a foreigner"):
+        type("Suite", (ConformanceSuite,), {"harness": Boastful()})
 
 
 def test_every_case_class_is_run_by_somebody() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from aiorwlock_remote.core.commands import CLAIM_WINDOW, Waiting
 from aiorwlock_remote.core.ticket import Policy
-from tests.core.door import READ, WRITE, Door, granted
+from tests.core.door import MS, READ, WRITE, Door, granted
 
 
 def test_barging() -> None:
@@ -27,6 +28,21 @@ def test_the_writer_policy() -> None:
     door.release("w1")
     assert not granted(door.ask("r", READ, policy=Policy.WRITER))
     assert granted(door.ask("w2", WRITE, policy=Policy.WRITER))
+
+
+def test_a_called_reader_that_lets_pass_comes_back() -> None:
+    """Its next step, when the readers' window is over, calls the writer."""
+    door = Door()
+    door.ask("w1", WRITE, policy=Policy.WRITER)
+    door.ask("r", READ, policy=Policy.WRITER)
+    door.ask("w2", WRITE, policy=Policy.WRITER)
+    door.release("w1")
+    again = door.ask("r", READ, policy=Policy.WRITER)
+    assert isinstance(again, Waiting)
+    assert again.retry_after == CLAIM_WINDOW - MS, "a step takes 1 ms"
+    door.now += CLAIM_WINDOW
+    door.ask("r", READ, policy=Policy.WRITER)
+    assert door.woken == ["w2"]
 
 
 def test_the_reader_policy() -> None:

@@ -98,7 +98,7 @@ class Page:
         """For Sybil: every block that is to be run."""
         for block in blocks(document.text):
             before = document.text[: block.start]
-            if NO_RUN.search(before) or block.text.startswith(SET_UP):
+            if NO_RUN.search(before) or SET_UP in block.text:
                 continue
             if block.language in ("python", "sh", "sql"):
                 yield Region(block.start, block.end, block, self.evaluate)

@@ -85,7 +85,7 @@ async def test_held_for_too_long_is_423_with_retry_after(
 async def test_a_client_that_hangs_up_leaks_no_lock(app: str, tmp_path: Path) -> None:
     with site(app, tmp_path) as here:
         async with client() as http, watching(here) as locks:
-            holding = await hang_up_later(here.urls[0], work=1.5)
+            holding = await hang_up_later(here.urls[0], work=5)
             await until(locks, held)
             waiting = [await hang_up_later(url, work=0) for url in here.spread(6)]
             await until(locks, waited_for)

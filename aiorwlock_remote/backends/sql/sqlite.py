@@ -31,6 +31,7 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.ports import Clock, Snapshot
 
 APPLICATION_ID = 0x72776C6B  # "rwlk", in the file's header
+REMEMBERED = 256
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 Row = tuple[str | None, str | None, str | None, str | int | None]
@@ -55,6 +56,7 @@ class Connection:
         self._boot = boot_id()
         self._sql = statements("sqlite")
         self._db: sqlite3.Connection | None = None
+        self._decoded: dict[str, Record] = {}  # what was read or written lately
 
     def open(self, timeout: float) -> None:
         """Open the file, make our tables in it if it is new.
@@ -152,10 +154,16 @@ class Connection:
         seat = None if ticket is None else Seat(f"{ticket},{since}")
         if text is None:
             return None, seat
-        record = loads(text)
+        record = self._decoded.get(text) or self._remember(text, loads(text))
         if boot != self._boot or self._from_the_future(record):
             record = record.after_reboot()
         return record, seat
+
+    def _remember(self, text: str, record: Record) -> Record:
+        if len(self._decoded) >= REMEMBERED:
+            self._decoded.clear()
+        self._decoded[text] = record
+        return record
 
     def _from_the_future(self, record: Record) -> bool:
         # Where the host tells no boot id: a clock that began anew gives the boot away.
@@ -168,6 +176,8 @@ class Connection:
             for grant in record.grants
             if grant.mode is Mode.READ
         }
+        text = dumps(record)
+        self._remember(text, record)
         pending = next((p for p in record.queue if p.mode is Mode.WRITE), None)
         values = (
             *key,
@@ -177,7 +187,7 @@ class Connection:
             record.updated // MICROS,
             record.created // MICROS,
             self._boot,
-            dumps(record),
+            text,
         )
         self._run(self._sql["save"], values)
 

@@ -1,8 +1,8 @@
 """Waking between processes: one poller of ``PRAGMA data_version`` a process.
 
 SQLite has no notifications, but tells cheaply (a look into shared memory) whether
-another connection has committed. Only while somebody waits, every 2 to 20 ms, and only
-then are the records of the watched resources read.
+another connection has committed. Only while somebody waits, every 2 ms when its turn is
+near and every 20 ms when not, and only after a commit are the watched records read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from random import uniform
 
 from aiorwlock_remote.backends.sql.sqlite import Connection
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.core.transition import prospect
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Bell, Host
@@ -20,6 +21,7 @@ from aiorwlock_remote.ports import Bell, Host
 log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 
 SHORTEST, LONGEST, STRETCH = 0.002, 0.020, 1.25
+NEAR = 3
 
 
 class Watcher:
@@ -70,11 +72,11 @@ class Watcher:
                 try:
                     version, before = self._version(), version
                     changed = version != before
-                    self._look(list(self._watched) if changed else fresh)
+                    near = self._look(list(self._watched) if changed else fresh)
                 except BackendError as exc:
                     log.warning("watch_failed", extra={"error": str(exc)})
-                    changed = False
-                pause = SHORTEST if changed else min(pause * STRETCH, LONGEST)
+                    near = False
+                pause = SHORTEST if near else min(pause * STRETCH, LONGEST)
         finally:
             self._connection.close()
 
@@ -95,9 +97,12 @@ class Watcher:
             self._connection.open(timeout=1.0)
             return self._connection.data_version()
 
-    def _look(self, resources: list[Resource]) -> None:
+    def _look(self, resources: list[Resource]) -> bool:
+        """Ring where it is time; whether our turn anywhere is near."""
+        near = False
         for resource in resources:
             seen = self._connection.look(resource)
+            near = near or self._is_near(seen.record)
             found = prospect(seen.record, seen.seat, self._gate, seen.now)
             if found is None:
                 continue
@@ -107,3 +112,8 @@ class Watcher:
                     continue  # rung for that already, or watched no more
                 self._watched[resource] = due_to
             self._host.call_soon(self._bell, resource, micros / 1e6)
+        return near
+
+    def _is_near(self, record: Record) -> bool:
+        """Whether a place of ours is among the first; the others need not hurry."""
+        return any(place.gate == self._gate for place in record.queue[:NEAR])

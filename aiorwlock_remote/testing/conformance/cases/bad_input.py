@@ -122,8 +122,9 @@ class BadInputCases(Cases):
             with pytest.raises(ConfigurationError):
                 await untouched.multi(lock.reader, timeout=timeout)
             with pytest.raises(ConfigurationError):
-                async for _ in untouched.stale(timeout):
-                    pass
+                await anext(untouched.stale(timeout))
+        with pytest.raises(ConfigurationError):
+            await anext(untouched.stale(None))  # type: ignore[arg-type]
 
     async def test_leases_of_the_calls(self, untouched: Locks) -> None:
         """Extending, and the published calls, check their leases, too."""

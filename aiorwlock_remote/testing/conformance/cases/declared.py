@@ -50,12 +50,14 @@ class DeclaredCases(Cases):
             assert (store.site.foreigner is not None) == self.harness.has_foreigner
 
     async def test_pace(self, store: Store, probe: Probe) -> None:
-        """It is not polled more than once a second; a place outlives three polls."""
+        """A store that wakes is polled once a second at most; a place outlives it."""
         async with connect(probe, prefix=store.site.prefix):
             (opened,) = probe.opened
-            assert POLL <= opened.pace.poll_min <= opened.pace.poll_max
+            wakes = Capability.NOTIFIES in opened.capabilities
+            assert opened.pace.poll_min >= (POLL if wakes else 0)
+            assert opened.pace.poll_min <= opened.pace.poll_max
             assert opened.pace.place_life >= 3 * opened.pace.poll_max
-            assert 0 < opened.pace.claim_window < opened.pace.poll_min
+            assert 0 < opened.pace.claim_window < opened.pace.place_life
 
     async def test_a_connection_of_your_own(self, store: Store, probe: Probe) -> None:
         """``connect`` takes a ``Backend`` in place of a URL: the same store."""
