@@ -31,3 +31,29 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """The loops under every test marked anyio; one not installed fails the test."""
     backend: tuple[str, dict[str, Any]] = request.param
     return backend
+
+
+#: Left out of `nox -s fast` beside what is marked slow: real processes, and axes that
+#: seldom tell more than the ones that stay (every store and both libraries).
+SLOW = (
+    "tests/benchmarks/",
+    "tests/cli/test_demo.py",
+    "tests/cli/test_look.py",
+    "tests/cli/test_main.py",
+    "tests/cli/test_run.py",
+    "tests/cli/test_signals.py",
+    "tests/conformance/test_controls.py",
+    "tests/core/test_controls.py",
+    "tests/docs/test_blocks.py",
+    "tests/faults/test_processes.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark them slow; the full tests run them all."""
+    for item in items:
+        name = item.nodeid
+        uvloop, trio = "[uvloop" in name or "-uvloop" in name, "[trio" in name
+        sqlite = name.startswith("tests/conformance/test_sqlite.py")
+        if name.startswith(SLOW) or uvloop or (trio and sqlite):
+            item.add_marker(pytest.mark.slow)
