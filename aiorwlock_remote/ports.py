@@ -175,8 +175,10 @@ class Renewer(Protocol):
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
-    ) -> Sequence[Grant | NotHeld]:
-        """Renew all; outcomes in order. Gives up after ``timeout`` seconds.
+    ) -> Sequence[Grant | NotHeld | Exception]:
+        """Renew all; outcomes in order, an exception where one of them failed.
+
+        Gives up after ``timeout`` seconds.
 
         Raises:
             BackendError: it is not known which were renewed.

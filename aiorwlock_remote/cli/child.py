@@ -41,6 +41,8 @@ class Child:
         self.code: int | None = None
         # Not subprocess: a child inherits the mask of the thread that starts it, and
         # only posix_spawn sets another without running Python code after the fork.
+        # A SIGCHLD that came in ignored would reap it before we can.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._pid = os.posix_spawnp(
             command[0],
             list(command),

@@ -82,6 +82,9 @@ class Errand:
     async def _hold(self, held: Held) -> int:
         try:
             child = self._start(held)
+        except ValueError:  # an empty name, or a NUL in it
+            tell(f"{self._job.command[0]!r} is not the name of a command")
+            return exits.NOT_FOUND
         except OSError as exc:
             tell(f"{self._job.command[0]}: {exc.strerror}")
             missing = exc.errno in (errno.ENOENT, errno.ENOTDIR)

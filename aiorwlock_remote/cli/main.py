@@ -6,7 +6,8 @@ import logging
 import os
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from aiorwlock_remote.cli.exits import USAGE
 
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return USAGE
+    _open_missing_streams()
     # What the library logs is meant for programs; commands tell it in their own words.
     logging.getLogger("aiorwlock_remote").addHandler(logging.NullHandler())
     try:
@@ -35,6 +37,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code
+
+
+def _open_missing_streams() -> None:
+    """Started with stdout or stderr closed (`>&-`): what is written there is lost."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _nowhere())
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def _run(arguments: list[str]) -> int:

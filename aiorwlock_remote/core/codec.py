@@ -184,7 +184,8 @@ def _extra(data: Mapping[str, Any], known: set[str]) -> Extra:
 
 
 def _typed(value: object, kind: type[T]) -> T:
-    if not isinstance(value, kind) or isinstance(value, bool):
+    odd = isinstance(value, bool) or (isinstance(value, int) and abs(value) >= 2**63)
+    if not isinstance(value, kind) or odd:
         raise TypeError(f"{type(value).__name__} instead of {kind.__name__}")
     return value
 

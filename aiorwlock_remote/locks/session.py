@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any, Literal, Protocol
 
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import Closed, WouldDeadlock
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.host import LoopHost
-from aiorwlock_remote.runtime.lease import Lease
+from aiorwlock_remote.runtime.lease import Lease, State
 
 
 class Grant(Protocol):
@@ -35,8 +34,8 @@ class Session:
         self.host = host
         self.closed = False
         self._pid = os.getpid()
-        self._grants: dict[Grant, tuple[weakref.ref[Any], Resource]] = {}
-        self._mine: weakref.WeakKeyDictionary[Any, dict[Resource, Mode]]
+        self._grants: dict[Grant, tuple[weakref.ref[Any], Lease]] = {}
+        self._mine: weakref.WeakKeyDictionary[Any, dict[Resource, Lease]]
         self._mine = weakref.WeakKeyDictionary()
 
     def check(self) -> None:
@@ -61,9 +60,14 @@ class Session:
         Raises:
             WouldDeadlock: it holds the resource, in any mode.
         """
-        mine = self._mine.get(self.host.current_task())
-        if mine is not None and resource in mine:
-            raise WouldDeadlock(resource=resource.label, held_mode=str(mine[resource]))
+        mine = self._mine.get(self.host.current_task(), {})
+        lease = mine.get(resource)
+        if lease is None:
+            return
+        if lease.expired() or lease.state is not State.HELD:
+            del mine[resource]  # lost, and the loop has not been told yet
+            return
+        raise WouldDeadlock(resource=resource.label, held_mode=str(lease.mode))
 
     def admit(self, grant: Grant, lease: Lease, *, owned_by_task: bool) -> None:
         """A new grant, looked after by the keeper from now on.
@@ -77,18 +81,19 @@ class Session:
         else:
             lease.owner, lease.owner_gone = grant.face, _is_dead
         lease.on_loss = partial(self._tell, weakref.ref(grant))
-        self._mine.setdefault(task, {})[lease.resource] = lease.mode
-        self._grants[grant] = weakref.ref(task), lease.resource
+        self._mine.setdefault(task, {})[lease.resource] = lease
+        self._grants[grant] = weakref.ref(task), lease
         self.drive.keeper.add(lease)
 
     def forget(self, grant: Grant) -> None:
         """A grant that ended: its task may ask for the resource again."""
         if grant not in self._grants:
             return
-        to_task, resource = self._grants.pop(grant)
+        to_task, lease = self._grants.pop(grant)
         task = to_task()  # gone, if it ended before its grant
-        if task is not None:
-            self._mine.get(task, {}).pop(resource, None)
+        mine = {} if task is None else self._mine.get(task, {})
+        if mine.get(lease.resource) is lease:
+            del mine[lease.resource]
 
     def grants(self) -> list[Grant]:
         """Every grant that has not ended."""

@@ -134,11 +134,21 @@ class Drive:
             gate.leave(visitor, mode)
             visitor.grant, visitor.error = None, error
             visitor.event.set()
-        thread = self.keeper.close()
-        if thread is not None:
-            await anyio.to_thread.run_sync(thread.join)
         self.room.close()
-        await self.store.aclose()
+        thread, done = self.keeper.close(), anyio.Event()
+
+        async def finish() -> None:
+            try:
+                await self.store.aclose()
+                if thread is not None:
+                    await anyio.to_thread.run_sync(thread.join)
+            finally:
+                done.set()
+
+        # A task of its own: what a native cancellation interrupts is only the waiting.
+        self.host.spawn(finish)
+        with anyio.CancelScope(shield=True):
+            await done.wait()
 
     async def _try(self, request: Request) -> Lease:
         claim = self.asking.claim(request)

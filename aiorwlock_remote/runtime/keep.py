@@ -17,7 +17,7 @@ from random import random
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.pauses import back_off
-from aiorwlock_remote.errors import BackendError, LossReason
+from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.ports import Host, Renewal, Renewer
 from aiorwlock_remote.runtime.lease import Lease, State
 
@@ -144,17 +144,19 @@ class Keeper:
             if self._renewer is None:
                 self._renewer = self._open()
             outcomes = self._renewer.renew(batch, max(0.05, first - sent_at))
-        except BackendError as exc:
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the others need us
             self._failed(leases, exc)
             return
         for lease, outcome in zip(leases, outcomes, strict=True):
             if isinstance(outcome, NotHeld):
                 lease.lose(outcome.reason)
+            elif isinstance(outcome, Exception):
+                self._failed([lease], outcome)
             else:
                 lease.renewed(sent_at, lease.terms.lease)
                 self._again(lease)
 
-    def _failed(self, leases: list[Lease], error: BackendError) -> None:
+    def _failed(self, leases: list[Lease], error: Exception) -> None:
         log.warning(
             "renewal_failed", extra={"grants": len(leases), "error": str(error)}
         )

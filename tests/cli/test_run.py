@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.fix_cli import PATIENCE, Store, eventually, line
+from tests.cli.fix_cli import (
+    PATIENCE,
+    ROOT,
+    RWLOCK,
+    Store,
+    environment,
+    eventually,
+    line,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +47,27 @@ def test_command_not_found(store: Store) -> None:
     done = store.rwlock("run", "order/42", "--", "no-such-command-here")
     assert done.returncode == 127
     assert "no-such-command-here" in done.stderr
+    assert store.json("ls") == []
+
+
+def test_empty_command(store: Store) -> None:
+    done = store.rwlock("run", "order/42", "--", "")
+    assert done.returncode == 127
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("start", ["trap '' CHLD; exec", "exec >&-; exec"])
+def test_odd_surroundings(store: Store, start: str) -> None:
+    """SIGCHLD ignored, as some supervisors start children; stdout closed."""
+    words = [*RWLOCK, "run", "order/42", "sh", "-c", "exit 3"]
+    done = subprocess.run(
+        ["sh", "-c", f'{start} "$@"', "sh", *words],
+        cwd=ROOT,
+        env=environment(RWLOCK_URL=store.url),
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 3
     assert store.json("ls") == []
 
 

@@ -118,7 +118,7 @@ class FlakyRenewer:
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
-    ) -> Sequence[Grant | NotHeld]:
+    ) -> Sequence[Grant | NotHeld | Exception]:
         """Renew, or fail."""
         if self._link.renewals_fail:
             raise BackendUnavailable(what="the link is down")

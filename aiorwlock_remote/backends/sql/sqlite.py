@@ -7,6 +7,7 @@ Everything here blocks and belongs to one thread.
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,8 @@ from aiorwlock_remote.ports import Clock, Snapshot
 APPLICATION_ID = 0x72776C6B  # "rwlk", in the file's header
 REMEMBERED = 256
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 
 Row = tuple[str | None, str | None, str | None, str | int | None]
 
@@ -74,11 +77,10 @@ class Connection:
             self._patiently(lambda: self._run("PRAGMA journal_mode=WAL"), until)
             self._run("PRAGMA synchronous=FULL")
             if self._run("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-                self._begin(until)
-                for statement in self._sql["schema"].split(";\n"):
-                    self._run(statement)
-                self._run(f"PRAGMA application_id={APPLICATION_ID}")
-                self._run("COMMIT")
+                with self._transaction(until):
+                    for statement in self._sql["schema"].split(";\n"):
+                        self._run(statement)
+                    self._run(f"PRAGMA application_id={APPLICATION_ID}")
 
     def close(self) -> None:
         """Close it; a connection never opened is closed already."""
@@ -94,15 +96,8 @@ class Connection:
         Raises:
             BackendError: none was carried out.
         """
-        with self._mapping():
-            self._begin(self._clock.now() + timeout)
-            try:
-                outcomes = [self._step(resource, cmd) for resource, cmd in batch]
-                self._run("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
-            return outcomes
+        with self._mapping(), self._transaction(self._clock.now() + timeout):
+            return [self._step(resource, cmd) for resource, cmd in batch]
 
     def look(self, resource: Resource) -> Snapshot:
         """One resource as it stands."""
@@ -116,14 +111,17 @@ class Connection:
             for kind, number, *row in self._run(self._sql["scan"]).fetchall():
                 if kind.startswith(self._prefix):
                     resource = from_row(kind.removeprefix(self._prefix), number)
-                    yield self._snapshot(resource, (row[0], row[1], row[2], row[3]))
+                    try:
+                        found = self._snapshot(resource, tuple(row))
+                    except BadRecord as exc:  # the others are to be seen all the same
+                        log.warning("bad_record %s: %s", resource.label, exc)
+                        continue
+                    yield found
 
     def forget(self, memory: float) -> None:
         """Drop records that nobody has used for ``memory`` seconds."""
-        with self._mapping():
-            self._begin(self._clock.now() + 1.0)
+        with self._mapping(), self._transaction(self._clock.now() + 1.0):
             self._run(self._sql["forget"], (int(self._clock.wall() - memory),))
-            self._run("COMMIT")
 
     def data_version(self) -> int:
         """Changes whenever another connection has committed something."""
@@ -132,14 +130,20 @@ class Connection:
         return int(version)
 
     def _step(self, resource: Resource, command: Command) -> Step | Exception:
-        key = self._key(resource)
         try:
-            row = self._run(self._sql["load"], key).fetchone()
-            record, seat = self._read(row)
-            now, wall = micros(self._clock.now()), micros(self._clock.wall())
-            step = transition(record, seat, command, now, wall)
-        except (BadRecord, ValueError) as exc:
-            return exc
+            return self._carry_out(self._key(resource), command)
+        except BadRecord as exc:
+            return exc  # nothing written yet; the others of the batch go on
+        except (ValueError, OverflowError) as exc:
+            bad = BadRecord(what=f"the record of {resource.label} cannot be used")
+            bad.__cause__ = exc
+            return bad
+
+    def _carry_out(self, key: tuple[str, int], command: Command) -> Step:
+        row = self._run(self._sql["load"], key).fetchone()
+        record, seat = self._read(row)
+        now, wall = micros(self._clock.now()), micros(self._clock.wall())
+        step = transition(record, seat, command, now, wall)
         if step.record is not record and step.record.updated:
             self._save(key, step.record)
         if step.seat is None and seat is not None:
@@ -210,8 +214,16 @@ class Connection:
                 hint="give the locks a file of their own",
             )
 
-    def _begin(self, until: float) -> None:
+    @contextmanager
+    def _transaction(self, until: float) -> Iterator[None]:
+        """All or nothing; whatever fails, the file is not left locked."""
         self._patiently(lambda: self._run("BEGIN IMMEDIATE"), until)
+        try:
+            yield
+            self._run("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
 
     def _patiently(self, action: Callable[[], object], until: float) -> None:
         # SQLite's own busy handler sleeps up to 100 ms between tries; many processes

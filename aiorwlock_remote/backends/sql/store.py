@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from pathlib import Path
 
 from aiorwlock_remote.backends.sql.sqlite import Connection
 from aiorwlock_remote.backends.sql.watcher import Watcher
@@ -43,7 +44,9 @@ class SqliteStore:
 
     def __init__(self, path: str, host: Host, bell: Bell, settings: Settings) -> None:
         """The file is opened by the first job of the worker."""
-        self._connect = partial(Connection, path, settings.prefix, host.clock)
+        # Absolute: the keeper and the watcher open it later, maybe from elsewhere.
+        file = str(Path(path).absolute())
+        self._connect = partial(Connection, file, settings.prefix, host.clock)
         self._settings = settings
         self._bell = bell
         self._worker = Worker(self._connect(), host)
@@ -122,17 +125,18 @@ class SqliteRenewer:
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
-    ) -> Sequence[Grant | NotHeld]:
+    ) -> Sequence[Grant | NotHeld | Exception]:
         """Renew all in one transaction."""
         timeout = min(timeout, BUSY_TIMEOUT)
         if not self._open:
             self._connection.open(timeout)
             self._open = True
         commands = [(r.resource, Renew(((r.ticket, r.lease),))) for r in batch]
-        outcomes: list[Grant | NotHeld] = []
+        outcomes: list[Grant | NotHeld | Exception] = []
         for step in self._connection.steps(commands, timeout):
             if isinstance(step, Exception):
-                raise step
+                outcomes.append(step)
+                continue
             assert isinstance(step.reply, Renewed)
             outcomes += step.reply.outcomes
         return outcomes

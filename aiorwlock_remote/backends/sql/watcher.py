@@ -15,7 +15,7 @@ from aiorwlock_remote.backends.sql.sqlite import Connection
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.core.transition import prospect
-from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.errors import BackendError, BadRecord, ConfigurationError
 from aiorwlock_remote.ports import Bell, Host
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
@@ -73,7 +73,7 @@ class Watcher:
                     version, before = self._version(), version
                     changed = version != before
                     near = self._look(list(self._watched) if changed else fresh)
-                except BackendError as exc:
+                except (BackendError, ConfigurationError) as exc:
                     log.warning("watch_failed", extra={"error": str(exc)})
                     near = False
                 pause = SHORTEST if near else min(pause * STRETCH, LONGEST)
@@ -101,7 +101,11 @@ class Watcher:
         """Ring where it is time; whether our turn anywhere is near."""
         near = False
         for resource in resources:
-            seen = self._connection.look(resource)
+            try:
+                seen = self._connection.look(resource)
+            except BadRecord as exc:  # its waiters are told by their own requests
+                log.warning("bad_record %s: %s", resource.label, exc)
+                continue
             near = near or self._is_near(seen.record)
             found = prospect(seen.record, seen.seat, self._gate, seen.now)
             if found is None:

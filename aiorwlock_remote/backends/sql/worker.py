@@ -6,6 +6,7 @@ share one sync to disk.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -15,8 +16,10 @@ from aiorwlock_remote.backends.sql.sqlite import Connection
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Host, Pending
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 
 MAX_BATCH = 256
 BUSY_TIMEOUT = 5.0
@@ -90,8 +93,12 @@ class Worker:
         outcomes: list[Step | Exception]
         try:
             outcomes = self._connection.steps(batch, BUSY_TIMEOUT)
-        except Exception as exc:  # noqa: BLE001 - handed to every waiter of the batch
+        except BackendError as exc:
             outcomes = [exc] * len(jobs)
+        except Exception as exc:
+            log.exception("transaction failed")
+            failed = BackendUnavailable(what=f"SQLite transaction failed ({exc!r})")
+            outcomes = [failed] * len(jobs)
         pendings = [pending for _, _, pending in jobs]
         self._host.call_soon(_deliver, pendings, outcomes)
 
@@ -106,7 +113,10 @@ class Worker:
 
 def _deliver(pendings: list[Pending[Any]], outcomes: list[Any]) -> None:
     for pending, outcome in zip(pendings, outcomes, strict=True):
-        if isinstance(outcome, Exception):
-            pending.fail(outcome)
-        else:
-            pending.resolve(outcome)
+        try:
+            if isinstance(outcome, Exception):
+                pending.fail(outcome)
+            else:
+                pending.resolve(outcome)
+        except Exception:  # one answer's trouble is not the others'
+            log.exception("delivery failed")

@@ -1,0 +1,116 @@
+"""SQLite under users who do odd things: each of these broke something once."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aiorwlock_remote import BadRecord, LockLost, connect
+from aiorwlock_remote.backends.sql.sqlite import Connection
+from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.runtime.clock import SystemClock
+
+pytestmark = pytest.mark.anyio
+
+
+def spoil(path: Path, resource_id: int, **fields: object) -> None:
+    """Put odd values into a stored record."""
+    with sqlite3.connect(path) as db:
+        where = "WHERE resource_id = ?"
+        row = db.execute(f"SELECT record FROM doormans {where}", (resource_id,))  # noqa: S608
+        record = json.dumps(json.loads(row.fetchone()[0]) | fields)
+        db.execute(f"UPDATE doormans SET record = ? {where}", (record, resource_id))  # noqa: S608
+    db.close()
+
+
+async def test_relative_path_and_chdir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file stays the one that was opened, wherever the process goes."""
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(here)
+    async with connect("sqlite:///locks.db", lease=0.3) as locks:
+        monkeypatch.chdir(elsewhere)
+        async with locks.mutex("a", 1) as held:
+            await anyio.sleep(0.7)
+            held.check()
+    assert list(elsewhere.iterdir()) == []
+
+
+async def test_one_spoilt_record_harms_no_other(tmp_path: Path) -> None:
+    """Its own users are told; the others keep, get and list their locks."""
+    path = tmp_path / "locks.db"
+    async with connect(f"sqlite:///{path}", lease=0.6, on_lost="flag") as locks:
+        bad = await locks.mutex("a", 0).acquire()
+        good = [await locks.mutex("a", number).acquire() for number in (1, 2, 3)]
+        spoil(path, 0, created=10**30)
+        await anyio.sleep(1.0)
+        assert bad.lost == "unreachable"
+        for held in good:
+            held.check()
+        with pytest.raises(BadRecord):
+            await locks.mutex("a", 0).acquire(timeout=1)
+        assert [seen.resource_id async for seen in locks.list()] == ["1", "2", "3"]
+        for held in good:
+            assert await held.release()
+
+
+async def test_leaving_in_a_cancelled_scope_closes_everything(tmp_path: Path) -> None:
+    """No thread of ours is left behind, and no lock."""
+    url = f"sqlite:///{tmp_path}/locks.db"
+    with anyio.CancelScope() as scope:
+        async with connect(url) as locks, locks.mutex("a", 1):
+            scope.cancel()
+            await anyio.sleep_forever()
+    with anyio.fail_after(10):
+        while ours():  # noqa: ASYNC110 - a thread ends when it ends
+            await anyio.sleep(0.01)
+    async with connect(url) as again:
+        held = await again.mutex("a", 1).try_acquire()
+        assert held is not None
+        assert await held.release()
+
+
+def ours() -> list[str]:
+    """The threads of this library that run in this process."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("aiorwlock_remote")]
+
+
+async def test_failed_cleaning_leaves_the_file_free(tmp_path: Path) -> None:
+    """Whatever fails in a transaction, it is rolled back."""
+    path = tmp_path / "locks.db"
+    connection = Connection(str(path), "", SystemClock())
+    connection.open(1.0)
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE mutex_locks")
+    with pytest.raises(BackendError):
+        connection.forget(0.0)
+    with sqlite3.connect(path, timeout=0) as db:
+        db.execute("CREATE TABLE repaired (x)")
+    db.close()
+    connection.close()
+
+
+async def test_asking_again_right_after_a_loss(tmp_path: Path) -> None:
+    """A grant found lost while the loop was busy is no reason for WouldDeadlock."""
+    path = tmp_path / "locks.db"
+    async with connect(f"sqlite:///{path}") as locks:
+        mutex = locks.mutex("a", 1, lease=0.3)
+        held = await mutex.acquire()
+        with sqlite3.connect(path) as db:
+            db.execute("DELETE FROM mutex_locks")
+        db.close()
+        time.sleep(0.3)  # noqa: ASYNC251 - the keeper finds out, the loop does not
+        with pytest.raises(LockLost):
+            held.check()
+        again = await mutex.acquire(timeout=5)
+        assert await again.release()
