@@ -1,0 +1,138 @@
+"""Files that cannot be used: said with what to do, and left as they are."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aiorwlock_remote import (
+    BackendUnavailable,
+    BadRecord,
+    ConfigurationError,
+    LockError,
+    connect,
+    registry,
+)
+
+pytestmark = pytest.mark.anyio
+# ruff: noqa: ASYNC240 - looking at a temporary folder blocks nobody
+
+STEP_DOWN = """
+import os, sys, anyio
+from aiorwlock_remote import LockError, connect
+
+async def main(url):
+    try:
+        async with connect(url):
+            print("opened")
+    except LockError as exc:
+        print(type(exc).__name__, exc)
+
+anyio.run(main, sys.argv[1])  # imports everything while it may
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+anyio.run(main, sys.argv[1])
+"""
+
+
+async def refused(url: str, error: type[LockError]) -> str:
+    """The message of what opening this store raises."""
+    with pytest.raises(error) as caught:
+        await connect(url, connect_timeout=0.2)
+    return str(caught.value)
+
+
+async def test_another_applications_database(tmp_path: Path) -> None:
+    """Not touched, though it is a fine SQLite file."""
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE orders (id)")
+    db.close()
+    before = path.read_bytes()
+    said = await refused(f"sqlite:///{path}", ConfigurationError)
+    assert "file of their own" in said
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+async def test_not_a_database(tmp_path: Path) -> None:
+    """A text file stays a text file."""
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database\n" * 100)
+    said = await refused(f"sqlite:///{path}", BadRecord)
+    assert "file of their own" in said
+    assert path.read_text() == "not a database\n" * 100
+
+
+async def test_no_such_folder(tmp_path: Path) -> None:
+    """No folder is made on the way."""
+    said = await refused(f"sqlite:///{tmp_path}/none/locks.db", ConfigurationError)
+    assert "folder must exist" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_not_writable() -> None:
+    """A file that this user may read but not write; root steps down first."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "locks.db")
+        anyio.run(_open_and_close, path)
+        path.chmod(0o444)
+        Path(folder).chmod(0o555)
+        try:
+            said = subprocess.run(
+                [sys.executable, "-c", STEP_DOWN, f"sqlite:///{path}"],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.splitlines()[-1]
+        finally:
+            Path(folder).chmod(0o755)
+    assert "writable by this user" in said
+
+
+async def _open_and_close(path: Path) -> None:
+    async with connect(f"sqlite:///{path}"):
+        pass
+
+
+async def test_locked_by_another_program(tmp_path: Path) -> None:
+    """Told after ``connect_timeout``."""
+    path = tmp_path / "locks.db"
+    async with connect(f"sqlite:///{path}"):
+        pass
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA locking_mode=EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        await refused(f"sqlite:///{path}", BackendUnavailable)
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite://h/x.db"])
+async def test_urls_without_a_file(url: str) -> None:
+    """With a word on what to write instead."""
+    assert "sqlite:///relative.db" in await refused(url, ConfigurationError)
+
+
+async def test_driver_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra that brings it is named."""
+    target = "no_such_driver_module:open_store"
+    monkeypatch.setitem(registry._BUILT_IN, "marvel", target)
+    said = await refused("marvel://host", ConfigurationError)
+    assert "pip install 'aiorwlock-remote[marvel]'" in said
+
+
+async def test_unknown_scheme_and_option(tmp_path: Path) -> None:
+    """What is known is named."""
+    assert "sqlite" in await refused("gopher://host", ConfigurationError)
+    url = f"sqlite:///{tmp_path}/locks.db?speed=warp"
+    assert "speed" in await refused(url, ConfigurationError)
+    assert list(tmp_path.iterdir()) == []
