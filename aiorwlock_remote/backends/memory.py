@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.lease import micros
@@ -98,7 +97,7 @@ class MemoryStore:
         self._gate = settings.gate
         self._bell = bell
         with shelf.lock:
-            shelf.bells[self._gate] = partial(self._ring_from_anywhere)
+            shelf.bells[self._gate] = self._ring_from_anywhere
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """Carried out before it returns."""

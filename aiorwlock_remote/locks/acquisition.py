@@ -63,11 +63,6 @@ class Acquisition:
         self._got: Grip | None = None
         self._scope = anyio.CancelScope()
 
-    @property
-    def request(self) -> Request:
-        """What is asked for."""
-        return self._request
-
     def __await__(self) -> Generator[Any, Any, Held]:
         return self._get().__await__()
 
@@ -92,7 +87,7 @@ class Acquisition:
         self._entered = grip, held  # the user may not keep the Held; on_lost gets it
         self._scope.__enter__()
         if self._options.on_lost == "raise":
-            grip.watch(self._scope)
+            grip.loss.watch(self._scope)
         return held
 
     async def __aexit__(

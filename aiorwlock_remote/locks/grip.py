@@ -6,8 +6,6 @@ import logging
 import weakref
 from collections.abc import Awaitable, Callable
 
-import anyio
-
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import ConfigurationError, LockLost, NotOwner
 from aiorwlock_remote.locks.loss import LossWatch
@@ -143,10 +141,6 @@ class Grip:
         if self.owned_by_task:
             before = old.lease
             self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone
-
-    def watch(self, scope: anyio.CancelScope) -> None:
-        """Cancel this scope when the grant is lost."""
-        self.loss.watch(scope)
 
     def told_lost(self) -> None:
         """The loop's part of a loss: cancel what is watched, tell the user."""

@@ -110,7 +110,7 @@ class Held:
                 awaitable.close()
             raise
         with anyio.CancelScope() as scope:
-            grip.watch(scope)
+            grip.loss.watch(scope)
             try:
                 result = await awaitable
             finally:

@@ -38,9 +38,8 @@ class SqliteStore:
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
     )
-    pace: Pace = Pace(
-        claim_window=0.05
-    )  # the watcher of a live waiter looks every 20 ms
+    # The watcher of a live waiter looks every 20 ms.
+    pace: Pace = Pace(claim_window=0.05)
 
     def __init__(self, path: str, host: Host, bell: Bell, settings: Settings) -> None:
         """The file is opened by the first job of the worker."""
