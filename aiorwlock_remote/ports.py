@@ -6,96 +6,17 @@ A backend is one function, ``open(address, host, bell, settings)``, that gives a
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Any, Generic, Protocol, TypeVar
-
-import anyio
+from typing import Protocol
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.record import Grant, Record, Seat
 from aiorwlock_remote.core.url import Address
-
-T = TypeVar("T")
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
-
-
-class Pending(Generic[T]):
-    """An answer on its way: awaitable on asyncio and trio, any number of times.
-
-    Cancelling whoever awaits it takes nothing back; the request is carried out.
-    Resolved only in the loop's own thread.
-    """
-
-    __slots__ = ("_callbacks", "_done", "_error", "_value")
-
-    def __init__(self) -> None:
-        """An answer that has not come yet."""
-        self._done = False
-        self._value: T | None = None
-        self._error: BaseException | None = None
-        self._callbacks: list[Callable[[Pending[T]], None]] = []
-
-    @property
-    def error(self) -> BaseException | None:
-        """What it failed with, if it is done and failed."""
-        return self._error
-
-    @property
-    def done(self) -> bool:
-        """Whether the answer has come."""
-        return self._done
-
-    def resolve(self, value: T) -> None:
-        """The answer came."""
-        self._value = value
-        self._finish()
-
-    def fail(self, error: BaseException) -> None:
-        """It will not come, and why."""
-        self._error = error
-        self._finish()
-
-    def result(self) -> T:
-        """The answer; raises what it failed with."""
-        if self._error is not None:
-            raise self._error
-        return self._value  # type: ignore[return-value]  # resolved with a T
-
-    def then(self, callback: Callable[[Pending[T]], None]) -> None:
-        """Call back when done, in order; at once if it is."""
-        if self._done:
-            callback(self)
-        else:
-            self._callbacks.append(callback)
-
-    def unawaited(self) -> None:
-        """Nobody waits for it: a failure is written to the log."""
-        self.then(_log_failure)
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        if not self._done:
-            event = anyio.Event()
-            self.then(lambda _: event.set())
-            yield from event.wait().__await__()
-        return self.result()
-
-    def _finish(self) -> None:
-        assert not self._done, "an answer comes once"
-        self._done = True
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback(self)
-
-
-def _log_failure(pending: Pending[T]) -> None:
-    if pending.error is not None:
-        log.warning("request_failed", extra={"error": str(pending.error)})
+from aiorwlock_remote.pending import Pending as Pending  # noqa: PLC0414 - part of the port
 
 
 class Capability(Flag):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aiorwlock_remote.core.record import NOBODY, Grant, Who
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import LossReason
 
 PLACE_LIFE = 4_500_000
@@ -20,7 +21,7 @@ class IllegalCommand(ValueError):
     """A command that makes no sense; nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Claim:
     """One ticket asking to enter. ``lease`` in microseconds; None never expires."""
 
@@ -36,7 +37,7 @@ class Claim:
             raise IllegalCommand("a lease is positive or None")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Acquire:
     """Let these tickets in, or give their process a place in the queue.
 
@@ -61,13 +62,15 @@ class Acquire:
             raise IllegalCommand("nobody asks")
         if self.mode is Mode.WRITE and len(self.claims) > 1:
             raise IllegalCommand("writers enter one at a time")
-        if len({claim.ticket for claim in self.claims}) < len(self.claims):
-            raise IllegalCommand("one ticket asks twice")
+        if len(self.claims) > 1:
+            tickets = {claim.ticket for claim in self.claims}
+            if len(tickets) < len(self.claims):
+                raise IllegalCommand("one ticket asks twice")
         if (self.may_queue or self.more) and not self.gate:
             raise IllegalCommand("a place belongs to a gate")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Release:
     """End a grant, and in the same step let the process's next waiters ask.
 
@@ -79,7 +82,7 @@ class Release:
     then: tuple[Acquire, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Withdraw:
     """Take tickets back, whatever became of them; ``keep`` leaves the place.
 
@@ -93,7 +96,7 @@ class Withdraw:
     upgrader: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Renew:
     """Make grants live ``lease`` from now, or as long as they would anyway."""
 
@@ -104,7 +107,7 @@ class Renew:
             raise IllegalCommand("a lease is positive or None")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Downgrade:
     """Writer → reader without a gap; the claim's ticket replaces the old one."""
 
@@ -112,7 +115,7 @@ class Downgrade:
     claim: Claim
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Upgrade:
     """The only reader → writer; with ``may_wait`` it keeps the one upgrader's slot."""
 
@@ -123,7 +126,7 @@ class Upgrade:
     place_life: int = PLACE_LIFE
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Force:
     """Break a grant that is seen on screen: holder and fence must both match.
 
@@ -138,7 +141,7 @@ class Force:
 Command = Acquire | Release | Withdraw | Renew | Downgrade | Upgrade | Force
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Granted:
     """These grants hold. Claims of the command that are not among them still wait."""
 
@@ -147,7 +150,7 @@ class Granted:
     placed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Waiting:
     """Not now; the process has a place. ``ahead`` places are before it.
 
@@ -159,7 +162,7 @@ class Waiting:
     holders: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Refused:
     """Not now, and no place was taken."""
 
@@ -171,19 +174,19 @@ class Refused:
 HELD, AHEAD, OTHER_MODE, FULL, BARRED = "held", "ahead", "other mode", "full", "barred"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NotHeld:
     """The ticket has no grant (any more), and why as far as is known."""
 
     reason: LossReason = "expired"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Conflict:
     """Another reader is upgrading already."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Released:
     """Whether the ticket held; answers to what the release carried along."""
 
@@ -192,21 +195,21 @@ class Released:
     then: tuple[Granted | Waiting | Refused, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Withdrawn:
     """Tickets among those withdrawn that had been granted."""
 
     held: tuple[str, ...] = field(default=(), repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Renewed:
     """For each ticket in order: its new expiry (None: never), or why it is gone."""
 
     outcomes: tuple[Grant | NotHeld, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Forced:
     """Whether what was seen on screen was still there."""
 

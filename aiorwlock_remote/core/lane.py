@@ -71,6 +71,8 @@ class Lane:
         self._gate = gate
         self._mode = mode
         self._pace = pace
+        self._place_life = micros(pace.place_life)
+        self._window = micros(pace.claim_window)
         self._asked: tuple[Waiter, ...] = ()
         self._unsure: set[Waiter] = set()  # asked, and the answer was lost
         self._placed = False
@@ -121,24 +123,25 @@ class Lane:
         if not self.waiters or self._asked:
             return None
         first = self.waiters[0]
-        if self._mode is Mode.WRITE:
+        if self._mode is Mode.WRITE or len(self.waiters) == 1:
             self._asked = (first,)
+            claims: tuple[Claim, ...] = (first.claim,)
         else:
             alike = [w for w in self.waiters if w.policy is first.policy]
             self._asked = tuple(alike[:MAX_BATCH])
+            claims = tuple(w.claim for w in self._asked)
         self.due, self._rung, self._dropped = None, False, False
-        behind = len(self.waiters) - len(self._asked)
         return Acquire(
-            claims=tuple(w.claim for w in self._asked),
+            claims=claims,
             mode=self._mode,
             policy=first.policy,
             gate=self._gate,
             may_queue=True,
-            more=behind,
+            more=len(self.waiters) - len(self._asked),
             waiting=len(self.waiters),
             max_waiters=None if self._placed else first.max_waiters,
-            place_life=micros(self._pace.place_life),
-            window=micros(self._pace.claim_window),
+            place_life=self._place_life,
+            window=self._window,
         )
 
     def answered(
@@ -146,16 +149,16 @@ class Lane:
     ) -> News:
         """The answer to the request under way. Times in seconds, local clock."""
         asked, self._asked, self._failures = self._asked, (), 0
-        self._unsure.difference_update(asked)
+        if self._unsure:
+            self._unsure.difference_update(asked)
         self._perhaps_placed = False
         news = News()
         if isinstance(answer, Granted):
             self._placed = answer.placed and not self._dropped
             grants = {g.ticket: g for g in answer.grants}
             for waiter in asked:
-                if waiter.ticket in grants and waiter in self.waiters:
-                    self.waiters.remove(waiter)
-                    grant = grants[waiter.ticket]
+                grant = grants.get(waiter.claim.ticket)
+                if grant is not None and self._strike(waiter):
                     # A repeated request finds the grant of one whose answer was lost.
                     age = max(0, answer.now - grant.since) / MICROS
                     waiter.grant, waiter.sent_at = grant, sent_at - age
@@ -185,6 +188,16 @@ class Lane:
         if self.waiters:
             self.due = now + back_off(self._failures, random)
         return news
+
+    def _strike(self, waiter: Waiter) -> bool:
+        """Off the list; False if it has left it already."""
+        if self.waiters and self.waiters[0] is waiter:
+            self.waiters.popleft()
+        elif waiter in self.waiters:
+            self.waiters.remove(waiter)
+        else:
+            return False
+        return True
 
     def _refused(self, answer: Refused, asked: tuple[Waiter, ...]) -> News:
         assert answer.why == FULL, answer  # a fresh ticket that may queue

@@ -8,7 +8,7 @@ bytes is cut and ends in ``%~`` and its SHA-256, which no ordinary name contains
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from uuid import UUID
 
@@ -32,6 +32,18 @@ class Resource:
 
     type: str
     id: str
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Hash it once: every request looks it up in several tables."""
+        object.__setattr__(self, "_hash", hash((self.type, self.id)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        """Another process hashes text otherwise."""
+        return Resource, (self.type, self.id)
 
     @property
     def key(self) -> str:

@@ -9,16 +9,17 @@ All times are microseconds of the store's clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
+from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import LossReason
 
 Extra = tuple[tuple[str, object], ...]
 """Fields of a newer version that this one does not know, but keeps."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Who:
     """Who asked: for people, never for decisions."""
 
@@ -35,7 +36,7 @@ class Who:
 NOBODY = Who()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Grant:
     """One holder. ``expires`` None: never (a lease of None)."""
 
@@ -58,7 +59,7 @@ class Grant:
         return self.expires is not None and self.expires <= now
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Place:
     """A place in the queue: one process waiting for one mode, however many tasks.
 
@@ -83,7 +84,7 @@ class Place:
         return self.claim_until is not None and self.claim_until <= now
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Upgrader:
     """The one reader that waits for the other readers to leave."""
 
@@ -93,7 +94,7 @@ class Upgrader:
     called: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ending:
     """Why grants of one fence ended early; ``holder`` "*" means all of them."""
 
@@ -102,7 +103,7 @@ class Ending:
     reason: LossReason
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Seat:
     """The published mutex record as it stands in the store right now."""
 
@@ -115,7 +116,7 @@ class Seat:
         return self.value.rpartition(",")[0] or self.value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Record:
     """Everything about one resource but its seat. The default is one never used.
 

@@ -9,9 +9,6 @@ from typing import Any, final
 
 import anyio
 
-from aiorwlock_remote.core.lease import check_seconds
-from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import BackendError, LockLost
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
@@ -36,32 +33,15 @@ class Acquisition:
     def __init__(
         self,
         session: Session,
-        resource: Resource,
-        mode: Mode,
-        policy: Policy,
+        request: Request,
         options: Options,
-        *,
-        timeout: float | None,
-        reason: str,
     ) -> None:
         """Made by the locks, not by users."""
-        check_seconds("timeout", timeout)
         self._session = session
         self._options = options
-        self._request = Request(
-            resource=resource,
-            mode=mode,
-            policy=policy,
-            terms=options.terms,
-            timeout=timeout,
-            reason=reason,
-            slow_wait=options.slow_wait,
-            max_waiters=options.max_waiters,
-            lock_delay=options.lock_delay,
-        )
-        self._entered: tuple[Grip, Held] | None = None
+        self._request = request
+        self._entered: tuple[Grip, Held, anyio.CancelScope] | None = None
         self._got: Grip | None = None
-        self._scope = anyio.CancelScope()
 
     def __await__(self) -> Generator[Any, Any, Held]:
         return self._get().__await__()
@@ -83,11 +63,12 @@ class Acquisition:
         self._check()
         lease = await self._session.drive.acquire(self._request)
         grip = self._grip(lease, owned_by_task=True)
-        held = Held(grip)
-        self._entered = grip, held  # the user may not keep the Held; on_lost gets it
-        self._scope.__enter__()
+        held, scope = Held(grip), anyio.CancelScope()
+        # The user may not keep the Held; on_lost gets it.
+        self._entered = grip, held, scope
+        scope.__enter__()
         if self._options.on_lost == "raise":
-            grip.loss.watch(self._scope)
+            grip.loss.watch(scope)
         return held
 
     async def __aexit__(
@@ -97,12 +78,12 @@ class Acquisition:
         traceback: TracebackType | None,
     ) -> None:
         assert self._entered is not None
-        grip = self._entered[0].newest
-        grip.loss.unwatch(self._scope)
-        self._entered = None
+        (entered, _, scope), self._entered = self._entered, None
+        grip = entered.newest
+        grip.loss.unwatch(scope)
         try:
             # True: the cancellation was ours, because the grant was lost.
-            swallowed = self._scope.__exit__(exc_type, exc, traceback)
+            swallowed = scope.__exit__(exc_type, exc, traceback)
         except BaseException:  # what is left of a group without our cancellation
             await self._release(grip, quietly=True)
             raise

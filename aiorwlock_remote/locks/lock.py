@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Unpack, final
 
+from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import NotOwner
@@ -13,6 +15,7 @@ from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, doorman
 from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.runtime.request import Request
 
 
 class _Lock:
@@ -25,6 +28,7 @@ class _Lock:
         self._session = session
         self._resource = resource
         self._options = options
+        self._request = self._ask(options)
         self._entered: dict[Any, list[Acquisition]] = {}
 
     @property
@@ -63,16 +67,14 @@ class _Lock:
             ConfigurationError: an option or a number that cannot be used.
             Closed: the ``Locks`` is closed, forked or of another loop.
         """
-        options_ = self._options.but(options)
-        return Acquisition(
-            self._session,
-            self._resource,
-            self._mode,
-            self._policy(options_),
-            options_,
-            timeout=timeout,
-            reason=reason,
-        )
+        check_seconds("timeout", timeout)
+        options_, request = self._options, self._request
+        if options:
+            options_ = options_.but(options)
+            request = self._ask(options_)
+        if timeout is not None or reason:
+            request = replace(request, timeout=timeout, reason=reason)
+        return Acquisition(self._session, request, options_)
 
     async def try_acquire(
         self, *, reason: str = "", **options: Unpack[OptionArgs]
@@ -101,7 +103,7 @@ class _Lock:
         return doorman(await self._session.drive.store.look(self._resource))
 
     async def __aenter__(self) -> Held:
-        acquisition = self.acquire()
+        acquisition = Acquisition(self._session, self._request, self._options)
         held = await acquisition.__aenter__()
         task = self._session.host.current_task()
         self._entered.setdefault(task, []).append(acquisition)
@@ -121,6 +123,17 @@ class _Lock:
         if not mine:
             del self._entered[task]
         await acquisition.__aexit__(exc_type, exc, traceback)
+
+    def _ask(self, options: Options) -> Request:
+        return Request(
+            resource=self._resource,
+            mode=self._mode,
+            policy=self._policy(options),
+            terms=options.terms,
+            slow_wait=options.slow_wait,
+            max_waiters=options.max_waiters,
+            lock_delay=options.lock_delay,
+        )
 
     def _policy(self, options: Options) -> Policy:
         return Policy(options.policy)

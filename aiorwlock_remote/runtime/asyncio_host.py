@@ -42,7 +42,7 @@ class AsyncioHost:
 
     def current_task(self) -> asyncio.Task[Any]:
         """The running task."""
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         return task
 

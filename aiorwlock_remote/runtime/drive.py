@@ -133,7 +133,7 @@ class Drive:
         for visitor, (gate, mode) in list(self._visitors.items()):
             gate.leave(visitor, mode)
             visitor.grant, visitor.error = None, error
-            visitor.event.set()
+            visitor.decide()
         self.room.close()
         thread, done = self.keeper.close(), anyio.Event()
 
@@ -168,13 +168,18 @@ class Drive:
     async def _wait(self, request: Request, left: float | None) -> Lease:
         gate = self.room.gate(request.resource)
         visitor = Visitor(
-            self.asking.claim(request), request.policy, max_waiters=request.max_waiters
+            self.asking.claim(request), request.policy, request.max_waiters
         )
         self._visitors[visitor] = gate, request.mode
         try:
             gate.join(visitor, request.mode)
-            with anyio.move_on_after(left):
-                await self._patiently(visitor, request)
+            if visitor.ready.done:
+                await checkpoint()
+            elif left is None and request.slow_wait is None:
+                await visitor.ready
+            else:
+                with anyio.move_on_after(left):
+                    await self._patiently(visitor, request)
         except BaseException:
             if not isinstance(visitor.error, Closed):
                 gate.leave(visitor, request.mode)
@@ -195,13 +200,9 @@ class Drive:
         raise self._timed_out(request, told.holders, told.retry_after)
 
     async def _patiently(self, visitor: Visitor, request: Request) -> None:
-        if visitor.decided:
-            await checkpoint()
-        elif request.slow_wait is None:
-            await visitor.event.wait()
-        else:
+        if request.slow_wait is not None:
             with anyio.move_on_after(request.slow_wait):
-                await visitor.event.wait()
+                await visitor.ready
                 return
             told = visitor.told
             log.warning(
@@ -212,7 +213,7 @@ class Drive:
                 "; ".join(told.holders) if told else "?",
                 told.ahead if told else 0,
             )
-            await visitor.event.wait()
+        await visitor.ready
 
     async def _turned_away(
         self, request: Request, visitor: Visitor, gate: Gate

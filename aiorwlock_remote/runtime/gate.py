@@ -11,10 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from random import random
 
-import anyio
-
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Answer,
     Claim,
     Granted,
     Refused,
@@ -27,27 +26,28 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.lane import Lane, News, Waiter
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.errors import BackendError, BackendUnavailable, TooManyWaiters
-from aiorwlock_remote.ports import Clock, Pending, Store
+from aiorwlock_remote.errors import BackendUnavailable, TooManyWaiters
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Clock, Store
 
 
 class Visitor(Waiter):
     """A waiter with somebody to wake. ``error``: why it will never get in."""
 
-    __slots__ = ("error", "event")
+    __slots__ = ("error", "ready")
 
     def __init__(
         self, claim: Claim, policy: Policy, max_waiters: int | None = None
     ) -> None:
         """Like ``Waiter``."""
         super().__init__(claim, policy, max_waiters)
-        self.event: anyio.Event = anyio.Event()
+        self.ready: Pending[None] = Pending()
         self.error: BaseException | None = None
 
-    @property
-    def decided(self) -> bool:
-        """Whether there is nothing to wait for any more."""
-        return self.grant is not None or self.error is not None
+    def decide(self) -> None:
+        """It got in, or never will: wake it, once."""
+        if not self.ready.done:
+            self.ready.resolve(None)
 
 
 class Gate:
@@ -68,27 +68,29 @@ class Gate:
         self._store = store
         self._clock = clock
         self._alarm = alarm
-        self._lanes = {mode: Lane(nonce, mode, store.pace) for mode in Mode}
+        self._reader = Lane(nonce, Mode.READ, store.pace)
+        self._writer = Lane(nonce, Mode.WRITE, store.pace)
+        self._lanes = (self._reader, self._writer)
         self._watched = False
 
     @property
     def idle(self) -> bool:
         """Nobody waits here."""
-        return all(lane.idle for lane in self._lanes.values())
+        return self._reader.idle and self._writer.idle
 
     @property
     def due(self) -> float | None:
         """When a lane is to look again, local clock."""
-        times = [lane.due for lane in self._lanes.values() if lane.due is not None]
+        times = [lane.due for lane in self._lanes if lane.due is not None]
         return min(times, default=None)
 
     @property
     def waiting(self) -> int:
         """How many tasks wait."""
-        return sum(len(lane.waiters) for lane in self._lanes.values())
+        return sum(len(lane.waiters) for lane in self._lanes)
 
     def join(self, waiter: Visitor, mode: Mode) -> None:
-        """Wait; the waiter's event is set when it is decided.
+        """Wait; the waiter is ``ready`` when it is decided.
 
         Raises:
             TooManyWaiters: as many tasks of this process wait as ``max_waiters``.
@@ -96,38 +98,42 @@ class Gate:
         limit = waiter.max_waiters
         if limit is not None and self.waiting >= limit > 0:
             raise TooManyWaiters(resource=self.resource.label, limit=limit)
-        self._send(mode, self._lanes[mode].join(waiter))
+        lane = self._lane(mode)
+        self._send(lane, lane.join(waiter))
 
     def leave(self, waiter: Visitor, mode: Mode) -> None:
         """Give up waiting, at once; the withdrawal goes its way."""
         if waiter.grant is not None:
             self.release(waiter.ticket).unawaited()
         else:
-            self._send(mode, self._lanes[mode].leave(waiter))
+            lane = self._lane(mode)
+            self._send(lane, lane.leave(waiter))
         self._unwatch_if_idle()
 
     def waits(self, mode: Mode) -> bool:
         """Whether tasks wait for this mode."""
-        return bool(self._lanes[mode].waiters)
+        return bool(self._lane(mode).waiters)
 
     def ring(self) -> None:
         """The store has something for us, perhaps."""
-        for mode, lane in self._lanes.items():
+        for lane in self._lanes:
             if not lane.idle:  # the bell may overtake the answer that gives the place
-                self._send(mode, lane.ring())
+                self._send(lane, lane.ring())
 
     def look(self) -> None:
         """Ask for the lanes that are due."""
         now = self._clock.now()
-        for mode, lane in self._lanes.items():
+        for lane in self._lanes:
             if lane.due is not None and lane.due <= now:
-                self._send(mode, lane.ask())
+                self._send(lane, lane.ask())
 
     def release(self, ticket: str, mode: Mode | None = None) -> Pending[Reply]:
         """End a grant; the next waiters of this process ask in the same request."""
+        if not (self._reader.watching or self._writer.watching):
+            return self._store.step(self.resource, Release(ticket, mode))
         carried = [
             (lane, acquire)
-            for lane in self._lanes.values()
+            for lane in self._lanes
             if lane.watching and (acquire := lane.ask()) is not None
         ]
         sent_at = self._clock.now()
@@ -136,70 +142,73 @@ class Gate:
         pending.then(partial(self._released, [lane for lane, _ in carried], sent_at))
         return pending
 
+    def _lane(self, mode: Mode) -> Lane:
+        return self._writer if mode is Mode.WRITE else self._reader
+
     def _released(
         self, lanes: list[Lane], sent_at: float, pending: Pending[Reply]
     ) -> None:
-        try:
-            reply = pending.result()
-        except BackendError as exc:
+        if pending.error is not None:
             for lane in lanes:
-                self._failed(lane, exc)
+                self._failed(lane, pending.error)
             return
+        reply = pending.result()
         assert isinstance(reply, Released)
         for lane, answer in zip(lanes, reply.then, strict=True):
             self._tell(lane, answer, sent_at)
 
-    def _send(self, mode: Mode, command: Acquire | Withdraw | None) -> None:
+    def _send(self, lane: Lane, command: Acquire | Withdraw | None) -> None:
         if command is None:
             return
         sent_at = self._clock.now()
         pending = self._store.step(self.resource, command)
         if isinstance(command, Acquire):
-            pending.then(partial(self._answered, self._lanes[mode], sent_at))
+            pending.then(partial(self._answered, lane, sent_at))
         else:
             pending.unawaited()
 
     def _answered(self, lane: Lane, sent_at: float, pending: Pending[Reply]) -> None:
-        try:
+        error = pending.error
+        if error is None:
             reply = pending.result()
-        except BackendError as exc:
-            self._failed(lane, exc)
-            return
-        assert isinstance(reply, Granted | Waiting | Refused)
-        self._tell(lane, reply, sent_at)
+            assert isinstance(reply, Granted | Waiting | Refused)
+            self._tell(lane, reply, sent_at)
+        else:
+            self._failed(lane, error)
 
-    def _tell(
-        self, lane: Lane, answer: Granted | Waiting | Refused, sent_at: float
-    ) -> None:
+    def _tell(self, lane: Lane, answer: Answer, sent_at: float) -> None:
         news = lane.answered(answer, sent_at, self._clock.now(), random())
-        limit = TooManyWaiters(resource=self.resource.label)
-        self._spread(lane, news, limit)
+        if news.turned_away:
+            for away in news.turned_away:
+                assert isinstance(away, Visitor)
+                limit = away.max_waiters or 0
+                away.error = TooManyWaiters(resource=self.resource.label, limit=limit)
+        self._spread(lane, news)
 
-    def _failed(self, lane: Lane, error: BackendError) -> None:
+    def _failed(self, lane: Lane, error: BaseException) -> None:
         if not isinstance(error, BackendUnavailable):
             for waiter in lane.waiters:
                 waiter.told = None  # nothing to be hoped for: all are turned away
         news = lane.failed(self._clock.now(), random())
-        self._spread(lane, news, error)
+        for away in news.turned_away:
+            assert isinstance(away, Visitor)
+            away.error = error
+        self._spread(lane, news)
 
-    def _spread(self, lane: Lane, news: News, error: BaseException) -> None:
-        for waiter in news.served:
-            assert isinstance(waiter, Visitor)
-            waiter.event.set()
-        for waiter in news.turned_away:
-            assert isinstance(waiter, Visitor)
-            if isinstance(error, TooManyWaiters):
-                error.limit = waiter.max_waiters or 0
-            waiter.error = error
-            waiter.event.set()
-        mode = next(mode for mode, each in self._lanes.items() if each is lane)
-        self._send(mode, news.send)
+    def _spread(self, lane: Lane, news: News) -> None:
+        for decided in (news.served, news.turned_away):
+            for waiter in decided:
+                assert isinstance(waiter, Visitor)
+                waiter.decide()
+        if news.send is not None:
+            self._send(lane, news.send)
         if lane.due is not None:
             self._alarm(self)
-        if lane.watching and not self._watched:
+        if self._watched:
+            self._unwatch_if_idle()
+        elif lane.watching:
             self._watched = True
             self._store.watch(self.resource)
-        self._unwatch_if_idle()
 
     def _unwatch_if_idle(self) -> None:
         if self._watched and self.idle:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 import threading
 from collections.abc import Callable
-from itertools import count
 from random import random
 
 from aiorwlock_remote.core.commands import NotHeld
@@ -24,6 +24,8 @@ from aiorwlock_remote.runtime.lease import Lease, State
 log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 
 BATCH = 500
+GRAIN = 0.002
+"""Seconds: leases due within so long of each other are looked at together."""
 
 
 class Keeper:
@@ -34,9 +36,13 @@ class Keeper:
         self._open = renewer
         self._host = host
         self._clock = host.clock
-        self._due: list[tuple[float, int, Lease]] = []
-        self._order = count()
-        self._changed = threading.Condition()
+        # What is due by time slot: a lease that ends leaves its slot at once, so that
+        # many short grants cost no memory until they would have been renewed.
+        self._due: dict[int, set[Lease]] = {}
+        self._slots: list[int] = []  # a heap of the keys of ``_due``
+        self._planned = 0.0  # when the thread wakes by itself
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._closing = False
         self._renewer: Renewer | None = None
@@ -47,36 +53,34 @@ class Keeper:
         terms = lease.terms
         if lease.deadline is None and terms.max_hold is None and not terms.max_stall:
             return
-        with self._changed:
-            self._beat = self._clock.now()  # the caller is the loop, alive
-            self._push(lease)
+        now = self._clock.now()
+        with self._lock:
+            self._beat = now  # the caller is the loop, alive
+            slot = self._put(lease, now)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="aiorwlock_remote keeper", daemon=True
                 )
                 self._thread.start()
-            elif self._due[0][2] is lease:
+            elif slot * GRAIN < self._planned:
                 self._changed.notify()
 
     def close(self) -> threading.Thread | None:
         """Stop renewing; the thread to be joined, if there is one."""
-        with self._changed:
+        with self._lock:
             self._closing = True
             self._changed.notify()
         return self._thread
 
-    def _push(self, lease: Lease) -> None:
-        heapq.heappush(self._due, (self._next_look(lease), next(self._order), lease))
-
-    def _next_look(self, lease: Lease) -> float:
-        times: list[float] = []
-        if lease.deadline is not None:
-            times += [min(lease.renew_due, lease.deadline)]
-        if lease.terms.max_hold is not None:
-            times.append(lease.since + lease.terms.max_hold)
-        if lease.terms.max_stall is not None:
-            times.append(self._clock.now() + lease.terms.max_stall / 2)
-        return min(times)
+    def _put(self, lease: Lease, now: float) -> int:
+        slot = math.ceil(_next_look(lease, now) / GRAIN)
+        leases = self._due.get(slot)
+        if leases is None:
+            leases = self._due[slot] = set()
+            heapq.heappush(self._slots, slot)
+        leases.add(lease)
+        lease.kept_in = leases
+        return slot
 
     def _run(self) -> None:
         try:
@@ -87,19 +91,39 @@ class Keeper:
                 self._renewer.close()
 
     def _wait_for_batch(self) -> list[Lease] | None:
-        with self._changed:
+        with self._lock:
             while not self._closing:
                 now = self._clock.now()
-                batch: list[Lease] = []
-                while self._due and self._due[0][0] <= now and len(batch) < BATCH:
-                    lease = heapq.heappop(self._due)[2]
-                    if lease.state is State.HELD:
-                        batch.append(lease)
+                batch = self._take(now)
                 if batch:
                     return batch
-                pause = self._due[0][0] - now if self._due else None
+                pause = None
+                self._planned = math.inf
+                if self._slots:
+                    self._planned = self._slots[0] * GRAIN
+                    pause = max(0.0, self._planned - now)
                 self._changed.wait(pause)
         return None
+
+    def _take(self, now: float) -> list[Lease]:
+        """What is due, and slots that everybody has left are forgotten on the way.
+
+        Only on the way: a thread that forgot the slot it was to wake for would have to
+        be told of the next lease at once, each time.
+        """
+        batch: list[Lease] = []
+        if not self._slots or self._slots[0] * GRAIN > now:
+            return batch
+        while self._slots and len(batch) < BATCH:
+            leases = self._due[self._slots[0]]
+            if leases and self._slots[0] * GRAIN > now:
+                break
+            due = list(leases)[: BATCH - len(batch)]
+            leases.difference_update(due)
+            batch += [lease for lease in due if lease.state is State.HELD]
+            if not leases:
+                del self._due[heapq.heappop(self._slots)]
+        return batch
 
     def _look_after(self, leases: list[Lease]) -> None:
         if any(lease.terms.max_stall is not None for lease in leases):
@@ -171,8 +195,20 @@ class Keeper:
 
     def _again(self, lease: Lease) -> None:
         if lease.state is State.HELD:
-            with self._changed:
-                self._push(lease)
+            now = self._clock.now()
+            with self._lock:
+                self._put(lease, now)
 
     def _alive(self) -> None:
         self._beat = self._clock.now()
+
+
+def _next_look(lease: Lease, now: float) -> float:
+    terms, due = lease.terms, math.inf
+    if lease.deadline is not None:
+        due = min(lease.renew_due, lease.deadline)
+    if terms.max_hold is not None:
+        due = min(due, lease.since + terms.max_hold)
+    if terms.max_stall is not None:
+        due = min(due, now + terms.max_stall / 2)
+    return due

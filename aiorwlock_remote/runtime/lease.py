@@ -49,7 +49,28 @@ class Lease:
 
     ``deadline`` is the local time after which it must not be believed any more: counted
     from before the request that got or renewed it was sent, minus a margin.
+    ``kept_in``: where the keeper has it until it is looked at again.
     """
+
+    __slots__ = (
+        "_clock",
+        "_lock",
+        "attempts",
+        "deadline",
+        "fence",
+        "kept_in",
+        "mode",
+        "on_loss",
+        "owner",
+        "owner_gone",
+        "reason",
+        "renew_due",
+        "resource",
+        "since",
+        "state",
+        "terms",
+        "ticket",
+    )
 
     def __init__(
         self,
@@ -72,6 +93,7 @@ class Lease:
         self.owner: weakref.ref[Any] | None = None
         self.owner_gone: Callable[[weakref.ref[Any]], bool] | None = None
         self.on_loss: Callable[[Lease], None] | None = None
+        self.kept_in: set[Lease] | None = None
         self._clock = clock
         self._lock = threading.Lock()
         self.deadline: float | None = None
@@ -95,7 +117,8 @@ class Lease:
             if self.state is not State.HELD:
                 return False
             self.state = state
-            return True
+        self._leave_keeper()
+        return True
 
     def lose(self, reason: LossReason) -> bool:
         """Lost; tells ``on_loss`` once. From any thread."""
@@ -104,6 +127,7 @@ class Lease:
                 return False
             self.state, self.reason = State.LOST, reason
             told = self.on_loss
+        self._leave_keeper()
         if told is not None:
             told(self)
         return True
@@ -121,6 +145,11 @@ class Lease:
             and self.owner_gone is not None
             and self.owner_gone(self.owner)
         )
+
+    def _leave_keeper(self) -> None:
+        kept_in = self.kept_in
+        if kept_in is not None:
+            kept_in.discard(self)
 
     def _anchor(self, sent_at: float, lease: float | None) -> None:
         if lease is None:

@@ -37,6 +37,7 @@ class Asking:
     def __init__(self, host: LoopHost) -> None:
         self._host = host
         self._hostname = socket.gethostname()
+        self._pid = os.getpid()  # a forked child must not use it
 
     def claim(self, request: Request) -> Claim:
         """A fresh ticket, 128 random bits."""
@@ -45,9 +46,9 @@ class Asking:
             secrets.token_hex(16),
             None if lease is None else micros(lease),
             self.who(request.reason),
-            micros(request.lock_delay),
+            micros(request.lock_delay) if request.lock_delay else 0,
         )
 
     def who(self, reason: str = "") -> Who:
         """This task, for people."""
-        return Who(self._hostname, os.getpid(), self._host.task_name(), reason)
+        return Who(self._hostname, self._pid, self._host.task_name(), reason)

@@ -1,0 +1,114 @@
+"""An answer on its way, awaitable on asyncio and trio alike.
+
+This is the one thing every request waits on, so it talks to the running loop itself: a
+future of asyncio, a parked task of trio.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
+
+
+class Pending(Generic[T]):
+    """An answer on its way: awaitable on asyncio and trio, any number of times.
+
+    Cancelling whoever awaits it takes nothing back; the request is carried out.
+    Resolved only in the loop's own thread.
+    """
+
+    __slots__ = ("_callbacks", "_done", "_error", "_value")
+
+    def __init__(self) -> None:
+        """An answer that has not come yet."""
+        self._done = False
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Pending[T]], object]] | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What it failed with, if it is done and failed."""
+        return self._error
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer has come."""
+        return self._done
+
+    def resolve(self, value: T) -> None:
+        """The answer came."""
+        self._value = value
+        self._finish()
+
+    def fail(self, error: BaseException) -> None:
+        """It will not come, and why."""
+        self._error = error
+        self._finish()
+
+    def result(self) -> T:
+        """The answer; raises what it failed with."""
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # resolved with a T
+
+    def then(self, callback: Callable[[Pending[T]], object]) -> None:
+        """Call back when done, in order; at once if it is."""
+        if self._done:
+            callback(self)
+        elif self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
+
+    def unawaited(self) -> None:
+        """Nobody waits for it: a failure is written to the log."""
+        self.then(_log_failure)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if not self._done:
+            trio = sys.modules.get("trio")  # never imported for asyncio's sake
+            if trio is not None and trio.lowlevel.in_trio_task():
+                yield from _parked(self, trio.lowlevel)
+            else:
+                asyncio: Any = sys.modules["asyncio"]  # nor asyncio for trio's
+                future = asyncio.get_running_loop().create_future()
+                self.then(lambda _: None if future.done() else future.set_result(None))
+                yield from future
+        return self.result()
+
+    def _finish(self) -> None:
+        assert not self._done, "an answer comes once"
+        self._done = True
+        callbacks = self._callbacks
+        if callbacks is not None:
+            self._callbacks = None
+            for callback in callbacks:
+                callback(self)
+
+
+def _parked(pending: Pending[Any], lowlevel: Any) -> Generator[Any, Any, None]:  # noqa: ANN401 - trio's module, not always there
+    task, parked = lowlevel.current_task(), True
+
+    def wake(_: Pending[Any]) -> None:
+        if parked:
+            lowlevel.reschedule(task)
+
+    def abort(_: object) -> object:
+        nonlocal parked
+        parked = False
+        return lowlevel.Abort.SUCCEEDED
+
+    pending.then(wake)
+    yield from lowlevel.wait_task_rescheduled(abort).__await__()
+
+
+def _log_failure(pending: Pending[Any]) -> None:
+    if pending.error is not None:
+        log.warning("request_failed", extra={"error": str(pending.error)})
