@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.names import Resource
@@ -154,6 +154,27 @@ class Store(Notifier, Protocol):
 
     async def aclose(self) -> None:
         """Finish what is under way and close what was opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to know about a store, and what it means for locks.
+
+    ``rating``: "bad" is to be changed, "note" to be known, "good" is as it should be.
+    """
+
+    name: str
+    value: str
+    meaning: str
+    rating: Literal["good", "note", "bad"] = "good"
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """A store that has more to say about itself than how fast it answers."""
+
+    def examine(self) -> AsyncIterator[Finding]:
+        """Look at its version, settings and rights; changes nothing."""
 
 
 class Backend(Protocol):

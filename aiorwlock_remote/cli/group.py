@@ -16,12 +16,14 @@ _COMMANDS = {
     "show": "aiorwlock_remote.cli.show:show",
     "stale": "aiorwlock_remote.cli.stale:stale",
     "break": "aiorwlock_remote.cli.break_:break_",
+    "doctor": "aiorwlock_remote.cli.doctor:doctor",
 }
 
 _EPILOG = """\b
 Exit codes:
     0  done
-    1  refused: demo found violations, break found nothing that matches
+    1  refused: demo found violations, break found nothing that matches,
+       doctor found something bad
     2  bad input: a name, number, URL or option that cannot be used
    69  the store is down, unreachable or not fit for locks
    75  run: the lock was not obtained in time (--conflict-exit-code)
@@ -32,7 +34,8 @@ Exit codes:
 
 \b
 Stores:
-  sqlite:////absolute/path.db   the processes of one host, no server needed
+  sqlite:////absolute/path.db     the processes of one host, no server needed
+  redis://user:password@host/0    many hosts; rediss:// with TLS, unix:///path.sock
 """
 
 

@@ -159,9 +159,11 @@ class Lane:
             for waiter in asked:
                 grant = grants.get(waiter.claim.ticket)
                 if grant is not None and self._strike(waiter):
-                    # A repeated request finds the grant of one whose answer was lost.
-                    age = max(0, answer.now - grant.since) / MICROS
-                    waiter.grant, waiter.sent_at = grant, sent_at - age
+                    waiter.grant, waiter.sent_at = grant, sent_at
+                    if answer.now > grant.since:
+                        # A repeated request finds the grant of one whose answer was
+                        # lost.
+                        waiter.sent_at -= (answer.now - grant.since) / MICROS
                     news.served.append(waiter)
             wait = None
         elif isinstance(answer, Waiting):

@@ -63,7 +63,7 @@ class Acquisition:
         self._check()
         lease = await self._session.drive.acquire(self._request)
         grip = self._grip(lease, owned_by_task=True)
-        held, scope = Held(grip), anyio.CancelScope()
+        held, scope = Held(grip), self._session.host.new_scope()
         # The user may not keep the Held; on_lost gets it.
         self._entered = grip, held, scope
         scope.__enter__()
@@ -87,7 +87,10 @@ class Acquisition:
         except BaseException:  # what is left of a group without our cancellation
             await self._release(grip, quietly=True)
             raise
-        await self._release(grip, quietly=exc is not None and not swallowed)
+        if exc is None:
+            await grip.leave()
+        else:
+            await self._release(grip, quietly=not swallowed)
         # Never True, and typed so: else every `return` in a body is one "missing".
         assert exc is None or not swallowed, "a lost grant raised when it was released"
 

@@ -13,6 +13,7 @@ from aiorwlock_remote.core.names import Resource, ResourceId, encode, resource
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
 from aiorwlock_remote.locks import passing
+from aiorwlock_remote.locks.findings import findings
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, Holder, doorman, stale
@@ -22,6 +23,7 @@ from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.published import PublishedCalls
 from aiorwlock_remote.locks.recipes import RecipeCalls
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.ports import Finding
 from aiorwlock_remote.runtime.request import Request
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
@@ -138,6 +140,17 @@ class Locks(PublishedCalls, RecipeCalls):
                     },
                 )
         return broken
+
+    def examine(self) -> AsyncIterator[Finding]:
+        """What there is to know about the store: latency, version, settings, rights.
+
+        Changes nothing. What ``rwlock doctor`` prints.
+
+        Raises:
+            BackendUnavailable: the store does not answer.
+        """
+        self._session.check()
+        return findings(self._session.drive.store, self._session.host.clock)
 
     async def adopt(self, ticket: str) -> Held:
         """Take over a grant that ``held.detach()`` gave away, here or elsewhere.

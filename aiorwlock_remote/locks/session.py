@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import Closed, WouldDeadlock
@@ -44,15 +44,11 @@ class Session:
         Raises:
             Closed: any of these.
         """
-        reason: Literal["closed", "forked", "other loop"] | None = None
+        if os.getpid() == self._pid and not self.closed and self.host.here():
+            return
         if os.getpid() != self._pid:
-            reason = "forked"
-        elif self.closed:
-            reason = "closed"
-        elif not self.host.here():
-            reason = "other loop"
-        if reason is not None:
-            raise Closed(reason=reason)
+            raise Closed(reason="forked")
+        raise Closed(reason="closed" if self.closed else "other loop")
 
     def check_deadlock(self, resource: Resource) -> None:
         """Refuse to wait for what this very task holds.
@@ -60,9 +56,9 @@ class Session:
         Raises:
             WouldDeadlock: it holds the resource, in any mode.
         """
-        mine = self._mine.get(self.host.current_task(), {})
-        lease = mine.get(resource)
-        if lease is None:
+        mine = self._mine.get(self.host.current_task())
+        lease = None if mine is None else mine.get(resource)
+        if mine is None or lease is None:
             return
         if lease.expired() or lease.state is not State.HELD:
             del mine[resource]  # lost, and the loop has not been told yet

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio
+
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.host import log, quietly
 
@@ -19,6 +21,8 @@ class AsyncioHost:
         self.clock = clock
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        # anyio.CancelScope() finds out each time which library runs.
+        self._scope = type(anyio.CancelScope())
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Run it in the loop's thread, soon; from any thread."""
@@ -32,6 +36,10 @@ class AsyncioHost:
         task = self._loop.create_task(quietly(function))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
+
+    def new_scope(self) -> anyio.CancelScope:
+        """A cancel scope."""
+        return self._scope()
 
     def here(self) -> bool:
         """Whether the caller runs in this loop."""

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+import anyio
+
 from aiorwlock_remote.ports import Clock
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.runtime")
@@ -22,6 +24,9 @@ class LoopHost(Protocol):
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a task of the loop itself."""
+
+    def new_scope(self) -> anyio.CancelScope:
+        """A cancel scope of this loop's library."""
 
     def here(self) -> bool:
         """Whether the caller runs in this loop."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Awaitable, Callable
 
+import anyio
 import trio
 
 from aiorwlock_remote.ports import Clock
@@ -18,6 +19,8 @@ class TrioHost:
         """Binds to the running loop."""
         self.clock = clock
         self._token = trio.lowlevel.current_trio_token()
+        # anyio.CancelScope() finds out each time which library runs.
+        self._scope = type(anyio.CancelScope())
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Run it in the loop's thread, soon; from any thread."""
@@ -29,6 +32,10 @@ class TrioHost:
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a system task."""
         trio.lowlevel.spawn_system_task(quietly, function)
+
+    def new_scope(self) -> anyio.CancelScope:
+        """A cancel scope."""
+        return self._scope()
 
     def here(self) -> bool:
         """Whether the caller runs in this loop."""

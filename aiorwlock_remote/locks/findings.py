@@ -1,0 +1,43 @@
+"""What there is to know about a store, for ``Locks.examine`` and ``rwlock doctor``."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import AsyncIterator
+
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.ports import Capability, Clock, Examined, Finding, Store
+
+_LOOKS = 20
+_SLOW = 0.05
+"""Seconds: the claim window of a waiter is two of these."""
+
+
+async def findings(store: Store, clock: Clock) -> AsyncIterator[Finding]:
+    """What every store can be asked, then what this one has to say."""
+    yield await _latency(store, clock)
+    yield _waiting(store)
+    if isinstance(store, Examined):
+        async for finding in store.examine():
+            yield finding
+
+
+async def _latency(store: Store, clock: Clock) -> Finding:
+    nobody, times = resource("rwlock", "doctor"), []
+    for _ in range(_LOOKS):
+        before = clock.now()
+        await store.look(nobody)
+        times.append(clock.now() - before)
+    typical, worst = statistics.median(times), max(times)
+    value = f"{typical * 1e3:.2f} ms, at worst {worst * 1e3:.2f} ms"
+    if typical > _SLOW:
+        return Finding("latency", value, "slow: leases of many seconds only", "note")
+    return Finding("latency", value, "one such round trip takes a free lock")
+
+
+def _waiting(store: Store) -> Finding:
+    pace = store.pace
+    if Capability.NOTIFIES in store.capabilities:
+        meaning = f"woken at once; looks every {pace.poll_max:g} s in case none came"
+        return Finding("waiting", "notified", meaning)
+    return Finding("waiting", "polls", f"looks every {pace.poll_max:g} s", "note")
