@@ -153,9 +153,16 @@ def ci(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Run the benchmarks; arguments after `--` go to benchmarks.run."""
+    """Run all benchmarks; `-- redis …` those on Redis, `-- …` those without a server.
+
+    What follows goes to benchmarks.redis or to benchmarks.run.
+    """
     install(session, "bench", package=WORKING_COPY)
-    session.run("python", "-m", "benchmarks.run", *session.posargs)
+    first, *rest = session.posargs or [""]
+    if first != "redis":
+        session.run("python", "-m", "benchmarks.run", *session.posargs)
+    if first in {"", "redis"}:
+        session.run("python", "-m", "benchmarks.redis", *rest)
 
 
 @nox.session

@@ -17,7 +17,13 @@ GROUP = "aiorwlock_remote.backends"
 _BUILT_IN = {
     "memory": "aiorwlock_remote.backends.memory:open_store",
     "sqlite": "aiorwlock_remote.backends.sql.store:open_store",
+    "redis": "aiorwlock_remote.backends.redis.store:open_store",
+    "rediss": "aiorwlock_remote.backends.redis.store:open_store",
+    "unix": "aiorwlock_remote.backends.redis.store:open_store",
 }
+
+
+_EXTRAS = {"rediss": "redis", "unix": "redis"}
 
 
 def find(scheme: str) -> Opener:
@@ -34,8 +40,13 @@ def find(scheme: str) -> Opener:
     except ImportError as exc:
         raise ConfigurationError(
             what=f"{scheme}:// needs {exc.name or module}, which is not installed",
-            hint=f"pip install 'aiorwlock-remote[{scheme.partition('+')[0]}]'",
+            hint=f"pip install 'aiorwlock-remote[{_extra(scheme)}]'",
         ) from exc
+
+
+def _extra(scheme: str) -> str:
+    family = scheme.partition("+")[0]
+    return _EXTRAS.get(family, family)
 
 
 def schemes() -> list[str]:

@@ -10,6 +10,7 @@ All times are microseconds of the store's clock.
 from __future__ import annotations
 
 from dataclasses import field, replace
+from heapq import nsmallest
 
 from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
 from aiorwlock_remote.core.value import value
@@ -182,6 +183,15 @@ class Record:
             admit_until=0,
             barred_until=0,
         )
+
+
+def soonest(grants: tuple[Grant, ...], count: int) -> list[Grant]:
+    """The grants that end first, by expiry and ticket; those that never do last."""
+
+    def order(grant: Grant) -> tuple[bool, int, str]:
+        return grant.expires is None, grant.expires or 0, grant.ticket
+
+    return nsmallest(count, grants, key=order)
 
 
 def seat_value(grants: tuple[Grant, ...], wall: int) -> str:

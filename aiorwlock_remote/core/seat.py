@@ -14,7 +14,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aiorwlock_remote.core.record import Ending, Grant, Record, Seat, seat_value
+from aiorwlock_remote.core.record import (
+    Ending,
+    Grant,
+    Record,
+    Seat,
+    seat_value,
+    soonest,
+)
 from aiorwlock_remote.core.ticket import READERS, Mode
 from aiorwlock_remote.core.turn import admit_waiting
 from aiorwlock_remote.errors import LossReason
@@ -73,8 +80,10 @@ def without(door: Record, gone: tuple[Grant, ...]) -> Record:
 
 def without_all(door: Record, reason: LossReason) -> Record:
     """Without any grant, remembering why; a crowd of readers in one note."""
-    holders = [g.holder for g in door.grants]
-    for holder in holders if len(holders) <= MAX_NAMED else ["*"]:
+    holders = ["*"]
+    if len(door.grants) <= MAX_NAMED:
+        holders = [g.holder for g in soonest(door.grants, MAX_NAMED)]
+    for holder in holders:
         door = remember(door, Ending(door.last, holder, reason))
     return without(door, door.grants)
 

@@ -11,6 +11,7 @@ fences rise even when the record was lost.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from aiorwlock_remote.core import seat as seats
@@ -37,7 +38,13 @@ from aiorwlock_remote.core.moment import Moment, describe
 from aiorwlock_remote.core.moves import downgrade, upgrade
 from aiorwlock_remote.core.record import Ending, Grant, Record, Seat
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
-from aiorwlock_remote.core.turn import may_enter, offer, retry_after, settle
+from aiorwlock_remote.core.turn import (
+    may_enter,
+    offer,
+    pass_over,
+    retry_after,
+    settle,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,17 @@ def transition(
     created = before.created or floor
     door = replace(door, seat=ours, created=created, updated=floor)
     return Step(door, after, reply, wakes)
+
+
+def unheard(step: Step, gates: Collection[str], now: int) -> Step:
+    """The step, when some of those it wakes turned out to be gone.
+
+    They are passed over and the next are called: ``wakes`` are those alone. To be
+    repeated until everybody hears or nobody is left. The reply stays as it was; an
+    upgrader that is gone costs the rest of its slot's life.
+    """
+    door, wakes = offer(pass_over(step.record, gates, now), now)
+    return replace(step, record=door, wakes=wakes)
 
 
 def peek(record: Record, seat: Seat | None, now: int) -> tuple[Record, Seat | None]:

@@ -16,7 +16,7 @@ that its lease is anchored at its own request (models LockLive V1, LeaseTime T6)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from aiorwlock_remote.core.record import Place, Record, Seat
@@ -116,6 +116,20 @@ def offer(door: Record, now: int) -> tuple[Record, tuple[str, ...]]:
     if not admitted(door, now):
         return _offer_to_writer(door, now)
     return door, woken
+
+
+def pass_over(door: Record, gates: Collection[str], now: int) -> Record:
+    """These processes were called and are known not to hear: late at once.
+
+    Their places keep their order, as those of all who do not come.
+    """
+
+    def called(place: Place) -> bool:
+        until = place.claim_until
+        return place.gate in gates and until is not None and until > now
+
+    queue = tuple(replace(p, claim_until=now) if called(p) else p for p in door.queue)
+    return replace(door, queue=queue)
 
 
 def _open_window(door: Record, now: int) -> tuple[Record, tuple[str, ...]]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
+from typing import ClassVar
 from uuid import uuid4
+
+import redis
 
 from aiorwlock_remote.backends.memory import Shelf, shelf
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.record import Seat
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
+from tests.servers.redis import RedisServer
 
 
 class MemoryHarness(Harness):
@@ -129,3 +133,66 @@ class PlainSqlite(Foreigner):
                 return cursor.rowcount, row
         finally:
             db.close()
+
+
+class RedisHarness(Harness):
+    """``redis://``: one server, a prefix for each test. ``server`` is set before."""
+
+    capabilities = (
+        Capability.MANY_PROCESSES
+        | Capability.MANY_HOSTS
+        | Capability.NOTIFIES
+        | Capability.OFF_LOOP_RENEWAL
+        | Capability.PUBLISHED_LAYOUT
+    )
+    has_foreigner = True
+    server: ClassVar[RedisServer]
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys of its own."""
+        prefix = f"{uuid4().hex}:"
+        url = self.server.url
+        return Site(url, prefix, foreigner=PlainRedis(url, prefix))
+
+
+class PlainRedis(Foreigner):
+    """The published statements, by redis-py."""
+
+    FREE = """
+    local value = redis.call('GET', KEYS[1])
+    if value and string.match(value, '^(.*),') == ARGV[1] then
+        return redis.call('DEL', KEYS[1])
+    end
+    return 0
+    """
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._url = url
+        self._prefix = prefix
+
+    def take(self, name: Name, ticket: str) -> bool:
+        with self._client() as client:
+            return bool(client.set(self._key(name), self._value(ticket), nx=True))
+
+    def put(self, name: Name, ticket: str) -> None:
+        with self._client() as client:
+            client.set(self._key(name), self._value(ticket))
+
+    def free(self, name: Name, ticket: str) -> bool:
+        with self._client() as client:
+            return bool(client.eval(self.FREE, 1, self._key(name), ticket) == 1)
+
+    def read(self, name: Name) -> str | None:
+        with self._client() as client:
+            value = client.get(self._key(name))
+        assert value is None or isinstance(value, str)
+        return None if value is None else value.rpartition(",")[0]
+
+    def _client(self) -> redis.Redis:
+        return redis.Redis.from_url(self._url, decode_responses=True)
+
+    def _key(self, name: Name) -> str:
+        return f"{self._prefix}mutex_locks/{name[0]},{name[1]}"
+
+    def _value(self, ticket: str) -> str:
+        return f"{ticket},{int(time.time())}"

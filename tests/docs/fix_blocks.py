@@ -15,9 +15,9 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -74,9 +74,13 @@ def _closes(found: re.Match[str], fence: str) -> bool:
 class Page:
     """Runs the blocks of one page, in order."""
 
-    def __init__(self, folder: Path) -> None:
-        """``folder`` is where the page's files go: the current one, too."""
+    def __init__(self, folder: Path, servers: Mapping[str, str] | None = None) -> None:
+        """``folder`` is where the page's files go: the current one, too.
+
+        ``servers``: URLs as the pages write them → those of servers that are there.
+        """
         self.folder = folder
+        self.servers = dict(servers or {})
         self.namespace: dict[str, Any] = {"__name__": "__main__"}
         self.ran: list[str] = []
         self._runner = asyncio.Runner()
@@ -96,12 +100,18 @@ class Page:
 
     def parse(self, document: Document) -> Iterable[Region]:
         """For Sybil: every block that is to be run."""
-        for block in blocks(document.text):
+        for found in blocks(document.text):
+            block = replace(found, text=self._with_servers(found.text))
             before = document.text[: block.start]
             if NO_RUN.search(before) or SET_UP in block.text:
                 continue
             if block.language in ("python", "sh", "sql"):
                 yield Region(block.start, block.end, block, self.evaluate)
+
+    def _with_servers(self, text: str) -> str:
+        for written, there in self.servers.items():
+            text = text.replace(written, there)
+        return text
 
     def evaluate(self, example: Example) -> None:
         """For Sybil: run one block; an exception is its failure."""

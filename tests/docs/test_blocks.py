@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs.fix_blocks import NO_RUN, SET_UP, Page, blocks, run
+from tests.servers.redis import RedisServer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [path for path in PAGES if "_build" not in path.parts]
 RUN = {"python", "sh", "sql"}
+REDIS = "redis://localhost/0"
 SHOWN = {"text", "toml"}
 DIRECTIVE = re.compile(r"\{[\w-]+\}")
 
@@ -23,10 +25,17 @@ def name(path: Path) -> str:
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_blocks_run(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with Page(tmp_path) as page:
+    servers: dict[str, str] = {}
+    if REDIS in path.read_text("utf-8"):
+        server: RedisServer = request.getfixturevalue("fresh_redis")
+        servers[REDIS] = server.url
+    with Page(tmp_path, servers) as page:
         run(path, page)
 
 

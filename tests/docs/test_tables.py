@@ -94,12 +94,18 @@ COLUMNS = (
     Capability.OFF_LOOP_RENEWAL,
     Capability.PUBLISHED_LAYOUT,
 )
-STORES = {"memory": "MemoryStore", "sqlite": "SqliteStore"}
+STORES = {
+    "memory": "MemoryStore",
+    "sqlite": "SqliteStore",
+    "redis": "RedisStore",
+    "rediss": "RedisStore",
+    "unix": "RedisStore",
+}
 
 
 def test_every_store_is_in_the_matrix() -> None:
     assert set(STORES) == set(_BUILT_IN)
-    assert len(table("stores/index.md", "URL")) == len(_BUILT_IN)
+    assert len(table("stores/index.md", "URL")) == len(set(_BUILT_IN.values()))
     assert set(COLUMNS) == set(Capability)
 
 

@@ -1,0 +1,48 @@
+"""Calls that could not be sent yet, in order, and how long they may wait."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aiorwlock_remote.backends.redis.calls import Call
+
+MUST_GO = 30.0
+
+
+class Aside:
+    """A queue of calls. One waits ``patience`` seconds, ``MUST_GO`` if it must go."""
+
+    def __init__(self, patience: float) -> None:
+        """Empty."""
+        self._patience = patience
+        self._calls: deque[Call[Any]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def put(self, call: Call[Any], now: float) -> None:
+        """At the end."""
+        call.since = now
+        self._calls.append(call)
+
+    def put_back(self, calls: Sequence[Call[Any]], now: float) -> None:
+        """In front: they were handed over before all that is here."""
+        for call in calls:
+            call.since = now
+        self._calls.extendleft(reversed(calls))
+
+    def take(self) -> Iterable[Call[Any]]:
+        """All of them, in order; none is left."""
+        calls, self._calls = self._calls, deque()
+        return calls
+
+    def take_late(self, now: float) -> Iterable[Call[Any]]:
+        """Those that have waited for too long."""
+        calls = self.take()
+        late: list[Call[Any]] = []
+        for call in calls:
+            patience = max(MUST_GO, self._patience) if call.must_go else self._patience
+            (late if now - call.since >= patience else self._calls).append(call)
+        return late

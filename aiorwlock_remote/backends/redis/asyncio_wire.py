@@ -1,0 +1,75 @@
+"""A connection on asyncio, whatever implements the loop; imported only there."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.protocol import Conversation
+from aiorwlock_remote.backends.redis.sockets import tune
+
+
+class AsyncioWire(asyncio.Protocol):
+    """A transport of asyncio under a conversation."""
+
+    def __init__(self, talk: Conversation) -> None:
+        """Connected by the loop."""
+        self._loop = asyncio.get_running_loop()
+        self._talk = talk
+        self._gone = asyncio.Event()
+        self._transport: asyncio.Transport
+        self.write: Callable[[bytes], None]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Commands can be written from now on."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.write = self._transport.write
+        tune(cast("socket.socket", transport.get_extra_info("socket")))
+
+    def data_received(self, data: bytes) -> None:
+        """Answers came."""
+        self._talk.received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._gone.set()
+        self._talk.lost(exc)
+
+    def wake(self) -> None:
+        """Flush after what is ready to run in this tick."""
+        self._loop.call_soon(self._talk.flush)
+
+    def unsent(self) -> int:
+        """Bytes the transport keeps."""
+        return self._transport.get_write_buffer_size()
+
+    def hang_up(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    async def aclose(self) -> None:
+        """Close at once; the loop closes the socket in its next tick."""
+        self._transport.abort()
+        await self._gone.wait()
+
+
+async def dial(options: Options, talk: Conversation) -> AsyncioWire:
+    """Connect: every address of the host is tried in turn."""
+    loop = asyncio.get_running_loop()
+    if options.path:
+        _, wire = await loop.create_unix_connection(
+            lambda: AsyncioWire(talk), options.path
+        )
+    else:
+        context = options.tls_context()
+        _, wire = await loop.create_connection(
+            lambda: AsyncioWire(talk),
+            options.host,
+            options.port,
+            ssl=context,
+            server_hostname=options.host if context else None,
+        )
+    return wire

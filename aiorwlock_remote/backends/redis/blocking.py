@@ -1,0 +1,163 @@
+"""A blocking connection, for the keeper's thread: batches of scripts, one at a time."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from aiorwlock_remote.backends.redis.calls import Arg, Call, as_is
+from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
+from aiorwlock_remote.backends.redis.greeting import Greeting
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.protocol import load
+from aiorwlock_remote.backends.redis.sockets import tune
+from aiorwlock_remote.errors import LockError
+from aiorwlock_remote.ports import Clock
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Script
+
+CHUNK = 65536
+
+_MORE = object()
+
+
+class BlockingLink:
+    """Opens at the first use, and again at the next use after anything went wrong.
+
+    For one thread at a time.
+    """
+
+    def __init__(
+        self, options: Options, clock: Clock, scripts: Sequence[Script]
+    ) -> None:
+        """Unconnected."""
+        self._options = options
+        self._clock = clock
+        self._scripts = tuple(scripts)
+        self._socket: socket.socket | None = None
+        self._reader = hiredis.Reader(notEnoughData=_MORE)
+
+    def run_many(
+        self, batch: Sequence[tuple[Script, tuple[Arg, ...]]], timeout: float
+    ) -> list[Any]:
+        """Run all scripts, in one write; the answers as they came, in order.
+
+        An exception takes the place of an answer that is an error. Scripts the server
+        forgot are loaded and run again.
+
+        Raises:
+            BackendError: it is not known which were carried out. After ``timeout``
+                seconds at the latest.
+            ConfigurationError: no such database, or unusable certificates.
+        """
+        deadline = self._clock.now() + timeout
+        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
+        try:
+            if self._socket is None:
+                self._open(deadline)
+            answers = self._exchange([call.packed() for call in calls], deadline)
+            missing = [i for i, answer in enumerate(answers) if _missing(answer)]
+            if missing:
+                again = [load(script).packed() for script in self._scripts]
+                again += [calls[i].packed_whole() for i in missing]
+                found = self._exchange(again, deadline)[len(self._scripts) :]
+                for i, answer in zip(missing, found, strict=True):
+                    answers[i] = answer
+        except LockError:
+            self.close()
+            raise
+        except hiredis.ProtocolError as exc:
+            self.close()
+            raise not_redis(self._options.where) from exc
+        except (OSError, UnicodeError) as exc:  # Unicode: no such host name
+            self.close()
+            raise of_failure(exc, self._options.where) from exc
+        except BaseException:
+            self.close()  # an answer may still be on its way
+            raise
+        return [self._mapped(answer) for answer in answers]
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+
+    def _open(self, deadline: float) -> None:
+        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._socket = self._dialled(deadline)
+        greeting = Greeting(self._options, self._scripts)
+        calls = greeting.calls
+        answers: list[Any] = []
+        failure: OSError | None = None
+        try:
+            self._exchange([call.packed() for call in calls], deadline, answers)
+        except OSError as exc:
+            failure = exc  # it may have said why before it hung up
+        for call, answer in zip(calls, answers, strict=False):
+            call.resolve(answer)
+        for call in calls[len(answers) :]:
+            call.fail(of_failure(failure, self._options.where))
+        greeting.judge()
+
+    def _dialled(self, deadline: float) -> socket.socket:
+        options, left = self._options, self._left(deadline)
+        context = options.tls_context()
+        if options.path:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        else:
+            sock = socket.create_connection((options.host, options.port), left)
+        try:
+            if options.path:
+                sock.settimeout(left)
+                sock.connect(options.path)
+            tune(sock)
+            if context is not None:
+                sock.settimeout(self._left(deadline))
+                return context.wrap_socket(sock, server_hostname=options.host)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _exchange(
+        self,
+        commands: Sequence[bytes],
+        deadline: float,
+        answers: list[Any] | None = None,
+    ) -> list[Any]:
+        sock, reader = self._socket, self._reader
+        assert sock is not None
+        answers = [] if answers is None else answers
+        sock.settimeout(self._left(deadline))
+        sock.sendall(b"".join(commands))
+        while len(answers) < len(commands):
+            answer = reader.gets()
+            if answer is not _MORE:
+                answers.append(answer)
+                continue
+            sock.settimeout(self._left(deadline))
+            data = sock.recv(CHUNK)
+            if not data:
+                raise ConnectionResetError("the server closed the connection")
+            reader.feed(data)
+        return answers
+
+    def _left(self, deadline: float) -> float:
+        left = deadline - self._clock.now()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+    def _mapped(self, answer: object) -> object:
+        if isinstance(answer, hiredis.ReplyError):
+            return of_reply(str(answer), self._options.where)
+        return answer
+
+
+def _missing(answer: object) -> bool:
+    return isinstance(answer, hiredis.ReplyError) and str(answer).startswith("NOSCRIPT")

@@ -1,0 +1,102 @@
+"""A command and its answer on the way: the one object every request costs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import hiredis
+
+from aiorwlock_remote.backends.redis.errors import of_reply
+from aiorwlock_remote.pending import Pending
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Script
+
+T = TypeVar("T")
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+
+Arg = bytes | str | int
+
+# hiredis's own stub takes it for a function of a 1-tuple.
+pack = cast("Callable[[tuple[Arg, ...]], bytes]", hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
+
+
+def as_is(raw: T) -> T:
+    """The answer of a command that needs no decoding."""
+    return raw
+
+
+class Call(Pending[T]):
+    """The answer to one command, and what it takes to send it (again).
+
+    ``args`` follow EVALSHA and the hash if there is a ``script``; its first key is
+    ``args[1]``. ``since``: when it was put aside unsent.
+    """
+
+    __slots__ = ("args", "decode", "must_go", "script", "since")
+
+    def __init__(
+        self,
+        decode: Callable[[Any], T],
+        args: tuple[Arg, ...],
+        script: Script | None = None,
+        must_go: bool = False,  # noqa: FBT001, FBT002 - positional: the hot path
+    ) -> None:
+        """A command that has not been answered."""
+        # Pending's own fields, without the cost of calling its __init__.
+        self._done = False
+        self._value = None
+        self._error = None
+        self._callbacks = None
+        self.decode: Callable[[Any], T] = decode
+        self.args: tuple[Arg, ...] = args
+        self.script: Script | None = script
+        self.must_go: bool = must_go
+        self.since: float = 0.0
+
+    def answered(self, reply: object) -> None:
+        """The answer came."""
+        try:
+            value = self.decode(reply)
+        except Exception as exc:  # noqa: BLE001 - raised by whoever awaits the answer
+            self.failed(exc)
+            return
+        try:
+            self.resolve(value)
+        except Exception:
+            log.exception("callback failed")
+
+    def refused(self, text: str, where: str) -> None:
+        """The answer is an error."""
+        self.failed(of_reply(text, where))
+
+    def failed(self, error: Exception) -> None:
+        """No answer will come; what callbacks raise goes to the log, as above."""
+        try:
+            self.fail(error)
+        except Exception:
+            log.exception("callback failed")
+
+    def packed(self) -> bytes:
+        """The command as bytes."""
+        if self.script is None:
+            return pack(self.args)
+        return pack(("EVALSHA", self.script.sha, *self.args))
+
+    def packed_whole(self) -> bytes:
+        """The same with the script's text, which needs no script at the server."""
+        assert self.script is not None
+        return pack(("EVAL", self.script.text, *self.args))
+
+
+class Subscribing(Call[None]):
+    """A subscription or its end: answered by a push, or by an error as other calls."""
+
+    __slots__ = ()
+
+    def __init__(self, verb: str, channel: Arg) -> None:
+        """``verb``: SUBSCRIBE or UNSUBSCRIBE."""
+        super().__init__(as_is, (verb, channel))

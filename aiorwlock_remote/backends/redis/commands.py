@@ -1,0 +1,179 @@
+"""A command as the arguments of a script; ``lua/main.lua`` says what they mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from aiorwlock_remote.backends.redis.answers import decode, decode_step
+from aiorwlock_remote.backends.redis.calls import Arg
+from aiorwlock_remote.backends.redis.keys import Keys
+from aiorwlock_remote.backends.redis.looking import decode_look
+from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE, LOOK, Script
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Command,
+    Downgrade,
+    Force,
+    Release,
+    Renew,
+    Upgrade,
+    Withdraw,
+)
+from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
+
+__all__ = ["decode", "decode_look", "decode_step", "encode", "encode_look"]
+
+Request = tuple[Script, tuple[Arg, ...]]
+
+_MODES = {Mode.READ: "r", Mode.WRITE: "w", None: ""}
+WRITE = Mode.WRITE
+
+
+def encode(keys: Keys, command: Command, gate: str = "") -> Request:
+    """The script that carries out a command, and what follows its hash.
+
+    ``gate`` is the process's own: waking it is part of the answer (``decode_step``),
+    all others get a message. Without it they get one, too.
+    """
+    return _ENCODERS[type(command)](keys, command, gate)
+
+
+def encode_look(keys: Keys) -> Request:
+    """The script that reads a resource, for ``decode_look``."""
+    return LOOK, keys.args
+
+
+def _acquire(keys: Keys, command: Acquire, gate: str) -> Request:
+    claims = command.claims
+    if len(claims) > 1:
+        ask = (*keys.args, "a", gate, _ask_of(command, gate), *_claims(claims))
+        return ENTER, ask
+    claim = claims[0]
+    lease = claim.lease
+    simple = command.mode is WRITE and lease and not (command.more or claim.lock_delay)
+    return ENTER, (
+        *keys.args,
+        "w" if simple else "a",
+        gate,
+        _ask_of(command, gate),
+        claim.ticket,
+        "" if lease is None else lease,
+        _details(claim),
+    )
+
+
+def _release(keys: Keys, command: Release, gate: str) -> Request:
+    args = (*keys.args, "r", gate, _MODES[command.mode], command.ticket)
+    for then in command.then:
+        ask = (len(then.claims), _ask_of(then, gate), *_claims(then.claims))
+        args += ask
+    return LEAVE, args
+
+
+def _withdraw(keys: Keys, command: Withdraw, gate: str) -> Request:
+    return LEAVE, (
+        *keys.args,
+        "t",
+        gate,
+        _MODES[command.mode],
+        int(command.keep),
+        command.upgrader,
+        command.gate,
+        *command.tickets,
+    )
+
+
+def _renew(keys: Keys, command: Renew, gate: str) -> Request:
+    leases = dict(command.tickets)
+    args: list[Arg] = [*keys.args, "n", gate]
+    for ticket, _ in command.tickets:
+        lease = leases[ticket]
+        args += (ticket, "" if lease is None else lease)
+    return LEAVE, tuple(args)
+
+
+def _downgrade(keys: Keys, command: Downgrade, gate: str) -> Request:
+    return LEAVE, (*keys.args, "d", gate, command.ticket, *_claims((command.claim,)))
+
+
+def _upgrade(keys: Keys, command: Upgrade, gate: str) -> Request:
+    life = command.place_life if command.may_wait else 0
+    claim = _claims((command.claim,))
+    return ENTER, (
+        *(*keys.args, "u", gate, command.ticket, *claim),
+        *(life, command.gate),
+    )
+
+
+def _force(keys: Keys, command: Force, gate: str) -> Request:
+    if command.seat is not None:
+        seat = command.seat.encode("utf-8", "surrogateescape")
+        return LEAVE, (*keys.args, "s", gate, seat)
+    return LEAVE, (*keys.args, "f", gate, command.holder, command.fence)
+
+
+_ENCODERS: dict[type[Any], Callable[[Keys, Any, str], Request]] = {
+    Acquire: _acquire,
+    Release: _release,
+    Withdraw: _withdraw,
+    Renew: _renew,
+    Downgrade: _downgrade,
+    Upgrade: _upgrade,
+    Force: _force,
+}
+
+
+def _claims(claims: tuple[Claim, ...]) -> tuple[Arg, ...]:
+    args: list[Arg] = []
+    for claim in claims:
+        lease = claim.lease
+        args += (claim.ticket, "" if lease is None else lease, _details(claim))
+    return tuple(args)
+
+
+def _details(claim: Claim) -> str:
+    who = claim.who
+    shown = _who(who.host, who.pid, who.task, who.reason)
+    return f"{holder_of(claim.ticket)},{claim.lock_delay},{shown}"
+
+
+@lru_cache(maxsize=1024)
+def _who(host: str, pid: int, task: str, reason: str) -> str:
+    return json.dumps([host, pid, task, reason], separators=(",", ":"))
+
+
+def _ask_of(command: Acquire, gate: str) -> str:
+    return _ask(
+        command.mode,
+        command.policy,
+        command.may_queue,
+        command.more,
+        command.waiting,
+        command.max_waiters,
+        command.place_life,
+        command.window,
+        "=" if command.gate == gate else command.gate,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _ask(
+    mode: Mode,
+    policy: Policy,
+    may_queue: bool,  # noqa: FBT001 - positional: the cache's key
+    more: int,
+    waiting: int,
+    limit: int | None,
+    life: int,
+    window: int,
+    gate: str,
+) -> str:
+    most = "" if limit is None else limit
+    return (
+        f"{_MODES[mode]},{policy},{int(may_queue)},{more},{waiting},{most},"
+        f"{life},{window},{gate}"
+    )

@@ -1,0 +1,114 @@
+"""Makes connections: dial, greet, judge. Picks the driver of the running loop."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+
+from aiorwlock_remote.backends.redis.errors import of_failure
+from aiorwlock_remote.backends.redis.greeting import Greeting, Peer, kill
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.protocol import Conversation, Listener, Wire
+from aiorwlock_remote.core.pauses import back_off
+from aiorwlock_remote.errors import BackendError, ConfigurationError
+from aiorwlock_remote.ports import Host
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Script
+
+STEADY = 5.0
+"""Seconds a connection must have lasted for the back-off to start anew."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+
+
+class Connector:
+    """Makes one connection after the other, each in the place of the one before."""
+
+    def __init__(
+        self,
+        options: Options,
+        host: Host,
+        scripts: Sequence[Script],
+        listener: Listener,
+    ) -> None:
+        """Not connected yet."""
+        self._options = options
+        self._host = host
+        self._scripts = scripts
+        self._listener = listener
+        self._peer: Peer | None = None
+        self._since = 0.0
+        self._attempts = 0
+        self.why: str = ""  # there is no connection
+
+    async def connect(self, channels: Sequence[bytes]) -> Conversation:
+        """A connection that is fit for commands, within ``connect_timeout``.
+
+        Raises:
+            BackendError: the server cannot be reached, or is not fit for us.
+            ConfigurationError: no such database, or unusable certificates.
+        """
+        options = self._options
+        talk = Conversation(options.where, self._scripts, self._listener)
+        try:
+            with anyio.fail_after(options.connect_timeout):
+                talk.wire = await _dial(options, self._host, talk)
+                try:
+                    self._peer = await self._greet(talk, channels)
+                except BaseException:
+                    talk.wire.hang_up()
+                    with anyio.CancelScope(shield=True):
+                        await talk.wire.aclose()
+                    raise
+        except (OSError, EOFError, UnicodeError) as exc:  # Unicode: no such host name
+            raise of_failure(exc, options.where) from exc
+        self._since = self._host.clock.now()
+        return talk
+
+    async def reconnect(self, channels: Callable[[], Sequence[bytes]]) -> Conversation:
+        """The same, tried for as long as it takes, with pauses."""
+        if self._host.clock.now() - self._since > STEADY:
+            self._attempts = 0
+        while True:
+            await anyio.sleep(back_off(self._attempts, random.random()))
+            self._attempts += 1
+            try:
+                return await self.connect(channels())
+            except (BackendError, ConfigurationError) as exc:
+                self.why = str(exc)
+            except Exception as exc:
+                self.why = str(exc)
+                log.exception("connecting failed")
+
+    async def _greet(self, talk: Conversation, channels: Sequence[bytes]) -> Peer:
+        greeting = Greeting(self._options, self._scripts, channels)
+        talk.send_all(greeting.calls)
+        for call in greeting.calls:
+            with suppress(BackendError):  # judged together
+                await call
+        peer, before = greeting.judge(), self._peer
+        if before is not None and before.run and before.run == peer.run:
+            stale = kill(before)
+            talk.send_all([stale])
+            await stale
+        if not talk.alive:
+            raise EOFError
+        return peer
+
+
+async def _dial(options: Options, host: Host, talk: Conversation) -> Wire:
+    trio = sys.modules.get("trio")  # never imported for asyncio's sake
+    if trio is not None and trio.lowlevel.in_trio_run():
+        from aiorwlock_remote.backends.redis import trio_wire  # noqa: PLC0415
+
+        return await trio_wire.dial(options, talk, host)
+    from aiorwlock_remote.backends.redis import asyncio_wire  # noqa: PLC0415
+
+    return await asyncio_wire.dial(options, talk)

@@ -1,0 +1,119 @@
+"""What the server and the network say → what we raise. The one place for that.
+
+By the first word of the server's answer:
+
+==============================  ====================  ============  ==============
+it says                         we raise              carried out?  try again?
+==============================  ====================  ============  ==============
+LOADING BUSY TRYAGAIN           BackendUnavailable    no            yes
+MASTERDOWN CLUSTERDOWN          BackendUnavailable    no            yes
+READONLY                        BackendUnavailable    no            yes, elsewhere
+NOREPLICAS                      BackendUnavailable    no            yes
+OOM MISCONF                     BackendError          no            once repaired
+UNKILLABLE EXECABORT NOSCRIPT   BackendError          no            no
+WRONGPASS NOAUTH NOPERM DENIED  Unsupported           no            no
+NOPROTO MOVED ASK CROSSSLOT     Unsupported           no            no
+ERR unknown command …           Unsupported           no            no
+WRONGTYPE BADRECORD             BadRecord             no            no
+ILLEGAL                         IllegalCommand        no            a bug of ours
+ERR max number of clients …     BackendUnavailable    no            yes
+anything else                   BackendError          maybe         no
+==============================  ====================  ============  ==============
+
+READONLY: the server has become a replica; the link hangs up, so that the next
+connection may find the new primary. A connection that fails or is silent is
+BackendUnavailable, and what was sent over it may have been carried out.
+
+The server quotes a command's arguments when it does not know the command, a password
+of the greeting among them: that part is never repeated.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from aiorwlock_remote.core.commands import IllegalCommand
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    BadRecord,
+    Unsupported,
+)
+
+Refusal = BackendError | IllegalCommand
+
+_PERMISSION = "the user in the URL lacks a permission, or its password is wrong"
+_CLUSTER = "redis:// is for a server that holds every key, not for a cluster"
+
+_BY_WORD: dict[str, tuple[type[BackendError], str]] = {
+    "LOADING": (BackendUnavailable, "it is starting"),
+    "BUSY": (BackendUnavailable, "somebody's script runs for too long"),
+    "TRYAGAIN": (BackendUnavailable, ""),
+    "MASTERDOWN": (BackendUnavailable, "its primary is away"),
+    "CLUSTERDOWN": (BackendUnavailable, ""),
+    "READONLY": (BackendUnavailable, "it is a replica; use the primary"),
+    "NOREPLICAS": (BackendUnavailable, "see min-replicas-to-write"),
+    "OOM": (BackendError, "its maxmemory is used up"),
+    "MISCONF": (BackendError, "it cannot save to its disk"),
+    "UNKILLABLE": (BackendError, ""),
+    "EXECABORT": (BackendError, ""),
+    "NOSCRIPT": (BackendError, ""),
+    "WRONGPASS": (Unsupported, "user or password in the URL is wrong"),
+    "NOAUTH": (Unsupported, "it wants a password: redis://user:password@…"),
+    "NOPERM": (Unsupported, _PERMISSION),
+    "DENIED": (Unsupported, "it is in protected mode: set a password for it"),
+    "NOPROTO": (Unsupported, "Redis 7.0 or later is needed"),
+    "MOVED": (Unsupported, _CLUSTER),
+    "ASK": (Unsupported, _CLUSTER),
+    "CROSSSLOT": (Unsupported, _CLUSTER),
+    "WRONGTYPE": (BadRecord, "another program uses a key of ours"),
+    "BADRECORD": (BadRecord, ""),
+}
+
+
+def of_reply(text: str, where: str) -> Refusal:
+    """The error of ours for an error reply."""
+    text = text.partition(", with args beginning with")[0]
+    word, _, rest = text.partition(" ")
+    if word == "ILLEGAL":
+        return IllegalCommand(rest)
+    if word == "BADRECORD":
+        return BadRecord(what=rest)
+    if word in _BY_WORD:
+        kind, hint = _BY_WORD[word]
+        return kind(what=f"{where}: {text}", hint=hint)
+    if rest.lower().startswith("unknown command"):
+        return Unsupported(what=f"{where}: {rest}", hint="Redis 7.0 or later is needed")
+    if rest.startswith("max number of clients"):
+        return BackendUnavailable(what=f"{where}: {rest}")
+    return BackendError(what=f"{where}: {text}")
+
+
+def of_failure(exc: BaseException | None, where: str) -> BackendError:
+    """The error of ours for a connection that failed; None: the server hung up."""
+    if exc is None or isinstance(exc, EOFError):
+        return BackendUnavailable(what=f"{where}: the server closed the connection")
+    if isinstance(exc, BackendError):
+        return exc
+    if isinstance(exc, TimeoutError):
+        return BackendUnavailable(what=f"{where}: no answer in time")
+    cause = exc if isinstance(exc, ssl.SSLError) else exc.__cause__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Unsupported(
+            what=f"{where}: its certificate is not trusted: {cause.verify_message}",
+            hint="ca_file=… names who signed it; verify=no trusts anybody",
+        )
+    if isinstance(cause, ssl.SSLError):
+        reason = cause.reason or "failed"
+        plain = reason == "WRONG_VERSION_NUMBER"
+        return BackendUnavailable(
+            what=f"{where}: TLS: {reason.lower().replace('_', ' ')}",
+            hint="it may not speak TLS: redis://" if plain else "",
+        )
+    said = str(exc) or type(exc).__name__
+    return BackendUnavailable(what=f"{where}: {said}")
+
+
+def not_redis(where: str) -> Unsupported:
+    """The peer speaks something else."""
+    return Unsupported(what=f"{where}: it does not speak the Redis protocol")

@@ -1,0 +1,172 @@
+"""What a Redis server's settings mean for locks: the findings of ``rwlock doctor``.
+
+Every question may be refused to the user of the URL; a refusal is a finding, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.ports import Clock, Finding
+
+Ask = Callable[..., Awaitable[Any]]
+
+_TIGHT = 0.1
+"""Seconds of clock difference that nobody needs to hear of."""
+_EVENTS = frozenset("gx$A")
+
+
+async def examine(ask: Ask, clock: Clock) -> AsyncIterator[Finding]:
+    """One finding after another; ``ask`` sends a command."""
+    info = await _info(ask)
+    yield _version(info)
+    yield _role(info)
+    yield await _skew(ask, clock)
+    yield _persistence(info, await _setting(ask, "appendfsync"))
+    yield _memory(info, await _setting(ask, "maxmemory-policy"))
+    yield _events(await _setting(ask, "notify-keyspace-events"))
+    yield await _kill(ask)
+
+
+async def _info(ask: Ask) -> dict[str, str]:
+    try:
+        text = _text(await ask("INFO"))
+    except BackendUnavailable:
+        raise
+    except BackendError:
+        return {}
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name: value for name, colon, value in pairs if colon}
+
+
+async def _setting(ask: Ask, name: str) -> str | None:
+    """A setting; None if we may not know it."""
+    try:
+        found = await ask("CONFIG", "GET", name)
+    except BackendUnavailable:
+        raise
+    except BackendError:
+        return None
+    values = [_text(value) for value in dict(found).values()]
+    return values[0] if values else None
+
+
+def _version(info: dict[str, str]) -> Finding:
+    if not info:
+        return Finding("version", "not told", "the user may not run INFO", "note")
+    name = "Valkey" if "valkey_version" in info else "Redis"
+    version = info.get("valkey_version") or info.get("redis_version", "?")
+    return Finding("version", f"{name} {version}", "fit for locks")
+
+
+def _role(info: dict[str, str]) -> Finding:
+    role = info.get("role", "not told")
+    replicas = info.get("connected_slaves", "0")
+    if role == "master" and replicas != "0":
+        return Finding(
+            "role",
+            f"primary of {replicas} replicas",
+            "replication is asynchronous: a failover may forget the last grants;"
+            " fences keep rising and protect what checks them",
+            "note",
+        )
+    if role == "master":
+        return Finding("role", "primary", "no replica: down means down")
+    return Finding(
+        "role",
+        role,
+        "locks are taken at the primary only",
+        "note" if role == "not told" else "bad",
+    )
+
+
+async def _skew(ask: Ask, clock: Clock) -> Finding:
+    before = clock.now()
+    seconds, micros = await ask("TIME")
+    took = clock.now() - before
+    skew = int(seconds) + int(micros) / 1e6 - (clock.wall() - took / 2)
+    ours = abs(skew) <= max(_TIGHT, took)
+    return Finding(
+        "clock",
+        f"{skew:+.3f} s from this host's",
+        "leases are counted by the server's clock alone"
+        + ("" if ours else "; dates shown by the commands are the server's"),
+        "good" if ours else "note",
+    )
+
+
+def _persistence(info: dict[str, str], fsync: str | None) -> Finding:
+    if not info:
+        return Finding("persistence", "not told", "the user may not run INFO", "note")
+    if info.get("aof_enabled") == "1":
+        if fsync == "always":
+            return Finding("persistence", "AOF, each write", "grants survive a crash")
+        lost = "the last second" if fsync == "everysec" else "what was not yet on disk"
+        return Finding(
+            "persistence",
+            f"AOF, fsync {fsync or 'not told'}",
+            f"a crash of the host forgets {lost}; a crash of the server alone, nothing",
+        )
+    return Finding(
+        "persistence",
+        "no AOF",
+        "a restart forgets grants: two holders until the older lease ends;"
+        " fences rise all the same",
+        "note",
+    )
+
+
+def _memory(info: dict[str, str], policy: str | None) -> Finding:
+    limit = info.get("maxmemory_human", "0B")
+    if info.get("maxmemory", "0") == "0":
+        return Finding("memory", "no limit", "nothing is evicted")
+    if policy is None:
+        meaning = "if the policy is not noeviction, locks can be evicted"
+        return Finding("memory", f"{limit}, policy not told", meaning, "note")
+    if policy == "noeviction":
+        meaning = "full: no new grants; renewals and releases go on"
+        return Finding("memory", f"{limit}, noeviction", meaning)
+    return Finding(
+        "memory",
+        f"{limit}, {policy}",
+        "locks can be evicted like any key: two holders; give locks a server with"
+        " maxmemory-policy noeviction",
+        "bad",
+    )
+
+
+def _events(flags: str | None) -> Finding:
+    if flags is None:
+        return Finding("events", "not told", "they are used if they come", "note")
+    if "K" in flags and _EVENTS & set(flags):
+        meaning = "a foreign program's release wakes waiters at once"
+        return Finding("events", flags, meaning)
+    return Finding(
+        "events",
+        flags or "off",
+        "a foreign program's release is seen at the next poll, within 1.5 s; ours need"
+        " no events (notify-keyspace-events Kgx would tell)",
+    )
+
+
+async def _kill(ask: Ask) -> Finding:
+    try:
+        await ask("CLIENT", "KILL", "ID", 0)
+    except BackendUnavailable:
+        raise
+    except BackendError as exc:
+        if "NOPERM" in str(exc) or "permission" in str(exc):
+            return Finding(
+                "rights",
+                "no CLIENT KILL",
+                "after a lost connection, requests still on its way may be carried out"
+                " late; their grants end with the lease (+client|kill)",
+                "note",
+            )
+    return Finding("rights", "CLIENT KILL", "a lost connection cannot act later")
+
+
+def _text(raw: object) -> str:
+    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)

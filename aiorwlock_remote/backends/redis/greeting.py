@@ -1,0 +1,167 @@
+"""What is said first on a connection, as data, and what the answers tell.
+
+All of it leaves in one write; only after a lost connection a second one follows, when
+the answers have shown that this is the same run of the same server: CLIENT KILL for
+the lost connection, so that what is still on its way there cannot be carried out after
+newer commands. A user without the right to ask (INFO) or to kill does without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from aiorwlock_remote.backends.redis.calls import Call, Subscribing, as_is
+from aiorwlock_remote.backends.redis.errors import not_redis, of_reply
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Script
+
+NEEDED = (7, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A connection as the server sees it. ``run``: "" if the server would not tell."""
+
+    number: int
+    run: str = ""
+
+
+class Greeting:
+    """The first commands and the judgement of their answers."""
+
+    def __init__(
+        self,
+        options: Options,
+        scripts: Sequence[Script],
+        channels: Iterable[bytes] = (),
+    ) -> None:
+        """``channels``: to be subscribed to."""
+        self._options = options
+        self._hello = _Said("HELLO", *_hello(options))
+        self._select = _Said("SELECT", options.db) if options.db else None
+        self._info = _Said("INFO", "server")
+        self._rest: list[Call[Any]] = [
+            *(_Said("SCRIPT", "LOAD", script.text) for script in scripts),
+            *(Subscribing("SUBSCRIBE", channel) for channel in channels),
+        ]
+
+    @property
+    def calls(self) -> list[Call[Any]]:
+        """In the order they are to be sent."""
+        first = [self._hello] if self._select is None else [self._hello, self._select]
+        return [*first, self._info, *self._rest]
+
+    def judge(self) -> Peer:
+        """Whom we talk to, once all have been answered.
+
+        Raises:
+            BackendError: it cannot be reached, or is not fit for us.
+            ConfigurationError: it has no such database.
+        """
+        hello = self._fields(self._hello.result())
+        self._fit(hello)
+        if self._select is not None:
+            self._selected(self._select.result())
+        for call in self._rest:
+            self._checked(call.result())
+        return Peer(number=int(hello.get("id", 0)), run=_run(self._info.result()))
+
+    def _fields(self, raw: object) -> dict[str, str]:
+        raw = self._checked(raw)
+        if not isinstance(raw, dict):
+            raise not_redis(self._options.where)
+        found: dict[Any, Any] = raw  # pyright: ignore[reportUnknownVariableType]
+        return {_text(name): _text(value) for name, value in found.items()}
+
+    def _fit(self, hello: dict[str, str]) -> None:
+        where = self._options.where
+        version = hello.get("version", "")
+        if version and _numbers(version) < NEEDED:
+            raise _too_old(where, version)
+        if hello.get("mode") == "sentinel":
+            raise Unsupported(what=f"{where}: it is a Sentinel, not a store")
+        if hello.get("role") in {"replica", "slave"}:
+            raise BackendUnavailable(
+                what=f"{where}: it is a replica", hint="name the primary in the URL"
+            )
+
+    def _selected(self, raw: object) -> None:
+        if isinstance(raw, hiredis.ReplyError) and "out of range" in str(raw):
+            raise ConfigurationError(
+                what=f"{self._options.where}: it has no database {self._options.db}"
+            )
+        self._checked(raw)
+
+    def _checked(self, raw: object) -> object:
+        if not isinstance(raw, hiredis.ReplyError):
+            return raw
+        text, password = str(raw), self._options.password
+        if password:  # whatever stands between us may quote what it was sent
+            text = text.replace(password, "…")
+        error = of_reply(text, self._options.where)
+        if isinstance(error, Unsupported) and "unknown command" in error.what:
+            raise _too_old(self._options.where, "older than 6.0")
+        if isinstance(error, BackendError):
+            raise error
+        raise BackendError(what=str(error))
+
+
+class _Said(Call[Any]):
+    """A call whose error reply is an answer like any other, judged later."""
+
+    __slots__ = ()
+
+    def __init__(self, *args: str | int) -> None:
+        super().__init__(as_is, args)
+
+    def refused(self, text: str, where: str) -> None:  # noqa: ARG002 - judged later
+        self.resolve(hiredis.ReplyError(text))
+
+
+def kill(peer: Peer) -> Call[Any]:
+    """The command that ends a connection of ours that was lost."""
+    return _Said("CLIENT", "KILL", "ID", peer.number)
+
+
+def _hello(options: Options) -> list[str | int]:
+    words: list[str | int] = [3]
+    if options.username or options.password:
+        words += ["AUTH", options.username or "default", options.password or ""]
+    return [*words, "SETNAME", options.client_name]
+
+
+def _too_old(where: str, version: str) -> Unsupported:
+    needed = ".".join(map(str, NEEDED))
+    return Unsupported(
+        what=f"{where}: the server's version is {version}",
+        hint=f"Redis {needed} or later, or Valkey, is needed",
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    parts = version.split(".")[:2]
+    return tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in parts)
+
+
+def _run(info: object) -> str:
+    for line in _text(info).splitlines():
+        name, _, value = line.partition(":")
+        if name == "run_id":
+            return value
+    return ""
+
+
+def _text(raw: object) -> str:
+    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)

@@ -1,0 +1,68 @@
+"""The names of a resource's keys, and of a process's channel.
+
+The seat is the published mutex record. What belongs to it lies in the same slot of a
+cluster, by the braces: ``{…}.state``, ``{…}.readers``, ``{…}.queue``.
+"""
+
+from __future__ import annotations
+
+from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.names import Resource, from_key
+
+SEAT = "mutex_locks/"
+_PARTS = ("state", "readers", "queue")
+
+
+class Keys:
+    """The keys of one resource, made once and used for every request."""
+
+    __slots__ = ("args", "resource", "seat")
+
+    def __init__(
+        self, prefix: str, resource: Resource, fence_memory: float = 3600.0
+    ) -> None:
+        """``fence_memory``: seconds that a record is kept after its last use."""
+        seat = f"{prefix}{SEAT}{resource.key}"
+        self.resource: Resource = resource
+        self.seat: bytes = seat.encode()
+        beside = tuple(f"{{{seat}}}.{part}".encode() for part in _PARTS)
+        # What every script begins with: how many keys, the keys, ARGV[1].
+        self.args: tuple[int | bytes, ...] = (
+            *(1 + len(beside), self.seat, *beside),
+            micros(fence_memory),
+        )
+
+
+def resource_of(prefix: str, name: bytes) -> Resource | None:
+    """The resource a key belongs to, if it is one of ours under this prefix."""
+    try:
+        text = name.decode()
+    except UnicodeDecodeError:
+        return None
+    if text.startswith("{"):
+        text, brace, part = text[1:].rpartition("}.")
+        if not brace or part not in _PARTS:
+            return None
+    if not text.startswith(prefix + SEAT):
+        return None
+    found = from_key(text[len(prefix) + len(SEAT) :])
+    return found if found.type and found.id else None
+
+
+def scan_pattern(prefix: str, resource_type: str | None) -> str:
+    """A glob that every key of these resources matches (and others may)."""
+    start = _literal(prefix + SEAT)
+    return (
+        f"*{start}*"
+        if resource_type is None
+        else f"*{start}{_literal(resource_type)},*"
+    )
+
+
+def channel(prefix: str, gate: str) -> bytes:
+    """Where a process hears that it may be its turn: the seat's key is sent."""
+    return f"{prefix}rwlock.wake/{gate}".encode()
+
+
+def _literal(text: str) -> str:
+    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)

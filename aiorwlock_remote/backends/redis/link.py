@@ -1,0 +1,277 @@
+"""The connection of one ``Locks``: every command and every message goes over it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+
+from aiorwlock_remote.backends.redis.aside import Aside
+from aiorwlock_remote.backends.redis.calls import Arg, Call, as_is, pack
+from aiorwlock_remote.backends.redis.connecting import Connector
+from aiorwlock_remote.backends.redis.errand import Errand
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.protocol import MAX_UNSENT, Conversation
+from aiorwlock_remote.backends.redis.subscriptions import Subscriptions
+from aiorwlock_remote.backends.redis.watching import Watch
+from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Host
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Script
+
+T = TypeVar("T")
+
+MAX_CALLS = 65_536
+CLOSING = 1.0
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+
+
+class Link:
+    """One connection, made again whenever it is lost, until ``aclose``.
+
+    Commands are carried out in the order they were handed over. What was sent over a
+    connection that is lost fails with ``BackendUnavailable`` and is never sent again:
+    nobody knows whether it was carried out. What was not sent yet waits for the next
+    connection, but no longer than ``connect_timeout`` (30 s if it ``must_go``), and
+    was certainly not carried out if it fails. A server that is silent for
+    ``command_timeout`` counts as lost. Before the first command on a new connection the
+    server is told to forget the lost one, if our user may do so.
+
+    Used in its loop's thread only. Cancelling whoever waits for an answer takes
+    nothing back.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        host: Host,
+        scripts: Sequence[Script],
+        *,
+        on_message: Callable[[bytes, bytes], object],
+        on_reconnect: Callable[[], object],
+    ) -> None:
+        """Unconnected; see ``open_link``."""
+        self._options = options
+        self._host = host
+        self._on_message = on_message
+        self._on_reconnect = on_reconnect
+        self._channels = Subscriptions()
+        self._aside = Aside(options.connect_timeout)
+        # The connection, and the same while it takes new calls at once.
+        self._talk: Conversation | None = None
+        self._open: Conversation | None = None
+        self._held = False
+        self._closed = False
+        self._connector = Connector(options, host, tuple(scripts), self)
+        self._reconnecting = Errand(host, self._reconnect)
+        self._watch = Watch(
+            host, options.command_timeout, self._oldest, self._silent, self._tidy
+        )
+
+    def call(self, *args: Arg) -> Pending[Any]:
+        """Send a command; the answer is as it came."""
+        return self._hand_over(Call(as_is, args))
+
+    def run(
+        self,
+        script: Script,
+        args: tuple[Arg, ...],
+        decode: Callable[[Any], T],
+        *,
+        must_go: bool = False,
+    ) -> Pending[T]:
+        """Run a script: ``args`` are the number of keys, the keys, the arguments.
+
+        ``decode`` gets the answer when it comes; what it raises, the Pending raises.
+        ``must_go``: give up late, and not because too much is under way already.
+        """
+        call = Call(decode, args, script, must_go)
+        talk = self._open
+        if talk is None or len(talk.in_flight) >= MAX_CALLS:
+            return self._hand_over(call)
+        talk.send(call, pack(("EVALSHA", script.sha, *args)))
+        if not self._watch.armed:
+            self._watch.arm()
+        return call
+
+    def subscribe(self, channel: bytes) -> None:
+        """Hear a channel from now on, over every connection to come as well."""
+        self._tell(self._channels.add(channel))
+
+    def unsubscribe(self, channel: bytes) -> None:
+        """Not any more."""
+        self._tell(self._channels.remove(channel))
+
+    async def open(self) -> None:
+        """Connect; later connections are made in the background. As ``open_link``."""
+        self._connected(await self._connector.connect(self._channels.greet()))
+
+    async def aclose(self) -> None:
+        """Wait for the answers still to come, 1 s at most, and close for good.
+
+        Closed at once if it is cancelled. Calls fail from now on.
+        """
+        last: Call[Any] = Call(as_is, ("PING",), must_go=True)
+        if not self._closed and (self._aside or self._oldest() is not None):
+            last = self._hand_over(last)
+        else:
+            last.resolve(None)
+        self._closed, self._open = True, None
+        try:
+            with anyio.move_on_after(CLOSING), suppress(BackendError):
+                await last
+        finally:
+            await self._close()
+
+    # What the conversation tells.
+
+    def heard(self, channel: bytes, payload: bytes) -> None:
+        """A message came."""
+        self._on_message(channel, payload)
+
+    def holding(self) -> None:
+        """The server forgot our scripts: calls are put aside until it knows them."""
+        self._held, self._open = True, None
+
+    def ready(self) -> None:
+        """It knows them again."""
+        self._held = False
+        talk = self._talk
+        if talk is not None and talk.alive:
+            if self._aside:
+                talk.send_all(self._aside.take())
+            self._open = None if self._closed else talk
+
+    def crowded(self) -> None:
+        """Too much waits to be sent: each call is looked at until it is less."""
+        self._open = None
+
+    def ended(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
+        """The connection is lost."""
+        if self._talk is None:
+            return  # it never got through its greeting
+        self._talk = self._open = None
+        self._held = False
+        self._connector.why = str(error)
+        where = self._options.where
+        log.warning("redis_lost", extra={"server": where, "error": str(error)})
+        if unsent:
+            self._aside.put_back(unsent, self._host.clock.now())
+            self._watch.arm()
+        self._reconnecting.start()
+
+    # What is done in the background.
+
+    async def _reconnect(self) -> None:
+        while self._talk is None:
+            self._connected(await self._connector.reconnect(self._channels.greet))
+            log.info("redis_back", extra={"server": self._options.where})
+            self._on_reconnect()
+
+    def _connected(self, talk: Conversation) -> None:
+        self._talk = talk
+        self._tell(self._channels.changed())
+        self.ready()
+        if self._oldest() is not None:
+            self._watch.arm()
+
+    async def _close(self) -> None:
+        # First all that needs no waiting: a second cancellation may cut the waits.
+        talk, self._talk = self._talk, None
+        self._reconnecting.call_off()
+        self._watch.errand.call_off()
+        if talk is not None:
+            talk.drop(BackendUnavailable(what=f"{self._options.where}: closed by us"))
+        for call in self._aside.take():
+            call.failed(self._unsent("the connection was closed by us"))
+        await self._reconnecting.over()
+        await self._watch.errand.over()
+        if talk is not None:
+            with anyio.CancelScope(shield=True):
+                await talk.wire.aclose()
+
+    # Slow paths of a call.
+
+    def _hand_over(self, call: Call[T]) -> Call[T]:
+        packed, talk = call.packed(), self._talk
+        if self._closed:
+            call.failed(self._unsent("the connection was closed by us"))
+        elif (full := self._full()) and not call.must_go:
+            call.failed(self._unsent("too much is under way"))
+        elif talk is None or self._held:
+            self._aside.put(call, self._host.clock.now())
+            self._watch.arm()
+        else:
+            talk.send(call, packed)
+            self._watch.arm()
+            self._open = None if full else talk
+        return call
+
+    def _full(self) -> bool:
+        talk = self._talk
+        if talk is None:
+            return len(self._aside) >= MAX_CALLS
+        under_way = len(talk.in_flight) + len(self._aside)
+        return under_way >= MAX_CALLS or talk.wire.unsent() > MAX_UNSENT
+
+    def _tell(self, calls: Iterable[Call[Any]]) -> None:
+        if self._talk is not None:  # else the next greeting says it
+            for call in calls:
+                self._talk.send(call, call.packed())
+                call.unawaited()
+                self._watch.arm()
+
+    def _oldest(self) -> object:
+        talk = self._talk
+        return talk.in_flight[0] if talk is not None and talk.in_flight else None
+
+    def _silent(self) -> None:
+        seconds = self._options.command_timeout
+        if self._talk is not None:
+            self._talk.drop(
+                BackendUnavailable(
+                    what=f"{self._options.where}: silent for {seconds:g} s"
+                )
+            )
+
+    def _tidy(self, now: float) -> bool:
+        for call in self._aside.take_late(now):
+            call.failed(self._unsent(f"no connection: {self._connector.why}"))
+        return len(self._aside) > 0
+
+    def _unsent(self, why: str) -> BackendUnavailable:
+        return BackendUnavailable(what=f"{self._options.where}: {why}; not sent")
+
+
+async def open_link(
+    options: Options,
+    host: Host,
+    scripts: Sequence[Script],
+    *,
+    on_message: Callable[[bytes, bytes], object],
+    on_reconnect: Callable[[], object],
+    channels: Iterable[bytes] = (),
+) -> Link:
+    """A link over the running loop, connected and subscribed to the channels.
+
+    ``on_message(channel, payload)`` is called for each message, ``on_reconnect()`` when
+    a lost connection was replaced, its channels subscribed again and the calls that
+    had waited sent.
+
+    Raises:
+        BackendError: the server cannot be reached, or is not fit for us.
+        ConfigurationError: no such database, or unusable certificates.
+    """
+    link = Link(
+        options, host, scripts, on_message=on_message, on_reconnect=on_reconnect
+    )
+    for channel in channels:
+        link.subscribe(channel)
+    await link.open()
+    return link

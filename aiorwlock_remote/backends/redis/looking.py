@@ -1,0 +1,122 @@
+"""What lies in the keys of a resource, as the core's record; see ``lua/record.lua``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiorwlock_remote.backends.redis.answers import endings_of, grant_of, who_of
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.record import Extra, Grant, Place, Record, Seat, Upgrader
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.ports import Snapshot
+
+VERSION = "1"
+
+_MODES = {"r": Mode.READ, "w": Mode.WRITE}
+_READER = "reader:"
+_SCALARS = (
+    *("last", "number", "admit_upto", "admit_until", "turns", "barred_until"),
+    *("created", "updated"),
+)
+_KNOWN = {"v", "seat", "writer", "upgrader", "endings", "upgraded", "places", "keep"}
+
+
+def decode_look(resource: Resource, raw: Any) -> Snapshot:  # noqa: ANN401
+    """A resource as it stands, of what ``look`` answered.
+
+    Raises:
+        BadRecord: what is stored there is not ours, or damaged.
+    """
+    now, value, ends, state, queue, readers = raw
+    try:
+        record = _record(_pairs(state), _pairs(queue), _pairs(readers))
+    except (ValueError, KeyError, IndexError, TypeError) as exc:
+        raise BadRecord(what=f"the stored record is damaged ({exc!r})") from exc
+    seat = None
+    if value is not None:
+        text = value.decode("utf-8", "surrogateescape")
+        seat = Seat(text, None if ends < 0 else ends * 1000)
+    return Snapshot(resource, record, seat, now, now)
+
+
+def _pairs(flat: list[bytes]) -> dict[str, str]:
+    texts = [item.decode() for item in flat]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _record(
+    state: dict[str, str], queue: dict[str, str], readers: dict[str, str]
+) -> Record:
+    fields = {name: text for name, text in state.items() if text}
+    version = fields.get("v")
+    if version is None and not fields.keys() & {*_KNOWN, *_SCALARS}:
+        return Record(extra=_extra(state))
+    if version != VERSION:
+        raise BadRecord(
+            what="the stored record is of an unknown version",
+            hint="upgrade aiorwlock-remote in every process that uses the store",
+        )
+    scalars = {name: int(fields.get(name, 0)) for name in _SCALARS}
+    writer, slot = fields.get("writer"), fields.get("upgrader")
+    if writer is not None:
+        grants: tuple[Grant, ...] = (_writer(writer, scalars["last"]),)
+    elif "seat" in fields:
+        grants = tuple(
+            _reader(ticket, score, state[_READER + ticket], scalars["last"])
+            for ticket, score in readers.items()
+        )
+    else:
+        grants = ()
+    places = (_place(field, text) for field, text in queue.items())
+    return Record(
+        grants=grants,
+        queue=tuple(sorted(places, key=lambda place: place.number)),
+        seat=fields.get("seat") if grants else None,
+        upgrader=None if slot is None else _slot(slot),
+        upgraded=fields.get("upgraded") == "1",
+        endings=endings_of(fields.get("endings", "")),
+        extra=_extra(state),
+        **scalars,
+    )
+
+
+def _writer(text: str, fence: int) -> Grant:
+    ticket, since, expires, details = text.split(",", 3)
+    ends = None if expires == "never" else int(expires)
+    return grant_of(ticket, Mode.WRITE, fence, int(since), ends, details)
+
+
+def _reader(ticket: str, score: str, text: str, fence: int) -> Grant:
+    since, details = text.split(",", 1)
+    ends = None if score == "inf" else int(float(score))
+    return grant_of(ticket, Mode.READ, fence, int(since), ends, details)
+
+
+def _place(field: str, text: str) -> Place:
+    number, since, expires, window, waiting, claim_until, who = text.split(",", 6)
+    return Place(
+        number=int(number),
+        gate=field[2:],
+        mode=_MODES[field[0]],
+        since=int(since),
+        expires=int(expires),
+        window=int(window),
+        waiting=int(waiting),
+        claim_until=int(claim_until) if claim_until else None,
+        who=who_of(who),
+    )
+
+
+def _slot(text: str) -> Upgrader:
+    expires, called, gate, ticket = text.split(",", 3)
+    return Upgrader(ticket, gate, int(expires), called == "1")
+
+
+def _extra(state: dict[str, str]) -> Extra:
+    ours = {*_KNOWN, *_SCALARS}
+    return tuple(
+        (name, text)
+        for name, text in state.items()
+        if name not in ours and not name.startswith(_READER)
+    )

@@ -1,0 +1,20 @@
+-- One step at one resource: aiorwlock_remote/core/transition.py in Lua, file by file.
+--
+-- KEYS  seat, state, readers, queue (see keys.py; what is in them: record.lua)
+-- ARGV  1 how long a record is kept (us)   2 what to do, a letter   3 the caller's gate
+--       4... see commands.lua
+-- Returns the answer (answers.lua), as {-9, answer} if the caller itself is to be
+-- woken: its own gate gets no message.
+--
+-- All times are microseconds of TIME, read once; below 2^53, so exact. redis.call()
+-- writes a Lua number with 17 digits, `..` with 14: numbers inside texts go through
+-- string.format('%.0f').
+
+local call = redis.call
+local SEAT, STATE, READERS, QUEUE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local stored = call('HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
+  'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
+  'upgraded', 'created', 'keep')
+local op = ARGV[2]

@@ -1,0 +1,11 @@
+-- A resource as it stands; changes nothing.
+--
+-- KEYS     seat, state, readers, queue
+-- Returns  {now, seat or nil, when it expires (ms; negative: never), state, queue,
+--          readers}: the hashes and the sorted set (with scores) as flat lists.
+
+local call = redis.call
+local clock = call('TIME')
+return {clock[1] * 1000000 + clock[2], call('GET', KEYS[1]),
+  call('PEXPIRETIME', KEYS[1]), call('HGETALL', KEYS[2]), call('HGETALL', KEYS[4]),
+  call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')}

@@ -1,0 +1,120 @@
+-- What to do (ARGV[2]), with what, and the answer.
+--
+--   w   acquire of one writer, nobody else of its process waits. ask ticket lease details
+--   a   acquire. ask, then for each claim: ticket lease details
+--   r   release. mode ticket, then for each acquire carried along: how many claims, ask,
+--       claims
+--   t   withdraw. mode keep(0/1) upgrader gate ticket...
+--   n   renew. for each: ticket lease
+--   d   downgrade. ticket, claim
+--   u   upgrade. ticket claim place_life (0: do not wait) gate
+--   f   force. holder fence
+--   s   force, a foreign seat. value
+--
+-- mode is r, w or empty; a lease is microseconds, or empty: never ends; details are
+-- holder,lock_delay,who. An ask is
+-- mode,policy,may_queue,more,waiting,max_waiters,place_life,window,gate, where the gate
+-- `=` is the caller's own.
+--
+-- Answers:
+--   {fence, now}                         granted, all claims, just now
+--   {0, now, placed, fence, grant...}    granted, these (ticket since expires details)
+--   {-1, ahead, retry_after, holder...}  waiting
+--   {-2, why, retry_after, holder...}    refused
+--   {-3, last, endings}                  not held
+--   {-4}                                 another reader upgrades already
+--   {-5, held, last, endings, answer...} released; in short {1, last, endings}, or 1
+--   {ticket...}                          withdrawn, these were held
+--   {last, endings, grant or 0...}       renewed (mode since expires details)
+--   1 or 0                               forced or not
+-- A holder is r or w and its details, or f and a foreign seat's ticket. -1: never.
+
+local own = ARGV[3]
+
+local function claim_at(i)
+  return {ARGV[i], tonumber(ARGV[i + 1]) and now + ARGV[i + 1], ARGV[i + 2]}
+end
+
+local function ask_at(text, first, count)
+  local mode, policy, may_queue, more, waiting, limit, life, window, gate = match(text,
+    '^(%a),(%a+),(%d),(%d+),(%d+),(%-?%d*),(%d+),(%d+),(.*)$')
+  local claims = {}
+  for i = 1, count do claims[i] = claim_at(first + 3 * (i - 1)) end
+  return {mode = mode, policy = policy, may_queue = may_queue == '1',
+    more = tonumber(more), waiting = tonumber(waiting), max_waiters = tonumber(limit),
+    place_life = tonumber(life), window = tonumber(window),
+    gate = gate == '=' and own or gate, claims = claims,
+    who = match(claims[1][3], '^[^,]*,[^,]*,(.*)$')}
+end
+
+local function illegal()
+  local ticket, new = ARGV[4], ARGV[5]
+  if op == 'd' and will_stay(new) ~= 'r' and will_stay(ticket) == 'r' then
+    return 'only a writer can be downgraded'
+  end
+  if op == 'u' and will_stay(new) ~= 'w' and will_stay(ticket) == 'w' then
+    return 'only a reader can be upgraded'
+  end
+end
+
+local function carry_out(foreign)
+  if op == 'w' or op == 'a' then
+    return foreign, acquire(ask_at(ARGV[4], 5, (#ARGV - 4) / 3), foreign, 0, false)
+  elseif op == 'r' then
+    local asks, i = {}, 6
+    while ARGV[i] do
+      local count = tonumber(ARGV[i])
+      asks[#asks + 1] = ask_at(ARGV[i + 1], i + 2, count)
+      i = i + 2 + 3 * count
+    end
+    return release(ARGV[5], ARGV[4], asks, foreign)
+  elseif op == 't' then
+    return withdraw(ARGV[7], ARGV[4], ARGV[5] == '1', ARGV[6], {unpack(ARGV, 8)},
+      foreign)
+  elseif op == 'n' then
+    local answer = {door.last, door.endings}
+    for i = 4, #ARGV, 2 do
+      answer[#answer + 1] = renew(ARGV[i], tonumber(ARGV[i + 1]))
+    end
+    return foreign, answer
+  elseif op == 'd' then
+    return foreign, downgrade(ARGV[4], claim_at(5))
+  elseif op == 'u' then
+    local life = tonumber(ARGV[8])
+    return foreign, upgrade(ARGV[4], claim_at(5), ARGV[9], life > 0 and life, foreign)
+  elseif op == 'f' then
+    return foreign, force(ARGV[4], tonumber(ARGV[5]))
+  elseif foreign and foreign.value == ARGV[4] then
+    return nil, 1
+  end
+  return foreign, 0
+end
+
+-- An answer that had to wait for the end of the step.
+local function settled(answer, foreign)
+  if type(answer) ~= 'table' or answer[1] ~= WAITS then return answer end
+  local place, position = place_of(answer[2], answer[3])
+  local holders = describe(foreign)
+  if not place then return {-1, 0, -1, unpack(holders)} end
+  local wait = place.claim_until and 0 or retry_after(place, foreign)
+  return {-1, position - 1, wait, unpack(holders)}
+end
+
+local wrong = illegal()
+if wrong then return redis.error_reply('ILLEGAL ' .. wrong) end
+local foreign = foreign_seat()
+expire()
+reconcile()
+if not foreign then settle() end
+local answer
+foreign, answer = carry_out(foreign)
+local woken = foreign and {} or offer()
+if op == 'r' then
+  for i = 5, #answer do answer[i] = settled(answer[i], foreign) end
+else
+  answer = settled(answer, foreign)
+end
+local rung = tell(woken, own)
+save(foreign)
+if rung then return {-9, answer} end
+return answer

@@ -1,0 +1,129 @@
+-- The end of a step: waking, the seat, the record, and how long they are kept.
+
+-- Call whose turn it is; who is gone (nobody subscribes to its channel) is passed over.
+-- Returns whether the caller itself is to be woken.
+local function tell(gates, own)
+  local rung = false
+  local channel
+  while gates[1] do
+    local deaf, somebody = {}, false
+    for _, gate in ipairs(gates) do
+      if gate == own then
+        rung = true
+      else
+        channel = channel or match(SEAT, '^(.*)mutex_locks/') .. 'rwlock.wake/'
+        -- pcall: a user without the right to publish must still be able to release.
+        if redis.pcall('PUBLISH', channel .. gate, SEAT) == 0 then
+          deaf[gate], somebody = true, true
+        end
+      end
+    end
+    if not somebody then break end
+    pass_over(deaf)
+    gates = offer()
+  end
+  return rung
+end
+
+-- Make the seat agree with the record: our value in it, or nil.
+local function agree(foreign)
+  if foreign then return nil end
+  if not held() then
+    if seat_value then call('DEL', SEAT) end
+    return nil
+  end
+  local ticket = door.writer and door.writer.ticket or 'readers'
+  local value = door.seat
+  if not value or (match(value, '^(.+),') or value) ~= ticket then
+    value = ticket .. ',' .. clock[1]
+  end
+  if regranted or value ~= seat_value then
+    local at = ends()
+    if at then
+      call('SET', SEAT, value, 'PXAT', math.ceil(at / 1000))
+    else
+      call('SET', SEAT, value)
+    end
+  end
+  return value
+end
+
+local function never_ends()
+  return held() and not ends()
+end
+
+-- The keys live a quarter longer than they must, so that they are seldom told how long.
+local function keep_keys(new_queue)
+  local keep = text_in(stored[15])
+  local until_ms
+  if never_ends() then
+    if keep == 'never' then return keep end
+    for i = 2, 4 do call('PERSIST', KEYS[i]) end
+    return 'never'
+  end
+  for _, place in ipairs(queue) do horizon = math.max(horizon, place.expires) end
+  if door.slot then horizon = math.max(horizon, door.slot.expires) end
+  horizon = math.max(horizon, door.barred_until, ends() or 0)
+  local needed = (horizon + ARGV[1]) / 1000
+  until_ms = tonumber(keep) or 0
+  if until_ms < needed then
+    until_ms = math.ceil(needed + ARGV[1] / 4000)
+    for i = 2, 4 do call('PEXPIREAT', KEYS[i], until_ms) end
+  else
+    if new_readers then call('PEXPIREAT', READERS, until_ms) end
+    if new_queue then call('PEXPIREAT', QUEUE, until_ms) end
+  end
+  return until_ms
+end
+
+local SCALARS = {last = 2, number = 3, barred_until = 7, admit_upto = 10,
+  admit_until = 11, turns = 12, created = 14}
+
+local function save(foreign)
+  local value = agree(foreign)
+  if not changed and value == text_in(stored[4]) then return end
+  local pairs_of = {'updated', now}
+  local function put(name, text)
+    pairs_of[#pairs_of + 1] = name
+    pairs_of[#pairs_of + 1] = text
+  end
+  local function differ(i, name, text)
+    if text ~= (stored[i] or '') then put(name, text) end
+  end
+  if stored[1] ~= '1' then put('v', 1) end
+  if door.created == 0 then door.created = now end
+  for name, i in pairs(SCALARS) do
+    local number = door[name]
+    if number ~= number_in(stored[i]) then put(name, number ~= 0 and number or '') end
+  end
+  differ(4, 'seat', value or '')
+  differ(9, 'endings', door.endings)
+  differ(13, 'upgraded', door.upgraded and '1' or '')
+  differ(6, 'places', queue[1] and format('%d', #queue) or '')
+  local writer, slot = door.writer, door.slot
+  if not writer then
+    differ(5, 'writer', '')
+  elseif writer.dirty then
+    put('writer', format('%s,%s,%s,%s', writer.ticket, writer.since,
+      writer.expires and format('%.0f', writer.expires) or 'never', writer.details))
+  end
+  differ(8, 'upgrader', slot and format('%.0f,%d,%s,%s', slot.expires,
+    slot.called and 1 or 0, slot.gate, slot.ticket) or '')
+  local places, remain = {}, {}
+  for _, place in ipairs(queue) do
+    remain[place.field] = true
+    if place.dirty then
+      places[#places + 1] = place.field
+      places[#places + 1] = format('%.0f,%s,%.0f,%.0f,%.0f,%s,%s', place.number,
+        place.since, place.expires, place.window, place.waiting,
+        place.claim_until and format('%.0f', place.claim_until) or '', place.who)
+    end
+  end
+  if places[1] then call('HSET', QUEUE, unpack(places)) end
+  for _, field in ipairs(gone_places) do
+    if not remain[field] then call('HDEL', QUEUE, field) end
+  end
+  call('HSET', STATE, unpack(pairs_of))
+  local keep = keep_keys(queue[1] and not flat_queue[1])
+  if tostring(keep) ~= stored[15] then call('HSET', STATE, 'keep', keep) end
+end

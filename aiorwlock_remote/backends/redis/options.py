@@ -1,0 +1,162 @@
+"""``redis://``, ``rediss://`` and ``unix://`` URLs → how to reach the server."""
+
+from __future__ import annotations
+
+import logging
+import math
+import ssl
+from dataclasses import dataclass, field
+
+from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.errors import ConfigurationError
+
+PORT = 6379
+CLIENT_NAME = "aiorwlock-remote"
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+
+_COMMON = ("client_name", "command_timeout", "db")
+_TLS = ("ca_file", "cert_file", "key_file", "verify")
+_VERIFY = {"yes": True, "no": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where the server is and how to talk to it. Its ``repr`` shows no password.
+
+    A ``path`` is a Unix socket, else it is ``host`` and ``port``. Timeouts in seconds:
+    ``connect_timeout`` until the server has greeted us, ``command_timeout`` until a
+    silent server counts as lost.
+    """
+
+    host: str = ""
+    port: int = PORT
+    path: str = ""
+    db: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    client_name: str = CLIENT_NAME
+    tls: bool = False
+    verify: bool = True
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    connect_timeout: float = 5.0
+    command_timeout: float = 5.0
+
+    @property
+    def where(self) -> str:
+        """The server, for messages."""
+        if self.path:
+            return self.path
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """What TLS trusts; None without TLS. Reads the files.
+
+        Raises:
+            ConfigurationError: a file of certificates or the key cannot be used.
+        """
+        if not self.tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file is not None:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except OSError as exc:  # ssl.SSLError is one
+            raise ConfigurationError(
+                what=f"certificates for {self.where} cannot be used: {exc}",
+                hint="ca_file, cert_file and key_file are PEM files",
+            ) from exc
+        if not self.verify:
+            log.warning("tls_unverified", extra={"server": self.where})
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
+    """What a URL says.
+
+    Raises:
+        ConfigurationError: a part or an option of it cannot be used.
+    """
+    local, tls = address.scheme == "unix", address.scheme == "rediss"
+    address.only(*_COMMON, *(_TLS if tls else ()))
+    if local:
+        _refuse_host(address)
+    elif not address.host or "," in address.host:
+        raise ConfigurationError(
+            what=f"{address.scheme}: the URL must name one host",
+            hint=f"for example {address.scheme}://localhost:{PORT}/0",
+        )
+    if address.port == 0:
+        raise ConfigurationError(what=f"{address.scheme}: port 0 cannot be reached")
+    query = address.query
+    if "key_file" in query and "cert_file" not in query:
+        raise ConfigurationError(what=f"{address.scheme}: key_file needs cert_file")
+    return Options(
+        host=address.host,
+        port=PORT if address.port is None else address.port,
+        path=address.path if local else "",
+        db=_db(address, "" if local else address.path.removeprefix("/")),
+        username=address.username or None,
+        password=address.password or None,
+        client_name=_client_name(address),
+        tls=tls,
+        verify=_verify(address),
+        ca_file=query.get("ca_file"),
+        cert_file=query.get("cert_file"),
+        key_file=query.get("key_file"),
+        connect_timeout=connect_timeout,
+        command_timeout=_seconds(address, "command_timeout", connect_timeout),
+    )
+
+
+def _refuse_host(address: Address) -> None:
+    if address.host or not address.path.strip("/"):
+        raise ConfigurationError(
+            what="unix: the URL must be the path of a socket, with three slashes",
+            hint="for example unix:///run/redis.sock?db=0",
+        )
+
+
+def _db(address: Address, path: str) -> int:
+    text = address.query.get("db")
+    if text is not None and path:
+        raise ConfigurationError(what=f"{address.scheme}: the database is given twice")
+    text = text if text is not None else path or "0"
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigurationError(
+            what=f"{address.scheme}: database {text!r} is not a number from 0"
+        )
+    return int(text)
+
+
+def _client_name(address: Address) -> str:
+    name = address.query.get("client_name", CLIENT_NAME)
+    if not name or not all("!" <= char <= "~" for char in name):
+        raise ConfigurationError(
+            what=f"{address.scheme}: client_name={name!r} cannot be used",
+            hint="printable ASCII without spaces",
+        )
+    return name
+
+
+def _verify(address: Address) -> bool:
+    text = address.query.get("verify", "yes")
+    if text not in _VERIFY:
+        raise ConfigurationError(
+            what=f"{address.scheme}: verify={text!r}", hint="known: yes, no"
+        )
+    return _VERIFY[text]
+
+
+def _seconds(address: Address, name: str, default: float) -> float:
+    number = address.number(name, default)
+    if not 0 < number < math.inf:
+        raise ConfigurationError(
+            what=f"{address.scheme}: {name} must be a positive number of seconds"
+        )
+    return number

@@ -1,0 +1,237 @@
+"""One connection's commands and answers, in order. No I/O, no clock.
+
+Answers come in the order of the commands, so a queue of calls matches them; pushes
+(messages) stand between them and take no place in the queue, but for the confirmation
+of a subscription, which is a push in the place of an answer.
+
+**Scripts the server forgot** (NOSCRIPT: a restart behind a proxy, SCRIPT FLUSH). New
+calls are held back until all answers have come; then the scripts are loaded and the
+refused calls run again, in their order. A refused call whose key a later call has
+changed meanwhile (somebody else loaded the scripts in between) is not run again: it
+could undo what came after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, Protocol
+
+import hiredis
+
+from aiorwlock_remote.backends.redis.calls import Call, Subscribing, as_is
+from aiorwlock_remote.backends.redis.errors import not_redis, of_failure
+from aiorwlock_remote.errors import BackendError
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Script
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+
+MAX_UNSENT = 64 * 2**20
+
+_MORE = object()
+_Push = hiredis.PushNotification
+_Error = hiredis.ReplyError
+
+
+class Wire(Protocol):
+    """A connection's outgoing half, as a driver gives it. None of these raises."""
+
+    def write(self, data: bytes) -> None:
+        """Send these bytes, now or as soon as possible, in order."""
+
+    def wake(self) -> None:
+        """Call the conversation's ``flush`` when this tick of the loop is over."""
+
+    def unsent(self) -> int:
+        """How many bytes still wait to be sent."""
+
+    def hang_up(self) -> None:
+        """Close at once; ``Conversation.lost`` is called soon."""
+
+    async def aclose(self) -> None:
+        """Close at once and wait until nothing of it is left."""
+
+
+class Listener(Protocol):
+    """Whoever holds the conversation."""
+
+    def heard(self, channel: bytes, payload: bytes) -> None:
+        """A message came."""
+
+    def holding(self) -> None:
+        """No new calls from now on."""
+
+    def ready(self) -> None:
+        """New calls are welcome again."""
+
+    def crowded(self) -> None:
+        """More than ``MAX_UNSENT`` bytes wait to be sent."""
+
+    def ended(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
+        """The connection is lost; these calls were certainly not sent."""
+
+
+class Conversation:
+    """What was said and not yet answered on one connection."""
+
+    __slots__ = (
+        "_listener",
+        "_missing",
+        "_out",
+        "_reader",
+        "_scripts",
+        "_where",
+        "alive",
+        "in_flight",
+        "wire",
+    )
+
+    def __init__(
+        self, where: str, scripts: Sequence[Script], listener: Listener
+    ) -> None:
+        """Before a word was said; ``wire`` is set by who connects."""
+        self._where = where
+        self._scripts = scripts
+        self._listener = listener
+        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._out: list[bytes] = []
+        self._missing: list[Call[Any]] = []
+        self.in_flight: deque[Call[Any]] = deque()
+        self.alive: bool = True
+        self.wire: Wire
+
+    def send(self, call: Call[Any], packed: bytes) -> None:
+        """Send it: at once if nothing is under way, else with the rest of this tick."""
+        in_flight = self.in_flight
+        if not in_flight:
+            self.wire.write(packed)
+        elif self._out:
+            self._out.append(packed)
+        else:
+            self._out.append(packed)
+            self.wire.wake()
+        in_flight.append(call)
+
+    def send_all(self, calls: Iterable[Call[Any]]) -> None:
+        """Send them in one write."""
+        self.flush()
+        calls = tuple(calls)
+        self.in_flight.extend(calls)
+        self.wire.write(b"".join([call.packed() for call in calls]))
+
+    def flush(self) -> None:
+        """Write what was gathered in this tick."""
+        out = self._out
+        if out:
+            data = b"".join(out) if len(out) > 1 else out[0]
+            out.clear()
+            self.wire.write(data)
+            if self.wire.unsent() > MAX_UNSENT:
+                self._listener.crowded()
+
+    def received(self, data: bytes) -> None:
+        """Bytes came. Never raises."""
+        reader, in_flight = self._reader, self.in_flight
+        gets = reader.gets
+        try:
+            reader.feed(data)
+            while (reply := gets()) is not _MORE:
+                kind = type(reply)  # pyright: ignore[reportUnknownVariableType]
+                if kind is _Push:
+                    self._pushed(reply)
+                elif kind is _Error:
+                    self._refused(in_flight.popleft(), str(reply))
+                else:
+                    call = in_flight.popleft()
+                    if self._missing:
+                        self._overtaken(call)
+                    call.answered(reply)
+        except (hiredis.ProtocolError, IndexError):  # IndexError: nobody asked
+            self._end(not_redis(self._where))
+            self.wire.hang_up()
+            return
+        if self._missing and not in_flight:
+            self._reload()
+
+    def lost(self, exc: BaseException | None) -> None:
+        """The connection is gone; None: closed by the server."""
+        self._end(of_failure(exc, self._where))
+
+    def drop(self, error: BackendError) -> None:
+        """Give it up."""
+        self._end(error)
+        self.wire.hang_up()
+
+    def _refused(self, call: Call[Any], text: str) -> None:
+        if text.startswith("NOSCRIPT") and call.script is not None:
+            if not self._missing:
+                self._listener.holding()
+            self._missing.append(call)
+            return
+        call.refused(text, self._where)
+        if text.startswith("READONLY"):  # what follows is refused as well
+            self.wire.hang_up()
+
+    def _pushed(self, push: list[Any]) -> None:
+        verb = push[0]
+        if verb == b"message":
+            try:
+                self._listener.heard(push[1], push[2])
+            except Exception:
+                log.exception("callback failed")
+        elif verb in {b"subscribe", b"unsubscribe"} and self._subscribing():
+            self.in_flight.popleft().answered(None)
+
+    def _subscribing(self) -> bool:
+        return bool(self.in_flight) and isinstance(self.in_flight[0], Subscribing)
+
+    def _overtaken(self, call: Call[Any]) -> None:
+        if call.script is None:
+            return
+        key = call.args[1]
+        for refused in [c for c in self._missing if c.args[1] == key]:
+            self._missing.remove(refused)
+            refused.failed(
+                BackendError(
+                    what=f"{self._where}: forgot our scripts; not carried out",
+                    hint="a later command of ours was, so it cannot be repeated",
+                ),
+            )
+        if not self._missing:
+            self._listener.ready()
+
+    def _reload(self) -> None:
+        again, self._missing = self._missing, []
+        loads = [load(script) for script in self._scripts]
+        self.in_flight.extend(loads)
+        self.in_flight.extend(again)
+        self.wire.write(
+            b"".join(
+                [call.packed() for call in loads]
+                + [call.packed_whole() for call in again]
+            )
+        )
+        self._listener.ready()
+
+    def _end(self, error: BackendError) -> None:
+        if not self.alive:
+            return
+        self.alive = False
+        unsent = [self.in_flight.pop() for _ in self._out]
+        unsent.reverse()
+        failed = [*self._missing, *self.in_flight]
+        self._out.clear()
+        self._missing.clear()
+        self.in_flight.clear()
+        self._listener.ended(error, unsent)
+        for call in failed:  # a raised exception collects tracebacks: one each
+            call.failed(copy(error))
+
+
+def load(script: Script) -> Call[Any]:
+    """The command that makes the server remember a script."""
+    return Call(as_is, ("SCRIPT", "LOAD", script.text))

@@ -1,0 +1,52 @@
+"""The scripts, put together from the files of ``lua/`` and named by their SHA-1.
+
+One step is one script. Its text is the same for all commands; there are two of it,
+because a server out of memory must refuse who wants to come in, but never who leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha1
+from importlib.resources import files
+
+PARTS = (
+    *("head", "fast", "record", "turn", "seat"),
+    *("entering", "moves", "ending", "save", "main"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script: ``sha`` is how the server names it."""
+
+    name: str
+    text: str = field(repr=False)
+    sha: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Named by what it says."""
+        digest = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        object.__setattr__(self, "sha", digest)
+
+
+def read(part: str) -> str:
+    """One file of ``lua/``."""
+    return files(__package__).joinpath("lua", f"{part}.lua").read_text(encoding="utf-8")
+
+
+def body() -> str:
+    """A step, without the line that says what the server may do with it."""
+    return "\n".join(read(part) for part in PARTS)
+
+
+_BODY = body()
+
+ENTER = Script("enter", "#!lua\n" + _BODY)
+"""A step; refused by a server that is out of memory."""
+LEAVE = Script("leave", "#!lua flags=allow-oom\n" + _BODY)
+"""The same step, carried out whatever the memory."""
+LOOK = Script("look", "#!lua flags=no-writes\n" + read("look"))
+"""A resource as it stands."""
+
+ALL: tuple[Script, ...] = (ENTER, LEAVE, LOOK)

@@ -1,0 +1,249 @@
+"""``redis://``, ``rediss://``, ``unix://`` — locks on one Redis or Valkey server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any
+
+from aiorwlock_remote.backends.redis.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.commands import (
+    decode,
+    decode_look,
+    decode_step,
+    encode,
+    encode_look,
+)
+from aiorwlock_remote.backends.redis.examine import examine
+from aiorwlock_remote.backends.redis.keys import (
+    Keys,
+    channel,
+    resource_of,
+    scan_pattern,
+)
+from aiorwlock_remote.backends.redis.link import Link, open_link
+from aiorwlock_remote.backends.redis.options import Options, options_of
+from aiorwlock_remote.backends.redis.scripts import ALL
+from aiorwlock_remote.backends.redis.waking import Waking, tells_of_keys
+from aiorwlock_remote.core.commands import (
+    Command,
+    NotHeld,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    Reply,
+    Waiting,
+    Withdraw,
+)
+from aiorwlock_remote.core.moment import by_foreigner
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.errors import BackendError, BadRecord
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import (
+    Bell,
+    Capability,
+    Finding,
+    Host,
+    Renewal,
+    Settings,
+    Snapshot,
+)
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+
+REMEMBERED = 4096
+SCAN_COUNT = 1000
+
+
+class RedisStore:
+    """One connection for everything but the keeper's renewals."""
+
+    capabilities: Capability = (
+        Capability.MANY_PROCESSES
+        | Capability.MANY_HOSTS
+        | Capability.NOTIFIES
+        | Capability.OFF_LOOP_RENEWAL
+        | Capability.PUBLISHED_LAYOUT
+    )
+    pace: Pace = Pace()
+
+    def __init__(
+        self, options: Options, host: Host, bell: Bell, settings: Settings
+    ) -> None:
+        """Not connected yet; see ``open``."""
+        self._options = options
+        self._host = host
+        self._bell = bell
+        self._settings = settings
+        self._keys: dict[Resource, Keys] = {}
+        self._waking = Waking(settings.prefix, options.db, bell)
+        self._link: Link
+
+    async def open(self) -> None:
+        """Connect, and see whether the server tells of changed keys.
+
+        Raises:
+            BackendError: it does not answer, or is not fit for us.
+        """
+        self._link = await open_link(
+            self._options,
+            self._host,
+            ALL,
+            on_message=self._waking.message,
+            on_reconnect=self._waking.ring_all,
+            channels=(channel(self._settings.prefix, self._settings.gate),),
+        )
+        try:
+            if await tells_of_keys(self._link.call):
+                self._waking.listen_on(self._link)
+        except BaseException:
+            await self._link.aclose()
+            raise
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """One script."""
+        keys = self._keys_of(resource)
+        script, args = encode(keys, command, self._settings.gate)
+        return self._link.run(
+            script,
+            args,
+            partial(self._decode, keys, command),
+            must_go=isinstance(command, Release | Withdraw),
+        )
+
+    def watch(self, resource: Resource) -> None:
+        """Ring when it may be free for us: our own scripts tell without being asked."""
+        self._waking.watch(resource)
+
+    def unwatch(self, resource: Resource) -> None:
+        """Not any more."""
+        self._waking.unwatch(resource)
+
+    async def look(self, resource: Resource) -> Snapshot:
+        """The resource as it stands. Takes as long as there are readers."""
+        return await self._look(resource)
+
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        """All that is there, by SCAN: it reads every key name of the database.
+
+        What exists from beginning to end is found; a damaged record is left out.
+        """
+        seen: set[Resource] = set()
+        pattern = scan_pattern(self._settings.prefix, resource_type)
+        cursor: Any = 0
+        while True:
+            cursor, names = await self._link.call(
+                "SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT
+            )
+            found = {resource_of(self._settings.prefix, name) for name in names} - seen
+            resources = [r for r in found if r is not None]
+            seen.update(resources)
+            for looking in [self._look(r) for r in resources]:
+                try:
+                    yield await looking
+                except BadRecord as exc:  # the others are to be seen all the same
+                    log.warning("bad_record %s", exc)
+            if int(cursor) == 0:
+                return
+
+    def examine(self) -> AsyncIterator[Finding]:
+        """What the server's settings mean for locks."""
+        return examine(self._link.call, self._host.clock)
+
+    def renewer(self) -> RedisRenewer:
+        """Renews over a connection of its own."""
+        link = BlockingLink(self._options, self._host.clock, ALL)
+        return RedisRenewer(link, self._settings)
+
+    async def aclose(self) -> None:
+        """Wait for what is under way, close the connection."""
+        await self._link.aclose()
+
+    def _decode(self, keys: Keys, command: Command, raw: object) -> Reply:
+        reply, rung = decode_step(command, raw)
+        if rung:  # a script does not publish to the one who called it
+            self._bell(keys.resource, 0.0)
+        if type(reply) is Waiting:
+            self._stands(keys, reply)
+        elif type(reply) is Released and reply.then:
+            for answer in reply.then:
+                if type(answer) is Waiting:
+                    self._stands(keys, answer)
+        return reply
+
+    def _stands(self, keys: Keys, told: Waiting) -> None:
+        if told.ahead == 0 and by_foreigner(told.holders):
+            self._waking.foreign(keys.resource, keys.seat)
+
+    def _look(self, resource: Resource) -> Pending[Snapshot]:
+        keys = self._keys_of(resource)
+        script, args = encode_look(keys)
+        return self._link.run(script, args, partial(decode_look, resource))
+
+    def _keys_of(self, resource: Resource) -> Keys:
+        keys = self._keys.get(resource)
+        if keys is None:
+            if len(self._keys) >= REMEMBERED:
+                self._keys.clear()
+            keys = Keys(self._settings.prefix, resource, self._settings.fence_memory)
+            self._keys[resource] = keys
+        return keys
+
+
+class RedisRenewer:
+    """Renewals of the keeper's thread: one script each, all in one write."""
+
+    def __init__(self, link: BlockingLink, settings: Settings) -> None:
+        """Connects at the first renewal."""
+        self._link = link
+        self._settings = settings
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld | Exception]:
+        """Renew all in one write and one read."""
+        commands = [Renew(((item.ticket, item.lease),)) for item in batch]
+        told = self._settings
+        requests = [
+            encode(
+                Keys(told.prefix, item.resource, told.fence_memory), command, told.gate
+            )
+            for item, command in zip(batch, commands, strict=True)
+        ]
+        answers = self._link.run_many(requests, timeout)
+        return [_outcome(c, raw) for c, raw in zip(commands, answers, strict=True)]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._link.close()
+
+
+def _outcome(command: Renew, raw: object) -> Grant | NotHeld | Exception:
+    if isinstance(raw, Exception):
+        return raw
+    try:
+        reply = decode(command, raw)
+    except BackendError as exc:
+        return exc
+    assert isinstance(reply, Renewed)
+    return reply.outcomes[0]
+
+
+async def open_store(
+    address: Address, host: Host, bell: Bell, settings: Settings
+) -> RedisStore:
+    """Open ``redis://``, ``rediss://`` or ``unix://``.
+
+    Raises:
+        ConfigurationError: a part or an option of the URL cannot be used.
+        BackendError: the server does not answer, or is not fit for us.
+    """
+    options = options_of(address, connect_timeout=settings.connect_timeout)
+    store = RedisStore(options, host, bell, settings)
+    await store.open()
+    return store

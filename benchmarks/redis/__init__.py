@@ -1,0 +1,1 @@
+"""The locks on Redis, side by side with floors and peers: ``-m benchmarks.redis``."""

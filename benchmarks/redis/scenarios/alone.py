@@ -1,0 +1,45 @@
+"""S1: nobody else wants it. Client and server share a core, see ``Round.core``."""
+
+from __future__ import annotations
+
+import statistics
+
+from benchmarks.redis.adapters import BLPOP, FLOOR, OURS, REDIS_PY
+from benchmarks.redis.scenarios.scenario import Measured, Round, Scenario
+
+CYCLES = 4000
+CYCLE = "cycle p50, µs"
+
+
+def measure(round_: Round) -> Measured:
+    """The median cycle of some thousands, and the 95th percentile."""
+    cycles = 50 if round_.quick else CYCLES
+    round_.server.pin(round_.core)
+    try:
+        took = cycle_times(round_, cycles, "mutex", "key")
+    finally:
+        round_.server.pin(None)
+    return {
+        CYCLE: [statistics.median(took)],
+        "cycle p95, µs": [statistics.quantiles(took, n=20)[18]],
+    }
+
+
+def cycle_times(round_: Round, cycles: int, mode: str, key: str) -> list[float]:
+    """Microseconds of each cycle in a row."""
+    job = round_.job("alone", cycles=cycles, mode=mode, key=key, core=round_.core)
+    with round_.workers(job) as (worker,):
+        worker.tell("go")
+        return [seconds * 1e6 for seconds in worker.hear("took")["took"]]
+
+
+S1 = Scenario(
+    "S1",
+    "one task, acquire and release, one core",
+    (
+        *((peer, "asyncio") for peer in (FLOOR, OURS, REDIS_PY, BLPOP)),
+        *((peer, "uvloop") for peer in (FLOOR, OURS, REDIS_PY)),
+        (OURS, "trio"),
+    ),
+    measure,
+)

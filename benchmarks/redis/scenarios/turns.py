@@ -1,0 +1,207 @@
+"""S2, S4, S5: tasks take turns for a while, in one process or in several."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+from benchmarks.redis.adapters import BLPOP, FLOOR, MEMORY, OURS, REDIS_PY
+from benchmarks.redis.jobs import Job
+from benchmarks.redis.scenarios.scenario import Measured, Round, Scenario
+
+CYCLES = "cycles/s"
+REQUESTS = "requests a cycle"
+LONGEST = "longest wait / mean wait"
+SPREAD = "task furthest from the mean, %"
+RISING = "fences rise every cycle"
+WRITER_P99 = "writer's wait p99, ms"
+WARM_UP = 0.5
+START = 0.1
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A task's turn; times on the clock that all processes share."""
+
+    task: tuple[int, int]
+    writes: bool
+    asked: float
+    got_in: float
+    left: float
+    fence: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """All turns of one run, and the time that counts."""
+
+    begin: float
+    end: float
+    wall: float
+    turns: list[Turn]
+
+    def counted(self) -> list[Turn]:
+        """The turns that began in it."""
+        return [turn for turn in self.turns if self.begin <= turn.got_in < self.end]
+
+    def waits(self, turns: list[Turn]) -> list[float]:
+        """Seconds waited; of who was still waiting at the end, those until then."""
+        return [
+            min(turn.got_in, self.end) - turn.asked
+            for turn in turns
+            if turn.asked < self.end and turn.got_in >= self.begin
+        ]
+
+
+def run(round_: Round, jobs: list[Job]) -> Window:
+    """The jobs side by side, all in the same window."""
+    with round_.workers(*jobs) as started:
+        begin = time.monotonic() + START + (0.1 if round_.quick else WARM_UP)
+        for worker in started:
+            worker.tell(begin)
+        said = [worker.hear("turns") for worker in started]
+    turns = [
+        Turn((number, task), bool(writes), *rest)
+        for number, each in enumerate(said)
+        for task, writes, *rest in each["turns"]
+    ]
+    turns.sort(key=lambda turn: turn.got_in)
+    return Window(begin, begin + jobs[0].seconds, said[0]["wall"], turns)
+
+
+def measure(
+    round_: Round, *, processes: int, tasks: int, section: float, seconds: float
+) -> Measured:
+    """A mutex: how many cycles, who got them, who waited how long, at what price."""
+    seconds = 0.3 if round_.quick else seconds
+    jobs = [
+        round_.job("turns", tasks=tasks, section=section, seconds=seconds)
+        for _ in range(processes)
+    ]
+    window = run(round_, jobs)
+    for before, after in pairwise(window.turns):
+        assert before.left <= after.got_in, "two tasks held the lock at the same time"
+    counted, waits = window.counted(), window.waits(window.turns)
+    cycles = Counter(turn.task for turn in counted)
+    mean = len(counted) / (processes * tasks)
+    off = [abs(cycles[p, t] - mean) for p in range(processes) for t in range(tasks)]
+    measured: Measured = {
+        CYCLES: [len(counted) / seconds],
+        SPREAD: [100 * max(off) / mean],
+        LONGEST: [max(waits) / statistics.mean(waits)],
+        "wait p50, ms": [1e3 * statistics.median(waits)],
+        "longest wait, ms": [1e3 * max(waits)],
+    }
+    fences = [turn.fence for turn in window.turns]
+    if any(fences):
+        measured[RISING] = [float(all(a < b for a, b in pairwise(fences)))]
+    round_.server.empty()
+    measured[REQUESTS] = [_requests(round_, jobs)]
+    return measured
+
+
+def _requests(round_: Round, jobs: list[Job]) -> float:
+    """In a run of its own, as listening to the server slows it down."""
+    with round_.server.overheard() as heard:
+        window = run(round_, jobs)
+    begin, end = window.begin + window.wall, window.end + window.wall
+    return heard.between(begin, end) / max(1, len(window.counted()))
+
+
+def measure_keys(round_: Round) -> Measured:
+    """Every task has a key of its own."""
+    seconds = 0.3 if round_.quick else 2.0
+    job = round_.job("turns", tasks=100, own_keys=True, seconds=seconds)
+    return {CYCLES: [len(run(round_, [job]).counted()) / seconds]}
+
+
+def measure_mixed(round_: Round) -> Measured:
+    """Nine turns of ten are reads, which share; every task does both.
+
+    One write and the nine reads that come with it take two sections' time at least:
+    2 ms each make 2,500 cycles/s. Whoever is not reading then waits to write: of 50
+    tasks some 40, each for 40 times those 4 ms.
+    """
+    seconds = 0.3 if round_.quick else 3.0
+    return _readers_and_writers(
+        round_,
+        round_.job("turns", tasks=50, section=0.002, reads=0.9, seconds=seconds),
+    )
+
+
+def measure_roles(round_: Round) -> Measured:
+    """One task of ten writes, the others read."""
+    seconds = 0.3 if round_.quick else 3.0
+    return _readers_and_writers(
+        round_,
+        round_.job("turns", tasks=50, section=0.002, writers=5, seconds=seconds),
+    )
+
+
+def _readers_and_writers(round_: Round, job: Job) -> Measured:
+    window = run(round_, [job])
+    _check_exclusion(window.turns)
+    writes = [turn for turn in window.turns if turn.writes]
+    reads = [turn for turn in window.turns if not turn.writes]
+    measured = {CYCLES: [len(window.counted()) / job.seconds]}
+    for who, turns in (("writer", writes), ("reader", reads)):
+        waits = window.waits(turns)
+        measured[f"{who}'s wait p50, ms"] = [1e3 * statistics.median(waits)]
+        measured[f"{who}'s wait p99, ms"] = [
+            1e3 * statistics.quantiles(waits, n=100, method="inclusive")[98]
+        ]
+    return measured
+
+
+def _check_exclusion(turns: list[Turn]) -> None:
+    readers_out = writer_out = 0.0
+    for turn in turns:
+        assert writer_out <= turn.got_in, "somebody came in beside a writer"
+        if turn.writes:
+            assert readers_out <= turn.got_in, "a writer came in beside a reader"
+            writer_out = turn.left
+        else:
+            readers_out = max(readers_out, turn.left)
+
+
+S2 = Scenario(
+    "S2",
+    "100 tasks, 100 keys, one process",
+    tuple((peer, "asyncio") for peer in (FLOOR, OURS, REDIS_PY)),
+    measure_keys,
+)
+_PEERS = tuple((peer, "asyncio") for peer in (BLPOP, OURS, REDIS_PY))
+S4A = Scenario(
+    "S4a",
+    "50 tasks of one process, one key, nothing to do inside",
+    _PEERS,
+    partial(measure, processes=1, tasks=50, section=0.0, seconds=2.0),
+)
+S4B = Scenario(
+    "S4b",
+    "50 tasks of one process, one key, 2 ms inside",
+    _PEERS,
+    partial(measure, processes=1, tasks=50, section=0.002, seconds=4.0),
+)
+S4D = Scenario(
+    "S4d",
+    "4 processes of 16 tasks, one key, 2 ms inside",
+    _PEERS,
+    partial(measure, processes=4, tasks=16, section=0.002, seconds=4.0),
+)
+S5 = Scenario(
+    "S5",
+    "50 tasks of one process, 90 % of each one's turns are reads, 2 ms inside",
+    ((OURS, "asyncio"), (MEMORY, "asyncio")),
+    measure_mixed,
+)
+S5R = Scenario(
+    "S5r",
+    "45 tasks that read, 5 that write, one process, 2 ms inside",
+    ((OURS, "asyncio"), (MEMORY, "asyncio")),
+    measure_roles,
+)

@@ -1,0 +1,219 @@
+"""The scripts against the core: the same random stories, compared after every command.
+
+``python -m tests.backends.redis.differential 1000000 [seed]`` for a long run; it starts
+a server of its own.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import hiredis
+
+from aiorwlock_remote.backends.redis.answers import decode_step
+from aiorwlock_remote.backends.redis.calls import Arg, pack
+from aiorwlock_remote.backends.redis.commands import encode, encode_look
+from aiorwlock_remote.backends.redis.errors import of_reply
+from aiorwlock_remote.backends.redis.keys import Keys, channel
+from aiorwlock_remote.backends.redis.looking import decode_look
+from aiorwlock_remote.backends.redis.scripts import ALL
+from aiorwlock_remote.core.commands import IllegalCommand, Refused, Released
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.record import Record
+from tests.backends.redis.stories import HEARING, SECOND, Teller, Told
+
+MEMORY = 60
+BATCH = 250
+MORE = object()
+CLOCK = "local clock = call('TIME')"
+OUR_CLOCK = "local clock = call('HMGET', 'clock', 's', 'u')"
+SHORT_CUTS = "if stored[1] == '1' then\n  local seat"
+NO_SHORT_CUTS = "if false then\n  local seat"
+
+
+class Wire:
+    """A blocking connection that sends many commands at once."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.settimeout(60)
+        self._reader = hiredis.Reader(notEnoughData=MORE)
+
+    def ask(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+        """All answers, errors among them."""
+        self._socket.sendall(b"".join(map(pack, commands)))
+        return [self.take() for _ in commands]
+
+    def take(self) -> Any:  # noqa: ANN401 - whatever comes
+        """The next thing the server says."""
+        while (found := self._reader.gets()) is MORE:
+            self._reader.feed(self._socket.recv(1 << 20))
+        return found
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+
+class Comparison:
+    """Stories told to a server. ``change`` edits the scripts' text first."""
+
+    def __init__(
+        self,
+        port: int,
+        db: int = 0,
+        *,
+        change: Callable[[str], str] = str,
+    ) -> None:
+        self.seen: Counter[str] = Counter()
+        self.steps = 0
+        self._wire, self._ears = Wire(port), Wire(port)
+        self._wire.ask([("SELECT", db), ("FLUSHDB",)])
+        self._prefix = f"db{db}/"
+        for gate in HEARING:
+            self._ears.ask([("SUBSCRIBE", channel(self._prefix, gate))])
+        self._shas: dict[str, bytes] = {}
+        for script in ALL:
+            text = script.text.replace(CLOCK, OUR_CLOCK)
+            assert text != script.text, "the clock is read elsewhere"
+            if script.name != "look":
+                text = change(text)
+            (sha,) = self._wire.ask([("SCRIPT", "LOAD", text)])
+            assert isinstance(sha, bytes), sha
+            self._shas[script.name] = sha
+
+    def close(self) -> None:
+        """Hang up."""
+        self._wire.close()
+        self._ears.close()
+
+    def run(self, commands: int, seed: int, *, calm: bool = False) -> None:
+        """At least so many commands, each compared in all it says and does."""
+        keys = Keys(self._prefix, resource("story", seed), MEMORY)
+        teller = Teller(seed, keys.seat.decode(), calm=calm)
+        while commands > 0:
+            story = [teller.next() for _ in range(BATCH)]
+            self._compare(keys, story, seed)
+            commands -= BATCH
+            self.steps += BATCH
+
+    def _compare(self, keys: Keys, story: list[Told], seed: int) -> None:
+        look, look_args = encode_look(keys)
+        state, readers, queue = keys.args[2:5]
+        requests: list[tuple[Arg, ...]] = []
+        for told in story:
+            requests += told.before
+            script, args = encode(keys, told.command, told.gate)
+            requests.append(("EVALSHA", self._shas[script.name], *args))
+            requests.append(("EVALSHA", self._shas[look.name], *look_args))
+            requests += [("PEXPIRETIME", key) for key in (state, readers, queue)]
+        answers = iter(self._wire.ask(requests))
+        heard: list[str] = []
+        for number, told in enumerate(story):
+            for _ in told.before:
+                done = next(answers)
+                assert not isinstance(done, Exception), done
+            got = [next(answers) for _ in range(5)]
+            try:
+                self._check(keys, told, got)
+            except AssertionError as exc:
+                past = [t.command for t in story[max(0, number - 3) : number]]
+                raise AssertionError(
+                    f"seed {seed}, command {self.steps + number}: {told}\n"
+                    f"after {past}\n{exc}"
+                ) from exc
+            heard += told.heard
+        got_heard = [self._message(keys) for _ in heard]
+        assert got_heard == heard, f"seed {seed}: {got_heard} were called, not {heard}"
+
+    def _message(self, keys: Keys) -> str:
+        _, name, payload = self._ears.take()
+        assert payload == keys.seat
+        return str(name.decode().rpartition("/")[2])
+
+    def _check(self, keys: Keys, told: Told, got: list[Any]) -> None:
+        raw, seen, *lives = got
+        if isinstance(raw, Exception):
+            mapped = of_reply(str(raw), "server")
+            assert isinstance(mapped, IllegalCommand), raw
+            assert told.reply is None, raw
+        else:
+            reply, rung = decode_step(told.command, raw)
+            assert reply == told.reply, f"answer: {reply}"
+            assert rung == told.rung, f"rung: {rung}"
+        assert not isinstance(seen, Exception), seen
+        snapshot = decode_look(keys.resource, seen)
+        assert snapshot.now == told.now
+        assert _plain(snapshot.record) == _plain(told.record), f"{snapshot.record}"
+        assert snapshot.seat == told.seat, f"seat: {snapshot.seat}"
+        _kept(told, lives)
+        self._count(told)
+
+    def _count(self, told: Told) -> None:
+        kind = type(told.command).__name__
+        replies = [told.reply]
+        if isinstance(told.reply, Released):
+            replies += told.reply.then
+        for reply in replies:
+            why = f" {reply.why}" if isinstance(reply, Refused) else ""
+            self.seen[f"{kind} {type(reply).__name__}{why}"] += 1
+        self.seen["heard"] += len(told.heard)
+        self.seen["rung"] += told.rung
+        self.seen["crowd"] += len(told.record.grants) > 5
+        self.seen["queue"] += len(told.record.queue) > 2
+
+
+def _plain(record: Record) -> Record:
+    grants = sorted(record.grants, key=lambda grant: grant.ticket)
+    return replace(record, grants=tuple(grants))
+
+
+def _kept(told: Told, lives: list[int]) -> None:
+    """The keys live until the last grant ends and the memory fades; or for ever."""
+    door = told.record
+    for exists, life in zip((door.last, door.grants, door.queue), lives, strict=True):
+        if not exists or life == -2:
+            continue
+        if door.grants and door.ends is None:
+            assert life == -1, life
+        elif told.reply is not None and (door.updated == told.now or door.grants):
+            last = max(door.ends or 0, door.updated)
+            assert life * 1000 >= last + MEMORY * SECOND, (life, last)
+
+
+def short_cuts_off(text: str) -> str:
+    """The scripts without ``fast.lua``."""
+    assert SHORT_CUTS in text
+    return text.replace(SHORT_CUTS, NO_SHORT_CUTS)
+
+
+def main() -> None:
+    """A long run, half of it calm, a third without short cuts."""
+    from tests.servers.redis import RedisServer  # noqa: PLC0415
+
+    commands, seed = int(sys.argv[1]), int((*sys.argv, "1")[2])
+    server = RedisServer()
+    server.start()
+    try:
+        seen: Counter[str] = Counter()
+        for change in (str, str, short_cuts_off):
+            for calm in (False, True):
+                comparison = Comparison(server.port, change=change)
+                for _ in range(max(1, commands // 60_000)):
+                    seed += 1
+                    comparison.run(10_000, seed, calm=calm)
+                seen += comparison.seen
+                comparison.close()
+        for what, count in sorted(seen.items()):
+            print(f"{count:10} {what}")  # noqa: T201
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The keeper's connection: batches, deadlines, and opening again after a failure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from aiorwlock_remote.backends.redis.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.options import options_of
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
+from aiorwlock_remote.runtime.clock import SystemClock
+from tests.backends.redis.some_scripts import BOTH, INCR, PUSH
+from tests.servers.fix_redis import StartRedis
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+
+def opened(url: str) -> BlockingLink:
+    return BlockingLink(options_of(parse(url)), SystemClock(), BOTH)
+
+
+@pytest.fixture
+def link(fresh_redis: RedisServer) -> Iterator[BlockingLink]:
+    link = opened(fresh_redis.url)
+    yield link
+    link.close()
+
+
+def test_a_batch_in_order_with_errors_in_their_places(
+    link: BlockingLink, fresh_redis: RedisServer
+) -> None:
+    fresh_redis.ask("SET", "bad", "x")
+    one, bad, two = link.run_many(
+        [(INCR, (1, "k")), (INCR, (1, "bad")), (INCR, (1, "k"))], 5
+    )
+    assert (one, two) == (1, 2)
+    assert isinstance(bad, BackendError)
+    assert link.run_many([], 5) == []
+
+
+def test_a_batch_is_one_write(fresh_redis: RedisServer) -> None:
+    with Proxy(fresh_redis.port) as proxy:
+        link = opened(proxy.url)
+        link.run_many([(INCR, (1, "k"))], 5)
+        before = len(proxy.chunks)
+        assert link.run_many([(INCR, (1, "k"))] * 500, 5) == list(range(2, 502))
+        assert len(proxy.chunks) - before == 1
+        link.close()
+
+
+def test_forgotten_scripts_are_run_again(
+    link: BlockingLink, fresh_redis: RedisServer
+) -> None:
+    assert link.run_many([(INCR, (1, "k"))], 5) == [1]
+    fresh_redis.ask("SCRIPT", "FLUSH")
+    batch = [(INCR, (1, "k")), (PUSH, (1, "list", "x")), (INCR, (1, "k"))]
+    assert link.run_many(batch, 5) == [2, 1, 3]
+
+
+def test_opens_again_after_a_lost_connection(start_redis: StartRedis) -> None:
+    server = start_redis()
+    link = opened(server.url)
+    assert link.run_many([(INCR, (1, "k"))], 5) == [1]
+    server.restart()
+    with pytest.raises(BackendUnavailable):
+        link.run_many([(INCR, (1, "k"))], 5)
+    assert link.run_many([(INCR, (1, "k"))], 5) == [1]
+    link.close()
+
+
+def test_gives_up_in_time_and_mixes_up_no_answers(start_redis: StartRedis) -> None:
+    server = start_redis()
+    link = opened(server.url)
+    link.run_many([(INCR, (1, "late"))], 5)
+    server.pause()
+    started = time.monotonic()
+    with pytest.raises(BackendUnavailable, match="no answer in time"):
+        link.run_many([(INCR, (1, "late"))], 0.3)
+    assert 0.25 < time.monotonic() - started < 3
+    server.resume()
+    assert link.run_many([(PUSH, (1, "list", "x"))], 5) == [1]
+    link.close()
+
+
+def test_a_peer_that_stops_speaking_redis(fresh_redis: RedisServer) -> None:
+    with Proxy(fresh_redis.port) as proxy:
+        link = opened(proxy.url)
+        link.run_many([(INCR, (1, "k"))], 5)
+        assert link._socket is not None
+        link._reader.feed(b"nonsense\r\n")
+        with pytest.raises(Unsupported, match="does not speak"):
+            link.run_many([(INCR, (1, "k"))], 5)
+        assert link._socket is None

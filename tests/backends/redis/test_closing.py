@@ -1,0 +1,77 @@
+"""Closing a link, whatever state it is in."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from aiorwlock_remote.errors import BackendUnavailable
+from tests.backends.redis.linking import Heard, eventually, linked
+from tests.backends.redis.some_scripts import INCR
+from tests.servers.fix_redis import StartRedis
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_closing_waits_for_the_answers(fresh_redis: RedisServer) -> None:
+    with Proxy(fresh_redis.port, delay=0.005) as proxy:
+        async with linked(proxy.url) as link:
+            calls = [link.run(INCR, (1, "k"), int) for _ in range(20)]
+            await link.aclose()
+            assert [call.result() for call in calls] == list(range(1, 21))
+            with pytest.raises(BackendUnavailable, match="closed by us"):
+                await link.run(INCR, (1, "k"), int)
+            await link.aclose()
+
+
+async def test_closing_on_a_silent_server_is_bounded(start_redis: StartRedis) -> None:
+    server = start_redis()
+    async with linked(server.url) as link:
+        server.pause()
+        call = link.run(INCR, (1, "k"), int)
+        started = anyio.current_time()
+        await link.aclose()
+        assert anyio.current_time() - started < 4
+        assert isinstance(call.error, BackendUnavailable)
+        server.resume()
+
+
+async def test_closing_without_a_connection(start_redis: StartRedis) -> None:
+    server = start_redis()
+    async with linked(server.url) as link:
+        server.kill()
+        await eventually(lambda: link._talk is None, "loss is noticed")
+        call = link.run(INCR, (1, "k"), int)
+        await link.aclose()
+        assert isinstance(call.error, BackendUnavailable)
+
+
+async def test_closing_under_cancellation(start_redis: StartRedis) -> None:
+    server = start_redis()
+    async with linked(server.url) as link:
+        wire = link._talk.wire if link._talk else None
+        server.pause()
+        call = link.run(INCR, (1, "k"), int)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await link.aclose()
+        assert isinstance(call.error, BackendUnavailable)
+        assert wire is not None
+        await wire.aclose()  # over already: returns at once
+        server.resume()
+
+
+async def test_closing_while_reconnecting_leaves_nothing(
+    start_redis: StartRedis,
+) -> None:
+    server = start_redis()
+    heard = Heard()
+    async with linked(server.url, heard) as link:
+        server.kill()
+        await eventually(lambda: link._talk is None, "loss is noticed")
+        await link.aclose()
+        server.start()
+        assert b"aiorwlock-remote" not in server.ask("CLIENT", "LIST")
+        assert heard.reconnects == 0

@@ -1,0 +1,94 @@
+"""One table: what the server and the network say, and what we raise."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from aiorwlock_remote.backends.redis.errors import of_failure, of_reply
+from aiorwlock_remote.core.commands import IllegalCommand
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    BadRecord,
+    Unsupported,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("LOADING Redis is loading the dataset in memory", BackendUnavailable),
+        ("BUSY Redis is busy running a script", BackendUnavailable),
+        ("TRYAGAIN Multiple keys request during rehashing", BackendUnavailable),
+        ("MASTERDOWN Link with MASTER is down", BackendUnavailable),
+        ("CLUSTERDOWN The cluster is down", BackendUnavailable),
+        ("READONLY You can't write against a read only replica.", BackendUnavailable),
+        ("NOREPLICAS Not enough good replicas to write.", BackendUnavailable),
+        ("ERR max number of clients reached", BackendUnavailable),
+        ("OOM command not allowed when used memory > 'maxmemory'.", BackendError),
+        ("MISCONF Redis is configured to save RDB snapshots", BackendError),
+        ("UNKILLABLE Sorry the script already executed writes", BackendError),
+        ("EXECABORT Transaction discarded", BackendError),
+        ("ERR value is not an integer", BackendError),
+        ("WRONGPASS invalid username-password pair", Unsupported),
+        ("NOAUTH Authentication required.", Unsupported),
+        ("NOPERM this user has no permissions to run 'evalsha'", Unsupported),
+        ("DENIED Redis is running in protected mode", Unsupported),
+        ("NOPROTO unsupported protocol version", Unsupported),
+        ("MOVED 3999 127.0.0.1:6381", Unsupported),
+        ("CROSSSLOT Keys in request don't hash to the same slot", Unsupported),
+        ("ERR unknown command 'EVALSHA'", Unsupported),
+        ("WRONGTYPE Operation against a key", BadRecord),
+        ("BADRECORD version 7", BadRecord),
+    ],
+)
+def test_replies(text: str, kind: type[BackendError]) -> None:
+    error = of_reply(text, "h:1")
+    assert type(error) is kind
+    assert text.partition(" ")[2][:12] in str(error)
+
+
+def test_our_scripts_refuse_what_makes_no_sense() -> None:
+    error = of_reply("ILLEGAL a reader has nothing to downgrade", "h:1")
+    assert type(error) is IllegalCommand
+    assert str(error) == "a reader has nothing to downgrade"
+
+
+def test_arguments_are_never_repeated() -> None:
+    error = of_reply(
+        "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'hunter2'",
+        "h:1",
+    )
+    assert "hunter2" not in f"{error} {error!r}"
+    assert "HELLO" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "said"),
+    [
+        (None, BackendUnavailable, "closed the connection"),
+        (EOFError(), BackendUnavailable, "closed the connection"),
+        (TimeoutError(), BackendUnavailable, "no answer in time"),
+        (ConnectionRefusedError(111, "refused"), BackendUnavailable, "refused"),
+        (OSError(24, "too many files"), BackendUnavailable, "too many files"),
+        (UnicodeError("label too long"), BackendUnavailable, "label too long"),
+        (BadRecord(what="as it is"), BadRecord, "as it is"),
+    ],
+)
+def test_failures(
+    failure: Exception | None, kind: type[BackendError], said: str
+) -> None:
+    error = of_failure(failure, "h:1")
+    assert type(error) is kind
+    assert said in str(error)
+
+
+def test_tls_to_a_server_without_it_says_so() -> None:
+    failure = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number")
+    failure.reason = "WRONG_VERSION_NUMBER"
+    error = of_failure(failure, "h:1")
+    assert type(error) is BackendUnavailable
+    assert "wrong version number" in str(error)
+    assert "redis://" in error.hint

@@ -1,0 +1,239 @@
+"""Commands and answers of one connection, byte by byte; no server, no loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote.backends.redis.calls import Call, Subscribing, as_is
+from aiorwlock_remote.backends.redis.protocol import MAX_UNSENT, Conversation
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    BadRecord,
+    Unsupported,
+)
+from tests.backends.redis.some_scripts import BOTH, INCR, PUSH
+from tests.backends.redis.wire import RecordingWire, Told
+
+NOSCRIPT = b"-NOSCRIPT No matching script.\r\n"
+
+
+class Talk:
+    """A conversation over nothing."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self.wire = RecordingWire()
+        self.talk = Conversation("h:1", BOTH, self.told)
+        self.talk.wire = self.wire
+
+    def say(self, *args: str | int) -> Call[Any]:
+        return self.send(Call(as_is, args))
+
+    def run(self, key: str, value: str = "x") -> Call[int]:
+        return self.send(Call(int, (1, key, value), PUSH))
+
+    def send(self, call: Call[Any]) -> Call[Any]:
+        self.talk.send(call, call.packed())
+        return call
+
+
+@pytest.fixture
+def talk() -> Talk:
+    return Talk()
+
+
+def test_the_first_goes_at_once_the_others_in_one_write(talk: Talk) -> None:
+    for word in ("a", "b", "c"):
+        _ = talk.say("ECHO", word)
+    assert (len(talk.wire.written), talk.wire.woken) == (1, 1)
+    talk.talk.flush()
+    assert len(talk.wire.written) == 2
+    assert [c[1] for c in talk.wire.commands()] == [b"a", b"b", b"c"]
+    talk.talk.flush()
+    assert talk.wire.written == []
+
+
+def test_any_cut_of_the_bytes_gives_the_same_answers() -> None:
+    answers = (
+        b":1\r\n>3\r\n+message\r\n$1\r\nc\r\n$2\r\nhi\r\n*2\r\n:2\r\n$-1\r\n+OK\r\n"
+    )
+    for size in range(1, len(answers) + 1):
+        talk = Talk()
+        calls = [talk.say("X") for _ in range(3)]
+        for start in range(0, len(answers), size):
+            talk.talk.received(answers[start : start + size])
+        assert [c.result() for c in calls] == [1, [2, None], b"OK"]
+        assert talk.told.messages == [(b"c", b"hi")]
+        assert not talk.talk.in_flight
+
+
+def test_errors_inside_an_answer_reach_the_decoder(talk: Talk) -> None:
+    call = talk.say("X")
+    talk.talk.received(b"*2\r\n:1\r\n-ERR inside\r\n")
+    one, error = call.result()
+    assert (one, str(error)) == (1, "ERR inside")
+
+
+def test_an_error_fails_its_call_alone(talk: Talk) -> None:
+    first, second = talk.say("X"), talk.say("Y")
+    talk.talk.received(b"-WRONGTYPE Operation\r\n+OK\r\n")
+    with pytest.raises(BadRecord):
+        first.result()
+    assert second.result() == b"OK"
+
+
+def test_what_the_decoder_raises_fails_its_call_alone(talk: Talk) -> None:
+    def decode(_: object) -> int:
+        raise BadRecord(what="unreadable")
+
+    first = talk.send(Call(decode, ("X",)))
+    second = talk.say("Y")
+    talk.talk.received(b":1\r\n:2\r\n")
+    with pytest.raises(BadRecord, match="unreadable"):
+        first.result()
+    assert second.result() == 2
+
+
+def test_what_a_callback_raises_harms_nobody(
+    talk: Talk, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, third = (talk.say("X") for _ in range(3))
+
+    def fails(_: object) -> None:
+        raise LookupError("of the caller")
+
+    first.then(fails)
+    second.then(fails)
+    talk.talk.received(b":1\r\n-ERR no\r\n:3\r\n")
+    assert first.result() == 1
+    assert isinstance(second.error, BackendError)
+    assert third.result() == 3
+    assert caplog.messages == ["callback failed"] * 2
+
+
+def test_subscriptions_are_answered_by_a_push_or_an_error(talk: Talk) -> None:
+    first = talk.send(Subscribing("SUBSCRIBE", b"a"))
+    second = talk.send(Subscribing("SUBSCRIBE", b"b"))
+    after = talk.say("PING")
+    talk.talk.received(b">3\r\n+subscribe\r\n$1\r\na\r\n:1\r\n-NOPERM no\r\n+PONG\r\n")
+    assert first.done
+    with pytest.raises(Unsupported):
+        second.result()
+    assert after.result() == b"PONG"
+
+
+def test_pushes_of_other_kinds_take_nobodys_answer(talk: Talk) -> None:
+    call = talk.say("PING")
+    talk.talk.received(b">2\r\n+invalidate\r\n*0\r\n>1\r\n+unsubscribe\r\n+PONG\r\n")
+    assert call.result() == b"PONG"
+
+
+@pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request\r\n", b"+unasked\r\n"])
+def test_what_is_not_redis_ends_it(talk: Talk, data: bytes) -> None:
+    call = talk.say("PING")
+    if data.startswith(b"+"):
+        data = b"+PONG\r\n" + data
+    talk.talk.received(data)
+    assert isinstance(talk.told.error, Unsupported)
+    assert talk.wire.hung_up
+    assert call.done
+
+
+def test_lost_what_was_written_fails_what_was_not_is_given_back(talk: Talk) -> None:
+    sent = talk.say("A")
+    waiting = [talk.say("B"), talk.say("C")]
+    talk.talk.lost(ConnectionResetError(104, "reset"))
+    talk.talk.lost(None)  # said once
+    assert talk.told.events == ["ended"]
+    assert talk.told.unsent == waiting
+    assert isinstance(sent.error, BackendUnavailable)
+    assert not any(call.done for call in waiting)
+
+
+def test_each_lost_call_has_an_error_of_its_own(talk: Talk) -> None:
+    calls = [talk.say("A"), talk.say("B")]
+    talk.talk.flush()
+    talk.talk.lost(None)
+    assert calls[0].error is not calls[1].error
+
+
+def test_readonly_hangs_up(talk: Talk) -> None:
+    call = talk.say("SET")
+    talk.talk.received(b"-READONLY You can't write against a read only replica.\r\n")
+    assert isinstance(call.error, BackendUnavailable)
+    assert talk.wire.hung_up
+
+
+def test_too_many_unsent_bytes_are_told(talk: Talk) -> None:
+    _ = talk.say("A"), talk.say("B")
+    talk.wire.waiting = MAX_UNSENT + 1
+    talk.talk.flush()
+    assert talk.told.events == ["crowded"]
+
+
+def test_forgotten_scripts_are_loaded_and_run_again_in_order(talk: Talk) -> None:
+    first, second = talk.run("k", "1"), talk.run("k", "2")
+    talk.talk.flush()
+    talk.wire.commands()
+    talk.talk.received(NOSCRIPT)
+    assert talk.told.events == ["holding"]
+    assert talk.wire.written == []  # the second is still under way
+    talk.talk.received(NOSCRIPT)
+    assert talk.told.events == ["holding", "ready"]
+    assert len(talk.wire.written) == 1
+    commands = talk.wire.commands()
+    assert [c[:2] for c in commands[:2]] == [[b"SCRIPT", b"LOAD"]] * 2
+    assert [(c[0], c[-1]) for c in commands[2:]] == [(b"EVAL", b"1"), (b"EVAL", b"2")]
+    talk.talk.received(b"+a\r\n+b\r\n:1\r\n:2\r\n")
+    assert (first.result(), second.result()) == (1, 2)
+
+
+def test_an_overtaken_call_is_not_run_again(talk: Talk) -> None:
+    overtaken, other, later = talk.run("k"), talk.run("other"), talk.run("k")
+    talk.talk.flush()
+    talk.wire.commands()
+    talk.talk.received(NOSCRIPT + NOSCRIPT + b":1\r\n")
+    with pytest.raises(BackendError, match="not carried out"):
+        overtaken.result()
+    assert later.result() == 1
+    assert [c[3] for c in talk.wire.commands() if c[0] == b"EVAL"] == [b"other"]
+    assert not other.done
+
+
+def test_a_success_before_it_overtakes_nobody(talk: Talk) -> None:
+    refused, before, after = talk.run("a"), talk.run("b"), talk.run("b")
+    talk.talk.flush()
+    talk.wire.commands()
+    talk.talk.received(NOSCRIPT + b":1\r\n" + NOSCRIPT)
+    assert before.result() == 1
+    assert [c[3] for c in talk.wire.commands() if c[0] == b"EVAL"] == [b"a", b"b"]
+    assert [call.done for call in (refused, after)] == [False, False]
+
+
+def test_all_overtaken_nothing_is_left_to_run(talk: Talk) -> None:
+    overtaken, _ = talk.run("k"), talk.run("k")
+    talk.talk.flush()
+    talk.wire.commands()
+    talk.talk.received(NOSCRIPT + b":1\r\n")
+    assert overtaken.done
+    assert talk.wire.written == []
+    assert talk.told.events == ["holding", "ready"]
+
+
+def test_lost_while_the_scripts_are_missing(talk: Talk) -> None:
+    refused, waiting = talk.run("k"), talk.run("k")
+    talk.talk.flush()
+    talk.talk.received(NOSCRIPT)
+    talk.talk.lost(None)
+    assert isinstance(refused.error, BackendUnavailable)
+    assert isinstance(waiting.error, BackendUnavailable)
+
+
+def test_noscript_of_a_plain_command_is_an_error_like_any_other(talk: Talk) -> None:
+    call = talk.say("EVALSHA", INCR.sha, 0)
+    talk.talk.received(NOSCRIPT)
+    assert isinstance(call.error, BackendError)
+    assert talk.told.events == []

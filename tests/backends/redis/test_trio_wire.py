@@ -1,0 +1,82 @@
+"""What is particular to trio: system tasks, and runs that end before their links."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import trio
+
+from aiorwlock_remote.backends.redis.link import open_link
+from aiorwlock_remote.backends.redis.options import options_of
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.runtime.loops import current_host
+from tests.backends.redis.some_scripts import BOTH, INCR
+from tests.servers.certificates import Certificates
+from tests.servers.fix_redis import StartRedis
+from tests.servers.process import until
+from tests.servers.redis import RedisServer
+
+
+def leave_open(url: str) -> None:
+    """A run that ends with its link open and an answer on its way."""
+
+    async def main() -> None:
+        link = await open_link(
+            options_of(parse(url)),
+            current_host(),
+            BOTH,
+            on_message=lambda _channel, _payload: None,
+            on_reconnect=lambda: None,
+        )
+        assert await link.run(INCR, (1, "k"), int) > 0
+        link.run(INCR, (1, "k"), int).unawaited()
+
+    trio.run(main)
+    gc.collect()  # an unclosed socket would warn, and warnings are errors
+
+
+def test_a_run_that_ends_first_closes_the_connection(
+    fresh_redis: RedisServer,
+) -> None:
+    leave_open(fresh_redis.url)
+    until(
+        lambda: b"aiorwlock-remote" not in fresh_redis.ask("CLIENT", "LIST"),
+        "the connection is closed",
+    )
+
+
+def test_the_same_over_tls(start_redis: StartRedis, certificates: Certificates) -> None:
+    server = start_redis(certificates=certificates)
+    leave_open(f"rediss://localhost:{server.tls_port}?ca_file={certificates.authority}")
+    until(
+        lambda: b"aiorwlock-remote" not in server.ask("CLIENT", "LIST"),
+        "the connection is closed",
+    )
+
+
+@pytest.mark.parametrize("nursery_fails", [False, True])
+def test_an_error_of_the_caller_reaches_the_caller(
+    fresh_redis: RedisServer, *, nursery_fails: bool
+) -> None:
+    # An exception in a system task would come out as TrioInternalError.
+    async def main() -> None:
+        link = await open_link(
+            options_of(parse(fresh_redis.url)),
+            current_host(),
+            BOTH,
+            on_message=lambda _channel, _payload: 1 / 0,
+            on_reconnect=lambda: 1 / 0,
+            channels=[b"c"],
+        )
+        await link.call("PUBLISH", "c", "x")
+        await link.call("PING")
+        if nursery_fails:
+            raise LookupError
+        await link.aclose()
+
+    if nursery_fails:
+        with pytest.raises(LookupError):
+            trio.run(main)
+    else:
+        trio.run(main)

@@ -1,0 +1,75 @@
+"""A wire that keeps what is written, a listener that keeps what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import hiredis
+
+from aiorwlock_remote.backends.redis.calls import Call
+from aiorwlock_remote.errors import BackendError
+
+MORE = object()
+
+
+class RecordingWire:
+    """Never sends; ``commands()`` takes apart what was written."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.woken: int = 0
+        self.hung_up: bool = False
+        self.waiting: int = 0
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def unsent(self) -> int:
+        return self.waiting
+
+    def hang_up(self) -> None:
+        self.hung_up = True
+
+    async def aclose(self) -> None:
+        self.hung_up = True
+
+    def commands(self) -> list[list[bytes]]:
+        """Each command written since the last time."""
+        reader = hiredis.Reader(notEnoughData=MORE)
+        reader.feed(b"".join(self.written))
+        self.written.clear()
+        found: list[list[bytes]] = []
+        while (command := reader.gets()) is not MORE:
+            found.append(command)
+        return found
+
+
+class Told:
+    """What a conversation told its listener, in order."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[bytes, bytes]] = []
+        self.events: list[str] = []
+        self.error: BackendError | None = None
+        self.unsent: list[Call[Any]] = []
+
+    def heard(self, channel: bytes, payload: bytes) -> None:
+        self.messages.append((channel, payload))
+
+    def holding(self) -> None:
+        self.events.append("holding")
+
+    def ready(self) -> None:
+        self.events.append("ready")
+
+    def crowded(self) -> None:
+        self.events.append("crowded")
+
+    def ended(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
+        self.events.append("ended")
+        self.error = error
+        self.unsent = list(unsent)

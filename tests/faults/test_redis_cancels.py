@@ -1,0 +1,84 @@
+"""A thousand random cancellations behind a jittery link leave nothing in Redis."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote.backends.redis.store import RedisStore, open_store
+from aiorwlock_remote.core.commands import Command, Release, Reply, Withdraw, Withdrawn
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.locks.acquisition import Acquisition
+from aiorwlock_remote.ports import Bell, Host, Pending, Settings
+from tests.faults.redis_cancels import probe
+from tests.faults.redis_turns import Attempt
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+SEED = 4
+
+
+async def test_a_thousand_cancellations(
+    redis_server: RedisServer, anyio_backend: tuple[str, dict[str, Any]]
+) -> None:
+    """Seats, readers and queues are looked at after every 250 of them."""
+    native = anyio_backend[0] == "asyncio"
+    report = await probe(redis_server, 1000, SEED, native=native)
+    assert report.faults() == []
+    assert report.cancels >= 1000
+    assert report.phases["acquire"] >= 300
+    assert report.phases["release"] >= 100
+    assert len(report.ways) == (5 if native else 2)
+    assert min(report.ways.values()) >= 100
+
+
+class Forgetful:
+    """A backend that never sends one kind of command."""
+
+    def __init__(self, kind: type[Command], url: str) -> None:
+        self._kind = kind
+        self._url = url
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> RedisStore:
+        store = await open_store(parse(self._url), host, bell, settings)
+        step = store.step
+
+        def forget(resource: Resource, command: Command) -> Pending[Reply]:
+            if not isinstance(command, self._kind):
+                return step(resource, command)
+            forgotten: Pending[Reply] = Pending()
+            forgotten.resolve(Withdrawn())
+            return forgotten
+
+        store.step = forget  # type: ignore[method-assign]
+        return store
+
+
+async def test_the_probe_sees_what_is_not_withdrawn(redis_server: RedisServer) -> None:
+    """The control: without withdrawals, grants and places are left behind."""
+    opens = partial(Forgetful, Withdraw)
+    report = await probe(redis_server, 100, SEED, native=False, opens=opens)
+    (found, *_) = report.left
+    kinds = {kind for seat in found.values() for kind in seat}
+    assert kinds >= {"seat", "places"}
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"])
+async def test_the_probe_sees_what_is_swallowed(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: a lock that takes a cancellation for the end of its wait."""
+    hold = Attempt._hold
+
+    async def swallow(self: Attempt) -> None:
+        with pytest.raises(BaseException):  # noqa: B017, PT011 - whatever it is
+            await hold(self)
+            await Acquisition.__aenter__(None)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Attempt, "_hold", swallow)
+    report = await probe(redis_server, 50, SEED, native=True)
+    assert report.swallowed > 0

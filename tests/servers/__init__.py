@@ -1,0 +1,1 @@
+"""Real servers for tests, and what stands between a test and them."""

@@ -1,0 +1,38 @@
+"""Certificates for tests: an authority, and one for localhost that it signed."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.servers.process import needed
+
+_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """PEM files. ``authority`` signed ``certificate``, which is for localhost alone."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+def make_certificates(folder: Path, name: str = "localhost") -> Certificates:
+    openssl = needed("openssl", "openssl")
+
+    def run(*args: str | Path) -> None:
+        subprocess.run([openssl, *map(str, args)], check=True, capture_output=True)
+
+    authority, authority_key = folder / "ca.pem", folder / "ca.key"
+    certificate, key, request = (folder / f"server.{s}" for s in ("pem", "key", "csr"))
+    names = folder / "names"
+    names.write_text(f"subjectAltName=DNS:{name}\n")
+    run("req", "-x509", *_KEY, "-days", "2", "-subj", "/CN=tests", "-keyout",
+        authority_key, "-out", authority)  # fmt: skip
+    run("req", *_KEY, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
+    run("x509", "-req", "-in", request, "-CA", authority, "-CAkey", authority_key,
+        "-days", "2", "-extfile", names, "-out", certificate)  # fmt: skip
+    return Certificates(authority, certificate, key)

@@ -1,0 +1,55 @@
+"""Fixtures: one redis-server for all tests of a worker, others for those that hurt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+
+from tests.servers.certificates import Certificates, make_certificates
+from tests.servers.redis import RedisServer
+
+StartRedis = Callable[..., RedisServer]
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """Shared: leave its settings alone, and use keys of your own."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def fresh_redis(redis_server: RedisServer) -> RedisServer:
+    """The shared one, emptied."""
+    redis_server.ask("FLUSHALL")
+    return redis_server
+
+
+@pytest.fixture
+def start_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRedis]:
+    """Starts one as a test wants it: ``start_redis(config=…, users=…)``."""
+    servers: list[RedisServer] = []
+
+    def start(
+        *,
+        config: Mapping[str, str] | None = None,
+        users: Sequence[str] = (),
+        certificates: Certificates | None = None,
+    ) -> RedisServer:
+        folder = tmp_path_factory.mktemp("redis")
+        server = RedisServer(
+            folder, config=config, users=users, certificates=certificates
+        )
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.close()

@@ -1,0 +1,154 @@
+"""A TCP proxy in a thread that delays, cuts, swallows and refuses."""
+
+from __future__ import annotations
+
+import random
+import selectors
+import socket
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Literal, Self
+
+Side = Literal["server", "client"]
+
+CHUNK = 65536
+
+
+class Proxy:
+    """Stands before ``127.0.0.1:port``; used from any loop or thread.
+
+    ``chunks`` counts what clients sent, one for each piece that arrived here: with a
+    write of the client at a time, its writes.
+    """
+
+    def __init__(self, port: int, *, delay: float = 0.0, seed: int = 0) -> None:
+        """``delay``: each piece waits for up to so many seconds, both ways."""
+        self._target = ("127.0.0.1", port)
+        self._delay = delay
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        self._swallow = False
+        self._cut: tuple[Side, int] | None = None
+        self._pairs: set[socket.socket] = set()
+        self._closed = False
+        self.chunks: list[bytes] = []
+        self.connections: int = 0
+        self._listener: socket.socket | None = None
+        self.port: int = 0
+        self.accept()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def accept(self) -> None:
+        """Take connections (again)."""
+        listener = socket.create_server(("127.0.0.1", self.port))
+        self._listener = listener
+        self.port = listener.getsockname()[1]
+        threading.Thread(target=self._serve, args=(listener,), daemon=True).start()
+
+    def refuse(self) -> None:
+        """Nobody listens any more; what is connected stays."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept()
+            listener.close()
+
+    def black_hole(self, *, on: bool) -> None:
+        """Pass nothing on, close nothing; what came meanwhile is lost."""
+        with self._lock:
+            self._swallow = on
+
+    def cut_after(self, count: int, *, to: Side) -> None:
+        """Cut all connections when so many more bytes have gone to that side."""
+        with self._lock:
+            self._cut = (to, count)
+
+    def cut(self) -> None:
+        """Cut all connections now."""
+        with self._lock:
+            pairs = list(self._pairs)
+        for sock in pairs:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._closed = True
+        self.refuse()
+        self.cut()
+
+    def _serve(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._pair, args=(client,), daemon=True).start()
+
+    def _pair(self, client: socket.socket) -> None:
+        with client:
+            try:
+                server = socket.create_connection(self._target, 5)
+            except OSError:
+                return
+            with server, selectors.DefaultSelector() as selector:
+                server.settimeout(None)
+                for sock in (client, server):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                selector.register(client, selectors.EVENT_READ, ("server", server))
+                selector.register(server, selectors.EVENT_READ, ("client", client))
+                with self._lock:
+                    self._pairs |= {client, server}
+                    self.connections += 1
+                if not self._closed:
+                    with suppress(OSError):
+                        while self._passed(selector):
+                            pass
+                with self._lock:
+                    self._pairs -= {client, server}
+
+    def _passed(self, selector: selectors.BaseSelector) -> bool:
+        for key, _ in selector.select():
+            assert isinstance(key.fileobj, socket.socket)
+            data = key.fileobj.recv(CHUNK)
+            if not data:
+                return False
+            side, target = key.data
+            if self._delay:
+                time.sleep(self._random.random() * self._delay)
+            allowed, cut = self._allowed(side, data)
+            target.sendall(allowed)
+            if cut:
+                self.cut()
+                return False
+        return True
+
+    def _allowed(self, side: Side, data: bytes) -> tuple[bytes, bool]:
+        with self._lock:
+            if side == "server":
+                self.chunks.append(data)
+            if self._swallow:
+                return b"", False
+            if self._cut is None or self._cut[0] != side:
+                return data, False
+            left = self._cut[1] - len(data)
+            if left > 0:
+                self._cut = (side, left)
+                return data, False
+            self._cut = None
+            return data[: len(data) + left], True

@@ -1,0 +1,173 @@
+"""A real redis-server in a folder of its own."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hiredis
+
+from tests.servers.certificates import Certificates
+from tests.servers.process import ServerProcess, free_port, needed, until
+
+ATTEMPTS = 5
+
+_MORE = object()
+
+
+class RedisServer:
+    """Listens on a free port and a Unix socket, with TLS too if given certificates.
+
+    ``config``: lines of its configuration file, e.g. ``{"maxmemory": "3mb"}``;
+    ``users``: ACL rules, e.g. ``"bob on >secret ~* &* +@all"``. Answers when the
+    constructor returns.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        config: Mapping[str, str] | None = None,
+        users: Sequence[str] = (),
+        certificates: Certificates | None = None,
+    ) -> None:
+        self._program = needed("redis-server", "redis-server")
+        self._config = dict(config or {})
+        self._users = users
+        self.certificates: Certificates | None = certificates
+        self.folder: Path = folder
+        # Socket paths are short: at most 107 bytes, less than many a temporary folder.
+        self._sockets = tempfile.TemporaryDirectory(prefix="redis-")
+        self.socket: Path = Path(self._sockets.name) / "s"
+        self.port: int = 0
+        self.tls_port: int = 0
+        self._process: ServerProcess | None = None
+        for _ in range(ATTEMPTS):  # a port may be taken between choice and use
+            self.port = free_port()
+            self.tls_port = free_port() if certificates else 0
+            if self._started():
+                return
+        raise RuntimeError(f"redis-server does not start: {self.log()}")
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def unix_url(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self) -> str:
+        file = self.folder / "log"
+        return file.read_text() if file.exists() else "(no log)"
+
+    def ask(self, *args: str | int | bytes) -> Any:  # noqa: ANN401 - any answer
+        """One command over a connection of its own; error replies are raised."""
+        return self.ask_all(args)[0]
+
+    def ask_all(self, *commands: Sequence[str | int | bytes]) -> list[Any]:
+        """Several, over one connection."""
+        reader = hiredis.Reader(notEnoughData=_MORE)
+        answers: list[Any] = []
+        with socket.create_connection(("127.0.0.1", self.port), 10) as sock:
+            for command in commands:
+                sock.sendall(hiredis.pack_command(tuple(command)))  # type: ignore[arg-type]
+                while (answer := reader.gets()) is _MORE:
+                    data = sock.recv(65536)
+                    if not data:
+                        raise ConnectionResetError
+                    reader.feed(data)
+                if isinstance(answer, Exception):
+                    raise answer
+                answers.append(answer)
+        return answers
+
+    def kill(self) -> None:
+        """At once, saving nothing."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+
+    def stop(self) -> None:
+        """In order: what is to be saved is saved."""
+        if self._process is not None:
+            process = self._process
+            process.signal(signal.SIGTERM)
+            until(lambda: not process.alive(), "redis-server has ended")
+            self.kill()
+
+    def start(self) -> None:
+        """Again, on the same ports."""
+        if not self._started():
+            raise RuntimeError(f"redis-server does not start: {self.log()}")
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def pause(self) -> None:
+        """It takes connections (its kernel does) and says nothing."""
+        assert self._process is not None
+        self._process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Gone, with its socket."""
+        self.kill()
+        self._sockets.cleanup()
+
+    def _started(self) -> bool:
+        file = self.folder / "redis.conf"
+        file.write_text("".join(f"{line}\n" for line in self._lines()))
+        self._process = process = ServerProcess(self._program, file)
+        until(lambda: self._answers() or not process.alive(), "redis-server answers")
+        if process.alive():
+            return True
+        self.kill()
+        return False
+
+    def _lines(self) -> list[str]:
+        lines = {
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "unixsocket": str(self.socket),
+            "dir": str(self.folder),
+            "logfile": str(self.folder / "log"),
+            "save": '""',
+            "appendonly": "no",
+            "daemonize": "no",
+            "databases": "16",
+        }
+        if self.certificates is not None:
+            lines |= {
+                "tls-port": str(self.tls_port),
+                "tls-cert-file": str(self.certificates.certificate),
+                "tls-key-file": str(self.certificates.key),
+                "tls-ca-cert-file": str(self.certificates.authority),
+                "tls-auth-clients": "optional",
+            }
+        lines |= self._config
+        return [
+            *(f"{name} {value}" for name, value in lines.items()),
+            *(f"user {rule}" for rule in self._users),
+        ]
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
+                sock.sendall(b"PING\r\n")
+                return sock.recv(64).startswith((b"+PONG", b"-NOAUTH"))
+        except OSError:
+            return False

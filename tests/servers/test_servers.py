@@ -1,0 +1,87 @@
+"""The servers of the tests keep their promises."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.servers.fix_redis import StartRedis
+from tests.servers.process import needed, until
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+
+def test_missing_server_fails_and_names_the_package() -> None:
+    with pytest.raises(pytest.fail.Exception, match="apt-get install redis-server"):
+        needed("no-such-redis-server", "redis-server")
+
+
+def test_restarts_on_its_ports(start_redis: StartRedis) -> None:
+    server = start_redis(config={"maxmemory": "3mb"}, users=["bob on >pw +@all"])
+    assert server.ask("CONFIG", "GET", "maxmemory")[1] == b"3145728"
+    assert b"bob" in server.ask("ACL", "USERS")
+    port, pid = server.port, server.pid
+    server.restart()
+    assert server.port == port
+    assert server.pid != pid
+    assert server.ask("PING") == b"PONG"
+
+
+def test_stopped_in_order_it_saves(start_redis: StartRedis) -> None:
+    server = start_redis(config={"appendonly": "yes", "appendfsync": "everysec"})
+    server.ask("SET", "key", "value")
+    server.stop()
+    server.start()
+    assert server.ask("GET", "key") == b"value"
+
+
+SCRIPT = """
+import sys, os, tempfile
+from pathlib import Path
+from tests.servers.redis import RedisServer
+server = RedisServer(Path(sys.argv[1]))
+server.pause()
+print(server.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_does_not_outlive_killed_tests(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,  # it kills itself
+        cwd=Path(__file__).parents[2],
+    )
+    pid = int(done.stdout)
+
+    def gone() -> bool:
+        with suppress(ProcessLookupError):
+            os.kill(pid, 0)
+            return False
+        return True
+
+    until(gone, "the orphan has ended")
+
+
+def test_proxy_cuts_where_it_is_told(redis_server: RedisServer) -> None:
+    with Proxy(redis_server.port) as proxy:
+        port, redis_server.port = redis_server.port, proxy.port
+        try:
+            assert redis_server.ask("PING") == b"PONG"
+            proxy.cut_after(3, to="client")
+            with pytest.raises(ConnectionResetError):
+                redis_server.ask("PING")
+            proxy.refuse()
+            with pytest.raises(ConnectionRefusedError):
+                redis_server.ask("PING")
+            proxy.accept()
+            assert redis_server.ask("PING") == b"PONG"
+        finally:
+            redis_server.port = port
