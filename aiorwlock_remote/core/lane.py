@@ -69,7 +69,7 @@ class Lane:
         self.waiters: deque[Waiter] = deque()
         self.due: float | None = None
         self._gate = gate
-        self._mode = mode
+        self.mode: Mode = mode
         self._pace = pace
         self._place_life = micros(pace.place_life)
         self._window = micros(pace.claim_window)
@@ -109,7 +109,7 @@ class Lane:
             return None
         if not keep:
             self._forget_place()
-        return Withdraw(self._gate, self._mode, tickets, keep=keep)
+        return Withdraw(self._gate, self.mode, tickets, keep=keep)
 
     def ring(self) -> Acquire | None:
         """The store has something for this lane; a hint, it may be mistaken."""
@@ -123,7 +123,7 @@ class Lane:
         if not self.waiters or self._asked:
             return None
         first = self.waiters[0]
-        if self._mode is Mode.WRITE or len(self.waiters) == 1:
+        if self.mode is Mode.WRITE or len(self.waiters) == 1:
             self._asked = (first,)
             claims: tuple[Claim, ...] = (first.claim,)
         else:
@@ -133,7 +133,7 @@ class Lane:
         self.due, self._rung, self._dropped = None, False, False
         return Acquire(
             claims=claims,
-            mode=self._mode,
+            mode=self.mode,
             policy=first.policy,
             gate=self._gate,
             may_queue=True,
@@ -213,7 +213,7 @@ class Lane:
         if not self.waiters:
             if self._placed:  # made for tasks that have left meanwhile
                 self._placed = False
-                news.send = Withdraw(self._gate, self._mode)
+                news.send = Withdraw(self._gate, self.mode)
         elif self._placed and not self._rung:
             seconds = None if wait is None else wait / 1e6
             self.due = now + next_look(self._pace, seconds, random)

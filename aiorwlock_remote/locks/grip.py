@@ -35,7 +35,6 @@ class Grip:
         self.options = options
         self.owned_by_task = owned_by_task
         self.loss: LossWatch = LossWatch()
-        self.wall: float = session.host.clock.wall()
         self.face: weakref.ref[object] | None = None
         self._successor: Grip | None = None
 
@@ -78,11 +77,11 @@ class Grip:
             return False
         self.session.check()
         if lease.expired():
-            self.session.forget(self)
+            self.session.forget(self.lease)
             # The store may hold it a moment longer than we believe it: let others in.
             drive.release(lease).unawaited()
         elif lease.end(State.RELEASED):
-            self.session.forget(self)
+            self.session.forget(self.lease)
             gone = was_held(await drive.release(lease))
             if gone is None:
                 return True
@@ -105,7 +104,7 @@ class Grip:
         """It is over; False if it was before."""
         ended = self.lease.end(state)
         if ended:
-            self.session.forget(self)
+            self.session.forget(self.lease)
         return ended
 
     async def move(self, mode: Mode, mover: Mover) -> Grip | None:
@@ -126,7 +125,7 @@ class Grip:
             lease = await mover(request)
         finally:
             if self.lease.state is not State.HELD:
-                self.session.forget(self)
+                self.session.forget(self.lease)
         if lease is None:
             if self.lease.expired():
                 raise self.error()
@@ -144,7 +143,7 @@ class Grip:
 
     def told_lost(self) -> None:
         """The loop's part of a loss: cancel what is watched, tell the user."""
-        self.session.forget(self)
+        self.session.forget(self.lease)
         lease = self.lease
         log.warning(
             "lost",
@@ -166,4 +165,4 @@ class Grip:
     def _dropped(self, face: weakref.ref[object]) -> None:
         del face
         if not self.owned_by_task:
-            self.session.forget(self)
+            self.session.forget(self.lease)

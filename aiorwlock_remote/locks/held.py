@@ -67,7 +67,9 @@ class Held:
     @property
     def acquired_at(self) -> datetime:
         """When it was granted, by this host's clock."""
-        return datetime.fromtimestamp(self._grip.wall, UTC)
+        clock = self._grip.session.host.clock
+        ago = clock.now() - self._lease.since
+        return datetime.fromtimestamp(clock.wall() - ago, UTC)
 
     @property
     def expires_in(self) -> float | None:

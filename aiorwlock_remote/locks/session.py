@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from functools import partial
 from typing import Any, Protocol
 
 from aiorwlock_remote.core.names import Resource
@@ -34,7 +33,9 @@ class Session:
         self.host = host
         self.closed = False
         self._pid = os.getpid()
-        self._grants: dict[Grant, tuple[weakref.ref[Any], Lease]] = {}
+        self._grants: dict[Lease, tuple[weakref.ref[Any], Grant]] = {}
+        self._task_ended = host.finished
+        self._lost = self._tell
         self._mine: weakref.WeakKeyDictionary[Any, dict[Resource, Lease]]
         self._mine = weakref.WeakKeyDictionary()
 
@@ -73,38 +74,39 @@ class Session:
         """
         task = self.host.current_task()
         if owned_by_task:
-            lease.owner, lease.owner_gone = weakref.ref(task), self.host.finished
+            lease.owner, lease.owner_gone = weakref.ref(task), self._task_ended
         else:
             lease.owner, lease.owner_gone = grant.face, _is_dead
-        lease.on_loss = partial(self._tell, weakref.ref(grant))
-        self._mine.setdefault(task, {})[lease.resource] = lease
-        self._grants[grant] = weakref.ref(task), lease
+        lease.on_loss = self._lost
+        mine = self._mine.get(task)
+        if mine is None:
+            mine = self._mine[task] = {}
+        mine[lease.resource] = lease
+        self._grants[lease] = weakref.ref(task), grant
         self.drive.keeper.add(lease)
 
-    def forget(self, grant: Grant) -> None:
+    def forget(self, lease: Lease) -> None:
         """A grant that ended: its task may ask for the resource again."""
-        if grant not in self._grants:
+        entry = self._grants.pop(lease, None)
+        if entry is None:
             return
-        to_task, lease = self._grants.pop(grant)
-        task = to_task()  # gone, if it ended before its grant
-        mine = {} if task is None else self._mine.get(task, {})
-        if mine.get(lease.resource) is lease:
+        task = entry[0]()  # gone, if it ended before its grant
+        mine = None if task is None else self._mine.get(task)
+        if mine is not None and mine.get(lease.resource) is lease:
             del mine[lease.resource]
 
     def grants(self) -> list[Grant]:
         """Every grant that has not ended."""
-        return list(self._grants)
+        return [grant for _, grant in self._grants.values()]
 
-    def _tell(self, grant: weakref.ref[Grant], lease: Lease) -> None:
-        del lease
-        self.host.call_soon(_told, grant)
+    def _tell(self, lease: Lease) -> None:
+        self.host.call_soon(self._told, lease)
+
+    def _told(self, lease: Lease) -> None:
+        entry = self._grants.get(lease)
+        if entry is not None:
+            entry[1].told_lost()
 
 
 def _is_dead(face: weakref.ref[Any]) -> bool:
     return face() is None
-
-
-def _told(to_grant: weakref.ref[Grant]) -> None:
-    grant = to_grant()
-    if grant is not None:
-        grant.told_lost()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
@@ -10,10 +12,11 @@ _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 class SystemClock:
     """CLOCK_BOOTTIME where it exists, else the monotonic clock."""
 
-    def now(self) -> float:
-        """Seconds since some fixed moment."""
-        return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
-
-    def wall(self) -> float:
-        """Unix time in seconds."""
-        return time.time()
+    def __init__(self) -> None:
+        # Functions of C, not methods: they are called several times a request.
+        self.now: Callable[[], float] = (
+            time.monotonic
+            if _BOOTTIME is None
+            else partial(time.clock_gettime, _BOOTTIME)
+        )
+        self.wall: Callable[[], float] = time.time

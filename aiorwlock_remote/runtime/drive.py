@@ -185,7 +185,7 @@ class Drive:
                 gate.leave(visitor, request.mode)
             raise
         finally:
-            self._visitors.pop(visitor, None)
+            del self._visitors[visitor]
         if visitor.grant is not None:
             return self.lease(request, visitor.grant, visitor.sent_at)
         if isinstance(visitor.error, Closed):

@@ -30,6 +30,8 @@ from aiorwlock_remote.errors import BackendUnavailable, TooManyWaiters
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Clock, Store
 
+_ANSWERS = Granted, Waiting, Refused
+
 
 class Visitor(Waiter):
     """A waiter with somebody to wake. ``error``: why it will never get in."""
@@ -171,7 +173,7 @@ class Gate:
         error = pending.error
         if error is None:
             reply = pending.result()
-            assert isinstance(reply, Granted | Waiting | Refused)
+            assert isinstance(reply, _ANSWERS)
             self._tell(lane, reply, sent_at)
         else:
             self._failed(lane, error)

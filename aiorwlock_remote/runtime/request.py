@@ -15,6 +15,8 @@ from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.lease import Terms
 
+REMEMBERED = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -38,16 +40,27 @@ class Asking:
         self._host = host
         self._hostname = socket.gethostname()
         self._pid = os.getpid()  # a forked child must not use it
+        self._who: dict[str, Who] = {}
 
     def claim(self, request: Request) -> Claim:
         """A fresh ticket, 128 random bits."""
         lease = request.terms.lease
+        reason = request.reason
         return Claim(
             secrets.token_hex(16),
             None if lease is None else micros(lease),
-            self.who(request.reason),
+            self.who(reason) if reason else self._plain_who(),
             micros(request.lock_delay) if request.lock_delay else 0,
         )
+
+    def _plain_who(self) -> Who:
+        name = self._host.task_name()
+        who = self._who.get(name)
+        if who is None:
+            if len(self._who) >= REMEMBERED:
+                self._who.clear()
+            who = self._who[name] = Who(self._hostname, self._pid, name)
+        return who
 
     def who(self, reason: str = "") -> Who:
         """This task, for people."""
