@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aiorwlock_remote.core.commands import (
     AHEAD,
@@ -22,6 +22,7 @@ from aiorwlock_remote.core.record import Grant, Place, Record
 from aiorwlock_remote.core.seat import without
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.turn import may_enter, retry_after
+from aiorwlock_remote.core.value import replace
 
 
 @dataclass(frozen=True, slots=True)

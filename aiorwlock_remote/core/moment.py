@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiorwlock_remote.core.record import Record, Seat, soonest
 from aiorwlock_remote.core.ticket import holder_of
+from aiorwlock_remote.core.value import value
 
 SHOWN_HOLDERS = 5
 _FOREIGN = "foreign "
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Moment:
     """One step's circumstances.
 

@@ -6,8 +6,6 @@ expired writer still sends (model LockRec, config ``downgrade_keeps_phase``).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aiorwlock_remote.core.commands import (
     BARRED,
     HELD,
@@ -26,6 +24,7 @@ from aiorwlock_remote.core.record import Grant, Record, Upgrader
 from aiorwlock_remote.core.seat import why_gone, without
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.turn import admitted
+from aiorwlock_remote.core.value import replace
 
 
 def downgrade(

@@ -9,11 +9,11 @@ All times are microseconds of the store's clock.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 from heapq import nsmallest
 
 from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
-from aiorwlock_remote.core.value import value
+from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
 
 Extra = tuple[tuple[str, object], ...]

@@ -12,8 +12,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aiorwlock_remote.core.record import (
     Ending,
     Grant,
@@ -24,6 +22,7 @@ from aiorwlock_remote.core.record import (
 )
 from aiorwlock_remote.core.ticket import READERS, Mode
 from aiorwlock_remote.core.turn import admit_waiting
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import LossReason
 
 MAX_ENDINGS = 8

@@ -12,7 +12,7 @@ fences rise even when the record was lost.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aiorwlock_remote.core import seat as seats
 from aiorwlock_remote.core.commands import (
@@ -45,6 +45,7 @@ from aiorwlock_remote.core.turn import (
     retry_after,
     settle,
 )
+from aiorwlock_remote.core.value import replace
 
 
 @dataclass(frozen=True, slots=True)

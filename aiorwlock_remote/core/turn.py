@@ -17,10 +17,10 @@ that its lease is anchored at its own request (models LockLive V1, LeaseTime T6)
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
 from aiorwlock_remote.core.record import Place, Record, Seat
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.value import replace
 
 
 def may_enter(door: Record, place: Place, policy: Policy, now: int) -> bool:

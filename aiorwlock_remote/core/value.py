@@ -8,7 +8,7 @@ handful of them, and freezing makes each five times as dear to create (1.2 µs a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
@@ -17,3 +17,18 @@ T = TypeVar("T")
 def value(cls: type[T]) -> type[T]:
     """A slotted dataclass, equal and hashed by its fields, frozen to type checkers."""
     return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace  # noqa: PLC0414 - given to others
+else:
+
+    def replace(old: T, /, **changes: object) -> T:
+        """Another one with some fields changed; a third of the time of Python's own.
+
+        What ``__post_init__`` checks is not checked again.
+        """
+        new = object.__new__(type(old))
+        for name in old.__slots__:
+            setattr(new, name, changes[name] if name in changes else getattr(old, name))
+        return new
