@@ -23,7 +23,7 @@ class Pending(Generic[T]):
     Resolved only in the loop's own thread.
     """
 
-    __slots__ = ("_callbacks", "_done", "_error", "_value")
+    __slots__ = ("_callbacks", "_done", "_error", "_future", "_value")
 
     def __init__(self) -> None:
         """An answer that has not come yet."""
@@ -31,6 +31,7 @@ class Pending(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Pending[T]], object]] | None = None
+        self._future: Any = None  # asyncio's, of the first task that waits
 
     @property
     def error(self) -> BaseException | None:
@@ -79,9 +80,14 @@ class Pending(Generic[T]):
             else:
                 asyncio: Any = sys.modules["asyncio"]  # nor asyncio for trio's
                 future = asyncio.get_running_loop().create_future()
-                self.then(lambda _: None if future.done() else future.set_result(None))
+                if self._future is None:
+                    self._future = future
+                else:
+                    self.then(lambda _: _wake(future))
                 yield from future
-        return self.result()
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # resolved with a T
 
     def _finish(self) -> None:
         assert not self._done, "an answer comes once"
@@ -91,6 +97,13 @@ class Pending(Generic[T]):
             self._callbacks = None
             for callback in callbacks:
                 callback(self)
+        if self._future is not None:
+            _wake(self._future)
+
+
+def _wake(future: Any) -> None:  # noqa: ANN401 - asyncio's, not always there
+    if not future.done():  # its task may have been cancelled
+        future.set_result(None)
 
 
 def _parked(pending: Pending[Any], lowlevel: Any) -> Generator[Any, Any, None]:  # noqa: ANN401 - trio's module, not always there

@@ -35,6 +35,7 @@ class Proxy:
         self._closed = False
         self.chunks: list[bytes] = []
         self.connections: int = 0
+        self.orphans: int = 0
         self._listener: socket.socket | None = None
         self.port: int = 0
         self.accept()
@@ -70,7 +71,10 @@ class Proxy:
             listener.close()
 
     def black_hole(self, *, on: bool) -> None:
-        """Pass nothing on, close nothing; what came meanwhile is lost."""
+        """Pass nothing on, no end either; what came meanwhile is lost.
+
+        ``orphans`` counts the ends that were not passed on.
+        """
         with self._lock:
             self._swallow = on
 
@@ -127,7 +131,12 @@ class Proxy:
             assert isinstance(key.fileobj, socket.socket)
             data = key.fileobj.recv(CHUNK)
             if not data:
-                return False
+                if not self._swallow:
+                    return False
+                # The end is swallowed too: the other side is left without a peer.
+                selector.unregister(key.fileobj)
+                self.orphans += 1
+                continue
             side, target = key.data
             if self._delay:
                 time.sleep(self._random.random() * self._delay)

@@ -51,6 +51,7 @@ class Call(Pending[T]):
         self._value = None
         self._error = None
         self._callbacks = None
+        self._future = None
         self.decode: Callable[[Any], T] = decode
         self.args: tuple[Arg, ...] = args
         self.script: Script | None = script

@@ -1,6 +1,7 @@
 """The scripts against the core: the same random stories, compared after every command.
 
-``python -m tests.backends.redis.differential 1000000 [seed]`` for a long run; it starts
+The clock is a key of the test's, and after three turns inside a process the seat is
+vacated. ``python -m tests.backends.redis.differential 1000000 [seed]`` for a long run; it starts
 a server of its own.
 """
 
@@ -10,8 +11,12 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import hiredis
 
@@ -21,19 +26,22 @@ from aiorwlock_remote.backends.redis.commands import encode, encode_look
 from aiorwlock_remote.backends.redis.errors import of_reply
 from aiorwlock_remote.backends.redis.keys import Keys, channel
 from aiorwlock_remote.backends.redis.looking import decode_look
-from aiorwlock_remote.backends.redis.scripts import ALL
+from aiorwlock_remote.backends.redis.scripts import ALL, LOOK
+from aiorwlock_remote.core import transition
 from aiorwlock_remote.core.commands import IllegalCommand, Refused, Released
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.record import Record
 from tests.backends.redis.stories import HEARING, SECOND, Teller, Told
+from tests.servers.redis import RedisServer
 
 MEMORY = 60
 BATCH = 250
 MORE = object()
+TURNS, FEW_TURNS = "local SEAT_TURNS = 100", "local SEAT_TURNS = 3"
 CLOCK = "local clock = call('TIME')"
 OUR_CLOCK = "local clock = call('HMGET', 'clock', 's', 'u')"
-SHORT_CUTS = "if stored[1] == '1' then\n  local seat"
-NO_SHORT_CUTS = "if false then\n  local seat"
+SHORT_CUTS = "if stored[1] == '1' and keep and"
+NO_SHORT_CUTS = "if false and keep and"
 
 
 class Wire:
@@ -79,10 +87,9 @@ class Comparison:
             self._ears.ask([("SUBSCRIBE", channel(self._prefix, gate))])
         self._shas: dict[str, bytes] = {}
         for script in ALL:
-            text = script.text.replace(CLOCK, OUR_CLOCK)
-            assert text != script.text, "the clock is read elsewhere"
-            if script.name != "look":
-                text = change(text)
+            text = edited(script.text, CLOCK, OUR_CLOCK)
+            if script is not LOOK:
+                text = change(edited(text, TURNS, FEW_TURNS))
             (sha,) = self._wire.ask([("SCRIPT", "LOAD", text)])
             assert isinstance(sha, bytes), sha
             self._shas[script.name] = sha
@@ -92,12 +99,13 @@ class Comparison:
         self._wire.close()
         self._ears.close()
 
-    def run(self, commands: int, seed: int, *, calm: bool = False) -> None:
+    def run(self, commands: int, seed: int, *, quiet: bool = False) -> None:
         """At least so many commands, each compared in all it says and does."""
         keys = Keys(self._prefix, resource("story", seed), MEMORY)
-        teller = Teller(seed, keys.seat.decode(), calm=calm)
+        teller = Teller(seed, keys.seat.decode(), quiet=quiet)
         while commands > 0:
-            story = [teller.next() for _ in range(BATCH)]
+            with patch.object(transition, "SEAT_TURNS", 3):
+                story = [teller.next() for _ in range(BATCH)]
             self._compare(keys, story, seed)
             commands -= BATCH
             self.steps += BATCH
@@ -188,31 +196,30 @@ def _kept(told: Told, lives: list[int]) -> None:
 
 def short_cuts_off(text: str) -> str:
     """The scripts without ``fast.lua``."""
-    assert SHORT_CUTS in text
-    return text.replace(SHORT_CUTS, NO_SHORT_CUTS)
+    return edited(text, SHORT_CUTS, NO_SHORT_CUTS)
+
+
+def edited(text: str, old: str, new: str) -> str:
+    """The text with one thing changed, which must be there."""
+    assert old in text, f"the scripts have changed: {old}"
+    return text.replace(old, new)
 
 
 def main() -> None:
-    """A long run, half of it calm, a third without short cuts."""
-    from tests.servers.redis import RedisServer  # noqa: PLC0415
-
-    commands, seed = int(sys.argv[1]), int((*sys.argv, "1")[2])
-    server = RedisServer()
-    server.start()
-    try:
-        seen: Counter[str] = Counter()
+    """A long run: half of it quiet, a third without short cuts."""
+    commands, seed = int(sys.argv[1]), int((*sys.argv, "1", "1")[2])
+    seen: Counter[str] = Counter()
+    with TemporaryDirectory() as folder, closing(RedisServer(Path(folder))) as server:
         for change in (str, str, short_cuts_off):
-            for calm in (False, True):
+            for quiet in (False, True):
                 comparison = Comparison(server.port, change=change)
                 for _ in range(max(1, commands // 60_000)):
                     seed += 1
-                    comparison.run(10_000, seed, calm=calm)
+                    comparison.run(10_000, seed, quiet=quiet)
                 seen += comparison.seen
                 comparison.close()
-        for what, count in sorted(seen.items()):
-            print(f"{count:10} {what}")  # noqa: T201
-    finally:
-        server.stop()
+    for what, count in sorted(seen.items()):
+        print(f"{count:10} {what}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -50,6 +50,12 @@ KINDS = {
     "flush": 1,
     "newer": 1,
 }
+QUIET = {
+    **dict.fromkeys(("steal", "vanish", "flush", "newer"), 0.1),
+    **dict.fromkeys(("force", "upgrade", "downgrade", "withdraw"), 0.5),
+    "release": 40,
+    "hand": 25,
+}
 
 
 @dataclass(slots=True)
@@ -68,14 +74,15 @@ class Told:
 
 
 class Teller:
-    """Tells one endless story of one resource. ``calm``: little but mutexes."""
+    """Tells one endless story of one resource. ``quiet``: mostly one process,
+    few surprises: what the short cuts of the scripts are for."""
 
-    def __init__(self, seed: int, seat: str, *, calm: bool = False) -> None:
+    def __init__(self, seed: int, seat: str, *, quiet: bool = False) -> None:
         """``seat`` is the key's name."""
         self._random = Random(seed)
         self._seat_key = seat
         self._state_key = f"{{{seat}}}.state"
-        self._calm = calm
+        self._quiet = quiet
         self.record: Record | None = None
         self.seat: Seat | None = None
         self.now = START + self._random.randrange(SECOND)
@@ -83,12 +90,17 @@ class Teller:
         self._sent: list[Command] = []
         self._before: list[tuple[str | bytes | int, ...]] = []
         self._policies = self._random.choice([list(Policy), [Policy.FAIR]])
+        # A quiet resource is a mutex, or read, or both.
+        some = [[Mode.WRITE], [Mode.READ], list(Mode)] if quiet else [list(Mode)]
+        self._modes = some[seed % len(some)]
+        self._gates = ("ann",) * 6 + GATES[:2] if quiet else GATES
+        self._kinds = {**KINDS, **QUIET} if quiet else KINDS
         self._tick()
 
     def next(self) -> Told:
         """What happens next."""
         while True:
-            kinds, weights = zip(*KINDS.items(), strict=True)
+            kinds, weights = zip(*self._kinds.items(), strict=True)
             kind = self._random.choices(kinds, weights)[0]
             command = getattr(self, f"_{kind}")()
             if command is not None:
@@ -98,7 +110,9 @@ class Teller:
         if self._random.random() < 0.8:
             self._sent.append(command)
         self._tick()
-        own = self._random.choice([self._gate_of(command), *GATES, ""])
+        own = _gate_of(command)
+        if self._random.random() < 0.3:
+            own = self._random.choice([*GATES, ""])
         before, self._before = self._before, []
         told = Told(command, own, self.now, before, None, False, Record(), self.seat)  # noqa: FBT003
         try:
@@ -122,20 +136,17 @@ class Teller:
             step = unheard(step, deaf, self.now)
         return step
 
-    def _gate_of(self, command: Command) -> str:
-        return command.gate if isinstance(command, Acquire) else "ann"
-
     # ------------------------------------------------------------------ time
 
     def _tick(self) -> None:
         """Some time passes; often until just before, at or after something ends."""
         chance = self._random
         then = [at for at in self._ends() if at >= self.now]
-        if then and chance.random() < 0.25:
+        if then and chance.random() < (0.05 if self._quiet else 0.25):
             at = chance.choice(sorted(then)[:3])
             self.now = max(self.now + 1, at + chance.choice([-1, 0, 0, 1]))
         else:
-            self.now += chance.choice(PASSED[:5] if self._calm else PASSED)
+            self.now += chance.choice(PASSED[:5] if self._quiet else PASSED)
         seat = self.seat
         if seat and seat.expires and seat.expires <= self.now and chance.random() < 0.8:
             self._put(None)
@@ -159,8 +170,9 @@ class Teller:
     def _claim(self) -> Claim:
         self._tickets += 1
         chance = self._random
-        delay = 2 * SECOND if chance.random() < 0.08 else 0
-        lease = chance.choice(LEASES[:3] if self._calm else LEASES)
+        rare = 0.01 if self._quiet else 0.08
+        delay = 2 * SECOND if chance.random() < rare else 0
+        lease = chance.choice(LEASES[:3] if self._quiet else LEASES)
         return Claim(f"t{self._tickets}", lease, chance.choice(PEOPLE), delay)
 
     def _claims(self, mode: Mode) -> tuple[Claim, ...]:
@@ -168,9 +180,9 @@ class Teller:
         if mode is Mode.WRITE:
             count = 1
         else:
-            count = chance.choice([1, 1, 1, 2, 3, 7])
+            count = chance.choice([1, 1, 1, 1 if self._quiet else 7, 2, 3])
         claims = [self._claim() for _ in range(count)]
-        if chance.random() < 0.12:
+        if chance.random() < (0.02 if self._quiet else 0.12):
             claims[0] = replace(claims[0], ticket=self._known())
         if chance.random() < 0.1 and count > 1:
             held = self._held()
@@ -181,12 +193,14 @@ class Teller:
     def _ticket(self) -> str:
         """Somebody's, held or not; or what stands in a foreign seat."""
         chance = self._random
-        return chance.choice(["thief", "a,b"]) if chance.random() < 0.1 else self._known()
+        return (
+            chance.choice(["thief", "a,b"]) if chance.random() < 0.1 else self._known()
+        )
 
     def _known(self) -> str:
         """A ticket of ours, held or not."""
         chance = self._random
-        if chance.random() < 0.6:
+        if chance.random() < (0.9 if self._quiet else 0.6):
             return self._held()
         return f"t{chance.randint(1, self._tickets + 1)}"
 
@@ -203,7 +217,7 @@ class Teller:
             chance.choice(self._policies),
             gate=gate,
             may_queue=may_queue,
-            more=0 if self._calm else more,
+            more=more,
             waiting=chance.randint(1, 3),
             max_waiters=chance.choice([None, None, None, 2, 4, 0]),
             place_life=chance.choice([4_500_000, 4_500_000, SECOND]),
@@ -211,25 +225,33 @@ class Teller:
         )
 
     def _mode(self) -> Mode:
-        return self._random.choice([Mode.WRITE] if self._calm else list(Mode))
+        return self._random.choice(self._modes)
 
     def _ask(self) -> Command:
-        return self._acquire(self._random.choice(GATES), self._mode(), may_queue=True)
+        gate = self._random.choice(self._gates)
+        return self._acquire(gate, self._mode(), may_queue=True)
 
     def _enter(self) -> Command:
-        gate = self._random.choice(["", *GATES])
+        gate = self._random.choice(["", *self._gates])
         return self._acquire(gate, self._mode(), may_queue=False)
 
     def _release(self) -> Command:
         chance = self._random
-        gate = chance.choice(GATES)
+        gate = chance.choice(self._gates)
         modes = chance.choice([(), (), (Mode.WRITE,), (Mode.READ,), tuple(Mode)])
+        if self._quiet:
+            modes = ()
         then = tuple(
-            self._acquire(gate, mode, may_queue=chance.random() < 0.8)
-            for mode in (() if self._calm and chance.random() < 0.7 else modes)
+            self._acquire(gate, mode, may_queue=chance.random() < 0.8) for mode in modes
         )
         mode = chance.choice([None, None, None, *Mode])
         return Release(self._ticket(), mode, then)
+
+    def _hand(self) -> Command:
+        """Inside one process, from a writer to the next."""
+        gate = self._random.choice(self._gates)
+        ask = self._acquire(gate, self._modes[0], may_queue=True)
+        return Release(self._held(), None, (ask,))
 
     def _withdraw(self) -> Command:
         chance = self._random
@@ -317,6 +339,12 @@ class Teller:
         if self.record and self.record.last:
             self.record = replace(self.record, extra=(("future", "x"),))
             self._before.append(("HSET", self._state_key, "future", "x"))
+
+
+def _gate_of(command: Command) -> str:
+    if isinstance(command, Release) and command.then:
+        return command.then[0].gate
+    return command.gate if isinstance(command, Acquire) else "ann"
 
 
 def _rounded(seat: Seat | None) -> Seat | None:

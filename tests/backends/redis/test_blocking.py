@@ -94,3 +94,20 @@ def test_a_peer_that_stops_speaking_redis(fresh_redis: RedisServer) -> None:
         with pytest.raises(Unsupported, match="does not speak"):
             link.run_many([(INCR, (1, "k"))], 5)
         assert link._socket is None
+
+
+def test_no_time_left_is_no_answer(link: BlockingLink) -> None:
+    assert link.run_many([(INCR, (1, "k"))], 5) == [1]
+    with pytest.raises(BackendUnavailable, match="no answer in time"):
+        link.run_many([(INCR, (1, "k"))], 0.0)
+
+
+def test_refused_at_the_door_it_knocks_again(start_redis: StartRedis) -> None:
+    server = start_redis(users=["bob on >old ~* &* +@all"])
+    link = opened(f"redis://bob:new@127.0.0.1:{server.port}")
+    for _ in range(2):
+        with pytest.raises(Unsupported, match="password"):
+            link.run_many([(INCR, (1, "k"))], 5)
+    server.ask("ACL", "SETUSER", "bob", ">new")
+    assert link.run_many([(INCR, (1, "k"))], 5) == [1]
+    link.close()

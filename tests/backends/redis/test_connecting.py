@@ -22,15 +22,13 @@ from aiorwlock_remote.errors import (
 )
 from aiorwlock_remote.runtime.clock import SystemClock
 from tests.backends.redis.linking import linked
-from tests.backends.redis.some_scripts import BOTH, INCR, script
+from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 from tests.servers.strangers import stranger
 
 pytestmark = pytest.mark.anyio
-
-WHO = script("who", "return redis.call('INCR', KEYS[1])")
 
 Reach = Callable[..., Awaitable[Any]]
 

@@ -137,6 +137,18 @@ async def test_scripts_forgotten_under_load(fresh_redis: RedisServer) -> None:
         assert "errorstat_NOSCRIPT" in stats
 
 
+async def test_calls_are_held_back_while_the_scripts_are_loaded(
+    fresh_redis: RedisServer,
+) -> None:
+    async with linked(fresh_redis.url) as link:
+        link.holding()
+        held = [link.run(PUSH, (1, "list", n), int) for n in range(3)]
+        assert fresh_redis.ask("EXISTS", "list") == 0
+        assert len(link._aside) == 3
+        link.ready()
+        assert [await call for call in held] == [1, 2, 3]
+
+
 async def test_messages(fresh_redis: RedisServer) -> None:
     heard = Heard()
     async with linked(fresh_redis.url, heard, channels=[b"one"]) as link:

@@ -80,6 +80,8 @@ async def test_the_lost_connection_is_ended_at_the_server(
             proxy.black_hole(on=True)
             with pytest.raises(BackendUnavailable, match="silent"):
                 await link.call("PING")
+            await eventually(lambda: proxy.orphans > 0, "the loss is not passed on")
+            assert fresh_redis.ask("CLIENT", "LIST", "ID", old) != b""
             proxy.black_hole(on=False)
             await eventually(lambda: heard.reconnects == 1, "reconnected")
             killed = fresh_redis.ask("CLIENT", "LIST", "ID", old)
@@ -119,9 +121,8 @@ async def test_a_slow_but_living_server_is_not_lost(start_redis: StartRedis) -> 
     async with linked(server.url, heard, command_timeout=0.6) as link:
         number = await link.call("CLIENT", "ID")
         # Each answer comes in time, all of them take longer than the timeout.
-        busy = [link.call("DEBUG", "SLEEP", "0.3") for _ in range(4)]
-        for answer in busy:
-            await settled(answer)
+        for answer in [link.call("WAIT", 1, 300) for _ in range(4)]:
+            assert await answer == 0
         assert await link.call("CLIENT", "ID") == number
         assert heard.reconnects == 0
 
@@ -147,6 +148,25 @@ async def test_messages_come_again_after_a_reconnect(start_redis: StartRedis) ->
         assert subscribed == [b"one", 1, b"two", 1, b"three", 0]
         await link.call("PUBLISH", "two", "hello")
         assert heard.messages == [(b"two", b"hello")]
+
+
+async def test_channels_that_change_during_the_greeting(
+    start_redis: StartRedis,
+) -> None:
+    server = start_redis()
+    heard = Heard()
+    async with linked(server.url, heard, channels=[b"one"]) as link:
+        server.pause()
+        link._channels._greeted = ()
+        assert link._talk is not None
+        link._talk.drop(BackendUnavailable(what="lost"))
+        await eventually(lambda: link._channels._greeted == (b"one",), "greeting")
+        link.subscribe(b"late")
+        link.unsubscribe(b"one")
+        server.resume()
+        await eventually(lambda: heard.reconnects == 1, "reconnected")
+        await link.call("PING")
+        assert server.ask("PUBSUB", "NUMSUB", "one", "late") == [b"one", 0, b"late", 1]
 
 
 async def test_a_user_who_may_do_little(start_redis: StartRedis) -> None:

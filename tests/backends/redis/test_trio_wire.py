@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import socket
 
 import pytest
 import trio
+import trio.testing
 
 from aiorwlock_remote.backends.redis.link import open_link
 from aiorwlock_remote.backends.redis.options import options_of
+from aiorwlock_remote.backends.redis.protocol import Conversation
+from aiorwlock_remote.backends.redis.trio_wire import PlainWire
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.redis.some_scripts import BOTH, INCR
+from tests.backends.redis.wire import Told
 from tests.servers.certificates import Certificates
 from tests.servers.fix_redis import StartRedis
 from tests.servers.process import until
@@ -53,6 +58,31 @@ def test_the_same_over_tls(start_redis: StartRedis, certificates: Certificates) 
         lambda: b"aiorwlock-remote" not in server.ask("CLIENT", "LIST"),
         "the connection is closed",
     )
+
+
+def test_what_could_not_be_sent_is_not_overtaken() -> None:
+    block = b"x" * 4_000_000
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(0)
+        talk = Conversation("h", BOTH, Told())
+        wire = talk.wire = PlainWire(talk, current_host(), ours)
+        await trio.testing.wait_all_tasks_blocked()
+        wire.write(block)
+        assert wire.unsent() > 0
+        # There is room again, but the writer has had no turn yet.
+        got = len(theirs.recv(100_000))
+        wire.write(b"END")
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
+        rest = b""
+        while got + len(rest) < len(block) + 3:
+            rest += await stream.receive_some()
+        assert rest.endswith(b"xEND")
+        await wire.aclose()
+        await stream.aclose()
+
+    trio.run(main)
 
 
 @pytest.mark.parametrize("nursery_fails", [False, True])
