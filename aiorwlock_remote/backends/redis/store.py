@@ -81,7 +81,7 @@ class RedisStore:
         self._bell = bell
         self._settings = settings
         self._keys: dict[Resource, Keys] = {}
-        self._waking = Waking(settings.prefix, options.db, bell)
+        self._waking = Waking(options.db, bell)
         self._link: Link
 
     async def open(self) -> None:
@@ -118,11 +118,11 @@ class RedisStore:
 
     def watch(self, resource: Resource) -> None:
         """Ring when it may be free for us: our own scripts tell without being asked."""
-        self._waking.watch(resource)
+        self._waking.watch(resource, self._keys_of(resource).seat)
 
     def unwatch(self, resource: Resource) -> None:
         """Not any more."""
-        self._waking.unwatch(resource)
+        self._waking.unwatch(self._keys_of(resource).seat)
 
     async def look(self, resource: Resource) -> Snapshot:
         """The resource as it stands. Takes as long as there are readers."""
@@ -178,7 +178,7 @@ class RedisStore:
 
     def _stands(self, keys: Keys, told: Waiting) -> None:
         if told.ahead == 0 and by_foreigner(told.holders):
-            self._waking.foreign(keys.resource, keys.seat)
+            self._waking.foreign(keys.seat)
 
     def _look(self, resource: Resource) -> Pending[Snapshot]:
         keys = self._keys_of(resource)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from aiorwlock_remote.backends.redis.keys import resource_of
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Bell
@@ -32,15 +31,14 @@ class Channels(Protocol):
 class Waking:
     """Turns messages into rings of the bell. Lives in the loop's thread."""
 
-    def __init__(self, prefix: str, db: int, bell: Bell) -> None:
-        """``prefix`` and ``db`` are part of what we are told of."""
-        self._prefix = prefix
+    def __init__(self, db: int, bell: Bell) -> None:
+        """``db``: the number is part of what the server tells."""
         self._events = f"__keyspace@{db}__:".encode()
         self._bell = bell
         self._channels: Channels | None = None
-        self._watched: set[Resource] = set()
-        self._seats: dict[Resource, bytes] = {}  # listened to
-        self._told: tuple[Resource, bytes] | None = None
+        self._watched: dict[bytes, Resource] = {}  # by the seat's name
+        self._events_of: dict[bytes, bytes] = {}  # the channel of a seat listened to
+        self._told: bytes | None = None  # the seat in which a foreigner sits
 
     def listen_on(self, channels: Channels) -> None:
         """The server tells of changed keys, perhaps."""
@@ -50,44 +48,45 @@ class Waking:
         """Somebody told us something."""
         event = channel.startswith(self._events)
         seat = channel[len(self._events) :] if event else payload
-        target = resource_of(self._prefix, seat)
-        if target is not None:
-            self._bell(target, 0.0)
+        resource = self._watched.get(seat)
+        if resource is not None:
+            self._bell(resource, 0.0)
 
-    def watch(self, resource: Resource) -> None:
+    def watch(self, resource: Resource, seat: bytes) -> None:
         """Somebody of this process has a place there."""
-        self._watched.add(resource)
-        if self._told is not None and self._told[0] == resource:
-            self._listen(*self._told)
+        self._watched[seat] = resource
+        if self._told == seat:
+            self._listen(seat)
 
-    def unwatch(self, resource: Resource) -> None:
+    def unwatch(self, seat: bytes) -> None:
         """Nobody has."""
-        self._watched.discard(resource)
-        seat = self._seats.pop(resource, None)
-        if seat is not None and self._channels is not None:
-            self._channels.unsubscribe(seat)
+        self._watched.pop(seat, None)
+        channel = self._events_of.pop(seat, None)
+        if channel is not None and self._channels is not None:
+            self._channels.unsubscribe(channel)
 
-    def foreign(self, resource: Resource, seat: bytes) -> None:
+    def foreign(self, seat: bytes) -> None:
         """We are at the head of the queue, and a foreigner sits there.
 
         If nobody watches the resource yet, it may be watched right after this.
         """
-        self._told = resource, seat
-        if resource in self._watched:
-            self._listen(resource, seat)
-
-    def _listen(self, resource: Resource, seat: bytes) -> None:
-        self._told = None
-        if self._channels is None or resource in self._seats:
-            return
-        self._seats[resource] = channel = self._events + seat
-        self._channels.subscribe(channel)
-        self._bell(resource, 0.0)  # it may have gone just before we listened
+        self._told = seat
+        if seat in self._watched:
+            self._listen(seat)
 
     def ring_all(self) -> None:
         """The connection was lost, and messages with it: all ask again."""
-        for resource in list(self._watched):
+        for resource in list(self._watched.values()):
             self._bell(resource, 0.0)
+
+    def _listen(self, seat: bytes) -> None:
+        self._told = None
+        if self._channels is None or seat in self._events_of:
+            return
+        self._events_of[seat] = channel = self._events + seat
+        self._channels.subscribe(channel)
+        # It may have gone just before we listened.
+        self._bell(self._watched[seat], 0.0)
 
 
 async def tells_of_keys(ask: Callable[..., Awaitable[Any]]) -> bool:
