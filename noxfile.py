@@ -180,9 +180,13 @@ def spec(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Kill holders of a lock again and again; `-- KILLS` (default 200), minutes."""
+    """Kill holders of a lock again and again, then cancel on Redis; minutes.
+
+    `-- KILLS CANCELS` (default 200 and 10000, the latter on each loop).
+    """
     install(session, "test", package=WORKING_COPY)
-    session.run("python", "-m", "tests.faults.kills", *session.posargs)
+    session.run("python", "-m", "tests.faults.kills", *session.posargs[:1])
+    session.run("python", "-m", "tests.faults.redis_cancels", *session.posargs[1:])
 
 
 @nox.session

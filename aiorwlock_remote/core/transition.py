@@ -119,7 +119,7 @@ def unheard(step: Step, gates: Collection[str], now: int) -> Step:
     upgrader that is gone costs the rest of its slot's life.
     """
     door, wakes = offer(pass_over(step.record, gates, now), now)
-    return replace(step, record=door, wakes=wakes)
+    return Step(door, step.seat, step.reply, wakes)
 
 
 def peek(record: Record, seat: Seat | None, now: int) -> tuple[Record, Seat | None]:

@@ -104,14 +104,17 @@ async def _acquire(
     check_seconds("lease", lease, least=MIN_LEASE)
     length = None if lease is None else micros(lease)
     claim = Claim(check_ticket(ticket), length, session.drive.asking.who())
+    # Nobody can be woken behind such a gate: it comes in its own time, so that the
+    # resource is kept for it as long as its place lives.
+    life = micros(session.drive.store.pace.place_life)
     command = Acquire(
         (claim,),
         mode,
         Policy.WRITER,
         gate=f"ticket:{holder_of(ticket)}" if pending else "",
         may_queue=pending,
-        place_life=micros(session.drive.store.pace.place_life),
-        window=micros(session.drive.store.pace.claim_window),
+        place_life=life,
+        window=life,
     )
     return isinstance(await session.drive.store.step(target, command), Granted)
 

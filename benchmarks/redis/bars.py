@@ -31,7 +31,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class AtLeast(Bar):
+class Minimum(Bar):
     """The figure has to reach the limit."""
 
     at_least: ClassVar[bool] = True
@@ -122,8 +122,8 @@ def _readers(figures: Figures) -> float:
 def _of_readers_and_writers(name: str) -> tuple[Bar, ...]:
     of_memory = _ratio(name, turns.CYCLES, MEMORY)
     return (
-        AtLeast(name, "cycles/s, of memory://'s", of_memory, 0.6),
-        AtLeast(name, "cycles/s", _median(name, turns.CYCLES), 1800.0),
+        Minimum(name, "cycles/s, of memory://'s", of_memory, 0.6),
+        Minimum(name, "cycles/s", _median(name, turns.CYCLES), 1800.0),
         Bar(name, "writer's wait p99", _median(name, turns.WRITER_P99), 100.0, "ms"),
     )
 
@@ -134,11 +134,11 @@ BARS: tuple[Bar, ...] = (
     ),
     Bar("S1", "cycle, of redis-py's", _ratio("S1", alone.CYCLE, REDIS_PY), 0.36),
     Bar("S1", "uvloop: cycle, of its floor's least", _of_least_floor("uvloop"), 1.9),
-    AtLeast("S2", "cycles/s, of the floor's", _ratio("S2", turns.CYCLES, FLOOR), 0.6),
+    Minimum("S2", "cycles/s, of the floor's", _ratio("S2", turns.CYCLES, FLOOR), 0.6),
     Bar("S3", "hand-over p50, of raw BLPOP's", _hand_over(50), 1.1),
     Bar("S3", "hand-over p95, of raw BLPOP's", _hand_over(95), 1.1),
     *(
-        AtLeast(
+        Minimum(
             name, "cycles/s, of raw BLPOP's", _ratio(name, turns.CYCLES, BLPOP), share
         )
         for name, share in (("S4a", 1.5), ("S4b", 0.95), ("S4d", 0.95))
@@ -147,7 +147,7 @@ BARS: tuple[Bar, ...] = (
         Bar(name, "requests a cycle", _median(name, turns.REQUESTS), most)
         for name, most in (("S4a", 1.2), ("S4b", 3.0), ("S4d", 3.0))
     ),
-    AtLeast(
+    Minimum(
         "S4a", "every cycle its own rising fence", _least("S4a", turns.RISING), 1.0
     ),
     Bar("S4a", "longest wait, of the mean wait", _median("S4a", turns.LONGEST), 5.0),
@@ -165,7 +165,7 @@ BARS: tuple[Bar, ...] = (
     *_of_readers_and_writers("S5r"),
     Bar("S6", "requests of all waiters", _median("S6", crowd.REQUESTS), 1.0, "/s"),
     Bar("S6", "connections", _most("S6", crowd.CONNECTIONS), 2.0),
-    AtLeast("S6", "served of 1,000", _least("S6", crowd.SERVED), 1000.0),
+    Minimum("S6", "served of 1,000", _least("S6", crowd.SERVED), 1000.0),
     Bar("S6", "drain", _median("S6", crowd.DRAIN), _drain_limit, "s"),
     Bar("S7", "after the lease's end, p90", _late, 20.0, "ms"),
     Bar("R", "reader's cycle beside 10,000, of beside 1", _readers, 1.5),

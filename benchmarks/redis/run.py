@@ -43,27 +43,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options().parse_args(argv)
     chance = random.Random(options.seed)
     samples: list[Sample] = []
+    failed: list[str] = []
     with tempfile.TemporaryDirectory() as name, server() as running:
         folder = Path(name)
         about = surroundings(folder) | _versions(running)
-        programs, notes = _programs(folder, options.peer)
-        core = min(os.sched_getaffinity(0)) if sys.platform == "linux" else None
-        if core is None:
-            notes.append("S1 and R are not bound to one core: that is Linux's.")
+        programs, notes = _programs(folder, options)
+        cores = _cores()
+        if None in cores:
+            notes.append("Not all that is to run on a certain core could be put there.")
         for scenario in options.scenario or SCENARIOS:
             samples += _measure(
-                SCENARIOS[scenario], running, options, chance, core, programs
+                SCENARIOS[scenario], running, options, chance, cores, programs, failed
             )
     found = list(verdicts(Figures(samples)))
     print(bars([v for v in found if v.holds is not None or not options.scenario]))
     print()
     print(tables(samples))
-    for note in notes:
+    for note in [*notes, *failed]:
         print(f"\n{note}")
     if options.json is not None:
         result = {
             "about": about,
             "notes": notes,
+            "failed": failed,
             "seed": options.seed,
             "repetitions": _repetitions(options),
             "quick": options.quick,
@@ -81,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "samples": [sample.as_dict() for sample in samples],
         }
         options.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    return 0
+    return 1 if failed else 0
 
 
 def _measure(
@@ -89,8 +91,9 @@ def _measure(
     running: Server,
     options: argparse.Namespace,
     chance: random.Random,
-    core: int | None,
+    cores: tuple[int | None, int | None],
     programs: dict[str, Path],
+    failed: list[str],
 ) -> list[Sample]:
     entrants = [
         (peer, loop)
@@ -103,16 +106,29 @@ def _measure(
         for peer, loop in chance.sample(entrants, len(entrants)):
             running.empty()
             seed = chance.randrange(2**32)
-            round_ = Round(running, peer, loop, seed, options.quick, core, programs)
-            measured = scenario.measure(round_)
+            round_ = Round(
+                running, peer, loop, seed, options.quick, *cores, programs=programs
+            )
+            print(f"{scenario.name} {repetition}: {peer}, {loop}", file=sys.stderr)
+            try:
+                measured = scenario.measure(round_)
+            except (AssertionError, RuntimeError) as exc:  # the others go on
+                failed.append(f"{scenario.name}, {peer}, {loop}: {exc}")
+                continue
             samples += [
                 Sample(loop, scenario.name, metric, "redis", peer, repetition, value)
                 for metric, values in measured.items()
                 for value in values
             ]
-            print(f"{scenario.name} {repetition}: {peer}, {loop}", file=sys.stderr)
     order = scenario.entrants
     return sorted(samples, key=lambda s: (order.index((s.peer, s.loop)), s.repetition))
+
+
+def _cores() -> tuple[int | None, int | None]:
+    if sys.platform != "linux":
+        return None, None
+    first, *others = sorted(os.sched_getaffinity(0), reverse=True)
+    return first, others[-1] if others else None
 
 
 def _repetitions(options: argparse.Namespace) -> int:
@@ -120,9 +136,11 @@ def _repetitions(options: argparse.Namespace) -> int:
 
 
 def _programs(
-    folder: Path, wanted: Sequence[str] | None
+    folder: Path, options: argparse.Namespace
 ) -> tuple[dict[str, Path], list[str]]:
-    if wanted and RUEIDIS not in wanted:
+    scenarios = [SCENARIOS[name] for name in options.scenario or SCENARIOS]
+    peers = {peer for scenario in scenarios for peer, _ in scenario.entrants}
+    if RUEIDIS not in peers.intersection(options.peer or PEERS):
         return {}, []
     built = golang.build(folder)
     if isinstance(built, Path):

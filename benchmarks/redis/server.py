@@ -47,11 +47,17 @@ class Server:
         """How many there are, without our own."""
         return len(self._redis.client_list()) - 1
 
-    def pin(self, core: int | None) -> None:
-        """To one core, or to all again."""
-        if sys.platform == "linux":
-            cores = {core} if core is not None else os.sched_getaffinity(0)
-            os.sched_setaffinity(self._process.pid, cores)
+    @contextmanager
+    def pinned(self, core: int | None) -> Iterator[None]:
+        """Bound to that core for a while; None: wherever it likes."""
+        if sys.platform != "linux" or core is None:
+            yield
+            return
+        os.sched_setaffinity(self._process.pid, {core})
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(self._process.pid, os.sched_getaffinity(0))
 
     @contextmanager
     def overheard(self) -> Iterator[Requests]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.fix_cli import PATIENCE, ROOT, RWLOCK, Store, environment, eventually
+from tests.servers.redis import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +73,31 @@ def test_on_a_store_of_ones_own(store: Store, tmp_path: Path) -> None:
     done = demo(tmp_path, "--seconds", "1", "--url", store.url)
     assert done.returncode == 0, done.stdout + done.stderr
     assert store.json("ls") == []
+
+
+def test_on_redis(redis_server: RedisServer, tmp_path: Path) -> None:
+    url = f"{redis_server.url.removesuffix('/0')}/3"  # nobody else's database
+    done = demo(tmp_path, "--seconds", "2", "--url", url)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert KINDS in done.stdout
+    assert number("grants", done.stdout) > 10
+    assert number("stale writes refused", done.stdout) >= 1
+    for told in (
+        r"refused that write; w2 was told LockLost \(expired\)",
+        r"the lease of w1 ran out; w\d entered north \d+ ms later",
+    ):
+        assert re.search(told, done.stdout), told
+
+
+def test_without_locks_violations_are_found_on_redis_as_well(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    url = f"{redis_server.url.removesuffix('/0')}/3"
+    done = demo(tmp_path, "--broken", "--seconds", "1", "--url", url)
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert number("violations", done.stdout) > 0
 
 
 def test_without_locks_violations_are_found(tmp_path: Path) -> None:

@@ -22,12 +22,12 @@ LEASE = 0.5
 BAR = LEASE + 0.25
 
 
-def run(folder: Path, kills: int, seed: int) -> tuple[Verdict, list[float]]:
+def run(url: str, folder: Path, kills: int, seed: int) -> tuple[Verdict, list[float]]:
     """Kill; the verdict, and for each kill the seconds until somebody entered."""
     random.seed(seed)
     plan = {"tasks": 4, "writes": 0.7, "lease": LEASE, "body": 0.02}
     times = []
-    with Fleet(f"sqlite:///{folder}/locks.db", folder) as fleet:
+    with Fleet(url, folder) as fleet:
         for _ in range(4):
             fleet.start(**plan)
         for _ in range(kills):
@@ -49,7 +49,8 @@ def main() -> None:
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     seed = random.randrange(2**32)
     with tempfile.TemporaryDirectory() as folder:
-        verdict, gaps = run(Path(folder), kills, seed)
+        url = f"sqlite:///{folder}/locks.db"
+        verdict, gaps = run(url, Path(folder), kills, seed)
     gaps.sort()
     late = sum(gap > BAR for gap in gaps)
     print(f"seed {seed}: {kills} kills, {verdict.grants} grants")

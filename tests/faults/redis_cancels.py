@@ -1,8 +1,8 @@
 """The probe of cancellation on Redis: ``python -m tests.faults.redis_cancels [N]``.
 
 Tasks of three ``Locks`` take mutexes and both sides of readers-writer locks, on few
-names and on names of their own, behind proxies that delay every piece by 0–5 ms. Each
-of them is cancelled N times all in all, at a random moment of acquire, hold or release:
+names and on names of their own, behind proxies that delay every piece by up to 5 ms.
+They are cancelled N times all in all, at a random moment of acquire, hold or release:
 by a scope, by ``Task.cancel()`` once or twice, by a timeout. Round by round, plain
 redis-py then looks at what is left.
 """
@@ -16,7 +16,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ import redis
 
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.ports import Backend
-from tests.faults.redis_seats import Left, client, left
+from tests.faults.redis_report import Report
+from tests.faults.redis_seats import client, left
 from tests.faults.redis_turns import PATIENCE, AnyLock, Attempt, Inside
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
@@ -38,34 +39,6 @@ TASKS = 12  # of each Locks
 HOT = 3
 JITTER = 0.005
 ROUND = 250
-
-
-@dataclass
-class Report:
-    """What the probe found. ``phases``: where the cancellations struck."""
-
-    phases: Counter[str] = field(default_factory=Counter)
-    ways: Counter[str] = field(default_factory=Counter)
-    swallowed: int = 0
-    overlaps: int = 0
-    left: list[dict[str, Left]] = field(default_factory=list)
-    connections: int = 0
-
-    @property
-    def cancels(self) -> int:
-        """Cancellations that struck while there was something to lose."""
-        return self.phases.total() - self.phases["after"]
-
-    def faults(self) -> list[str]:
-        """What must not be, in words; empty: all is well."""
-        told = [f"left behind: {seats}" for seats in self.left]
-        if self.swallowed:
-            told.append(f"swallowed: {self.swallowed}")
-        if self.overlaps:
-            told.append(f"held by two: {self.overlaps}")
-        if self.connections != LOCKS:
-            told.append(f"{self.connections} connections instead of {LOCKS}")
-        return told
 
 
 @dataclass(frozen=True)
@@ -126,7 +99,8 @@ class Probe:
         if self._random.random() < 0.4:
             name = ("own", index * TASKS + number)
         rwlock = locks.rwlock(*name)
-        return self._random.choice([locks.mutex(*name), rwlock.reader, rwlock.writer])
+        either: list[AnyLock] = [locks.mutex(*name), rwlock.reader, rwlock.writer]
+        return self._random.choice(either)
 
     def _aim(self) -> Aim:
         if self._random.random() < 0.5:
@@ -183,18 +157,19 @@ class Probe:
         return bool(done) and task.cancelled()
 
     async def _by_timeout(self, attempt: Attempt, aim: Aim) -> bool:
-        try:
-            async with asyncio.timeout(aim.moment) as timeout:
-                if (late := aim.late) is not None:
+        with anyio.move_on_after(aim.moment + PATIENCE):
+            try:
+                async with asyncio.timeout(aim.moment) as timeout:
+                    if (late := aim.late) is not None:
 
-                    def sooner() -> None:
-                        now = asyncio.get_running_loop().time()
-                        timeout.reschedule(now + late)
+                        def sooner() -> None:
+                            now = asyncio.get_running_loop().time()
+                            timeout.reschedule(now + late)
 
-                    attempt.on_release = sooner
-                await attempt.run()
-        except TimeoutError:
-            return True
+                        attempt.on_release = sooner
+                    await attempt.run()
+            except TimeoutError:
+                return True
         return False
 
 
@@ -221,7 +196,7 @@ async def probe(
         ]
         probing = Probe(all_locks, seed, native=native)
         await probing.run(cancels, plain)
-        probing.report.connections = sum(proxy.connections for proxy in proxies)
+        probing.report.connections = sum(p.connections for p in proxies) - LOCKS
     return probing.report
 
 

@@ -34,9 +34,9 @@ def left(plain: redis.Redis) -> dict[str, Left]:
             continue
         seat, _, part = name.removeprefix("{").rpartition("}.")
         if part == "readers":
-            _of(found, seat)["readers"] = cast("int", plain.zcard(name))
+            _of(found, seat)["readers"] = plain.zcard(name)
         elif part == "queue":
-            _of(found, seat)["places"] = cast("int", plain.hlen(name))
+            _of(found, seat)["places"] = plain.hlen(name)
         elif part == "state":
             state = cast("Mapping[str, str]", plain.hgetall(name))
             if state.get("writer"):

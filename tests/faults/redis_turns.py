@@ -1,4 +1,4 @@
-"""A turn of the cancellation probe: everything that is done to a lock, and then waiting.
+"""A turn of the cancellation probe: whatever is done to a lock, and then waiting.
 
 It ends by being cancelled alone, so that a cancellation that was swallowed shows.
 """

@@ -1,4 +1,4 @@
-"""Real processes on one SQLite file: many, killed, paused. Judged by their history."""
+"""Real processes on one store: many, killed, paused. Judged by their history."""
 
 from __future__ import annotations
 
@@ -13,8 +13,36 @@ from aiorwlock_remote.testing.judge import judge
 from tests.faults import kills
 from tests.faults.fleet import Fleet
 from tests.judge.fix_judge import GoJudge
+from tests.servers.redis import RedisServer
 
 LEASE = 1.0
+NAMES = ("w0", "w1", "w2", "w3")
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh store."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/locks.db"
+    server: RedisServer = request.getfixturevalue("fresh_redis")
+    return server.url
+
+
+def store_of(url: str) -> str:
+    """The kind of store."""
+    return url.partition(":")[0]
+
+
+def crowd(fleet: Fleet, tasks: int) -> None:
+    """Four processes, two turns for each task."""
+    for loop in ("asyncio", "trio", "asyncio", "trio"):
+        fleet.start(tasks=tasks, turns=2, lease=30, loop=loop)
+    fleet.join()
+
+
+def turns_of(events: list[Event]) -> Counter[str]:
+    """How often each process was let in."""
+    return Counter(e.process for e in events if isinstance(e, Granted))
 
 
 def judged(fleet: Fleet, go_judge: GoJudge, lease: float) -> list[Event]:
@@ -26,32 +54,43 @@ def judged(fleet: Fleet, go_judge: GoJudge, lease: float) -> list[Event]:
     return events
 
 
-def test_fifty_tasks_in_four_processes(tmp_path: Path, go_judge: GoJudge) -> None:
+def test_fifty_tasks_in_four_processes(
+    url: str, tmp_path: Path, go_judge: GoJudge
+) -> None:
     """Every one of 200 tasks gets all its turns; asyncio and trio side by side."""
-    with Fleet(f"sqlite:///{tmp_path}/locks.db", tmp_path) as fleet:
-        for loop in ("asyncio", "trio", "asyncio", "trio"):
-            fleet.start(tasks=50, turns=2, lease=30, loop=loop)
-        fleet.join()
+    with Fleet(url, tmp_path) as fleet:
+        crowd(fleet, tasks=50)
         events = judged(fleet, go_judge, 30)
-    turns = Counter(e.process for e in events if isinstance(e, Granted))
-    assert turns == {"w0": 100, "w1": 100, "w2": 100, "w3": 100}
+    assert turns_of(events) == dict.fromkeys(NAMES, 100)
 
 
-def test_killed_holders(tmp_path: Path, go_judge: GoJudge) -> None:
-    """SIGKILL at random moments: the file stays usable, somebody enters each time.
+@pytest.mark.parametrize("url", ["redis"], indirect=True)
+def test_two_hundred_tasks_in_each_of_four_processes(url: str, tmp_path: Path) -> None:
+    """Without the Go judge, who cannot decide on so much at a time."""
+    with Fleet(url, tmp_path) as fleet:
+        crowd(fleet, tasks=200)
+        events = fleet.history()
+    assert judge(events).violations == ()
+    assert turns_of(events) == dict.fromkeys(NAMES, 400)
+
+
+def test_killed_holders(url: str, tmp_path: Path, go_judge: GoJudge) -> None:
+    """SIGKILL at random moments: the store stays usable, somebody enters each time.
 
     How soon is measured by the soak (``nox -s soak``).
     """
-    _, gaps = kills.run(tmp_path, kills=20, seed=1)
-    assert len(gaps) == 20
+    count = {"sqlite": 20, "redis": 8}[store_of(url)]
+    _, gaps = kills.run(url, tmp_path, kills=count, seed=1)
+    assert len(gaps) == count
     verdict = go_judge(sorted(tmp_path.glob("*.jsonl")), kills.LEASE * 1000)
     assert verdict.ok, verdict
 
 
-def test_paused_past_its_lease(tmp_path: Path, go_judge: GoJudge) -> None:
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_paused_past_its_lease(url: str, tmp_path: Path, go_judge: GoJudge) -> None:
     """SIGSTOP for two leases: the paused process is told, its fence is refused."""
     plan = {"tasks": 2, "writes": 1.0, "lease": LEASE, "body": 0.05}
-    with Fleet(f"sqlite:///{tmp_path}/locks.db", tmp_path) as fleet:
+    with Fleet(url, tmp_path) as fleet:
         first = fleet.start(**plan)
         fleet.start(**plan)
         for _ in range(4):
@@ -67,10 +106,10 @@ def test_paused_past_its_lease(tmp_path: Path, go_judge: GoJudge) -> None:
 
 @pytest.mark.parametrize("turns", [100])
 def test_nobody_starves_among_readers_and_writers(
-    tmp_path: Path, go_judge: GoJudge, turns: int
+    url: str, tmp_path: Path, go_judge: GoJudge, turns: int
 ) -> None:
     """Mostly readers: the writers get their turns all the same."""
-    with Fleet(f"sqlite:///{tmp_path}/locks.db", tmp_path) as fleet:
+    with Fleet(url, tmp_path) as fleet:
         for _ in range(2):
             fleet.start(tasks=10, turns=turns // 10, writes=0.1, lease=30)
         fleet.join()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
 
 from aiorwlock_remote.backends.redis.store import RedisStore, open_store
-from aiorwlock_remote.core.commands import Command, Release, Reply, Withdraw, Withdrawn
+from aiorwlock_remote.core.commands import Command, Reply, Withdraw, Withdrawn
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.ports import Bell, Host, Pending, Settings
-from tests.faults.redis_cancels import probe
+from tests.faults import redis_cancels
 from tests.faults.redis_turns import Attempt
 from tests.servers.redis import RedisServer
 
@@ -27,7 +28,7 @@ async def test_a_thousand_cancellations(
 ) -> None:
     """Seats, readers and queues are looked at after every 250 of them."""
     native = anyio_backend[0] == "asyncio"
-    report = await probe(redis_server, 1000, SEED, native=native)
+    report = await redis_cancels.probe(redis_server, 1000, SEED, native=native)
     assert report.faults() == []
     assert report.cancels >= 1000
     assert report.phases["acquire"] >= 300
@@ -61,7 +62,9 @@ class Forgetful:
 async def test_the_probe_sees_what_is_not_withdrawn(redis_server: RedisServer) -> None:
     """The control: without withdrawals, grants and places are left behind."""
     opens = partial(Forgetful, Withdraw)
-    report = await probe(redis_server, 100, SEED, native=False, opens=opens)
+    report = await redis_cancels.probe(
+        redis_server, 100, SEED, native=False, opens=opens
+    )
     (found, *_) = report.left
     kinds = {kind for seat in found.values() for kind in seat}
     assert kinds >= {"seat", "places"}
@@ -71,14 +74,14 @@ async def test_the_probe_sees_what_is_not_withdrawn(redis_server: RedisServer) -
 async def test_the_probe_sees_what_is_swallowed(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control: a lock that takes a cancellation for the end of its wait."""
-    hold = Attempt._hold
+    """The control: a turn that takes a cancellation for the end of its wait."""
+    entered = Attempt._entered
 
     async def swallow(self: Attempt) -> None:
-        with pytest.raises(BaseException):  # noqa: B017, PT011 - whatever it is
-            await hold(self)
-            await Acquisition.__aenter__(None)  # type: ignore[arg-type]
+        with suppress(asyncio.CancelledError):
+            await entered(self)
 
-    monkeypatch.setattr(Attempt, "_hold", swallow)
-    report = await probe(redis_server, 50, SEED, native=True)
+    monkeypatch.setattr(Attempt, "_entered", swallow)
+    monkeypatch.setattr(redis_cancels, "PATIENCE", 0.2)
+    report = await redis_cancels.probe(redis_server, 100, SEED, native=True)
     assert report.swallowed > 0

@@ -150,6 +150,9 @@ def _why(last: int, endings: bytes, ticket: str) -> LossReason:
 def _released(command: Release, raw: Any) -> Released:  # noqa: ANN401
     if raw == 1:
         return Released(True)  # noqa: FBT003
+    if raw[0] > 1:
+        (ask,) = command.then
+        return Released(True, "expired", (_acquired(ask, raw),))  # noqa: FBT003
     if raw[0] == 1:
         return Released(True, _why(raw[1], raw[2], command.ticket))  # noqa: FBT003
     _, held, last, endings, *answers = raw

@@ -49,29 +49,36 @@ def encode_look(keys: Keys) -> Request:
 
 def _acquire(keys: Keys, command: Acquire, gate: str) -> Request:
     claims = command.claims
-    if len(claims) > 1:
-        ask = (*keys.args, "a", gate, _ask_of(command, gate), *_claims(claims))
-        return ENTER, ask
+    ask = _ask_of(command, gate)
+    if len(claims) != 1:
+        return ENTER, (*keys.args, "a", gate, ask, *_claims(claims))
     claim = claims[0]
     lease = claim.lease
-    simple = command.mode is WRITE and lease and not (command.more or claim.lock_delay)
+    kind = "a"
+    if lease and not (command.more or claim.lock_delay):
+        kind = "w" if command.mode is WRITE else "e"
+    shown = "" if lease is None else lease
     return ENTER, (
-        *keys.args,
-        "w" if simple else "a",
-        gate,
-        _ask_of(command, gate),
-        claim.ticket,
-        "" if lease is None else lease,
-        _details(claim),
+        *(*keys.args, kind, gate, ask),
+        *(claim.ticket, shown, _details(claim)),
     )
 
 
 def _release(keys: Keys, command: Release, gate: str) -> Request:
-    args = (*keys.args, "r", gate, _MODES[command.mode], command.ticket)
-    for then in command.then:
-        ask = (len(then.claims), _ask_of(then, gate), *_claims(then.claims))
-        args += ask
+    then = command.then
+    kind = "h" if len(then) == 1 and _carries_on(then[0], gate) else "r"
+    args = (*keys.args, kind, gate, _MODES[command.mode], command.ticket)
+    for ask in then:
+        claims = _claims(ask.claims)
+        args += (len(ask.claims), _ask_of(ask, gate), *claims)
     return LEAVE, args
+
+
+def _carries_on(ask: Acquire, gate: str) -> bool:
+    """Whether it is one writer of our own process."""
+    claim = ask.claims[0]
+    ours = ask.mode is WRITE and ask.gate == gate
+    return ours and claim.lease is not None and not claim.lock_delay
 
 
 def _withdraw(keys: Keys, command: Withdraw, gate: str) -> Request:

@@ -14,6 +14,7 @@ UNKILLABLE EXECABORT NOSCRIPT   BackendError          no            no
 WRONGPASS NOAUTH NOPERM DENIED  Unsupported           no            no
 NOPROTO MOVED ASK CROSSSLOT     Unsupported           no            no
 ERR unknown command …           Unsupported           no            no
+ERR The user executing … can't  Unsupported           perhaps       no
 WRONGTYPE BADRECORD             BadRecord             no            no
 ILLEGAL                         IllegalCommand        no            a bug of ours
 ERR max number of clients …     BackendUnavailable    no            yes
@@ -43,6 +44,7 @@ from aiorwlock_remote.errors import (
 Refusal = BackendError | IllegalCommand
 
 _PERMISSION = "the user in the URL lacks a permission, or its password is wrong"
+_NEEDS = "the documentation of the Redis store lists the rights a user needs"
 _CLUSTER = "redis:// is for a server that holds every key, not for a cluster"
 
 _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
@@ -78,12 +80,14 @@ def of_reply(text: str, where: str) -> Refusal:
     if word == "ILLEGAL":
         return IllegalCommand(rest)
     if word == "BADRECORD":
-        return BadRecord(what=rest)
+        return BadRecord(what=rest.partition(" script:")[0])
     if word in _BY_WORD:
         kind, hint = _BY_WORD[word]
         return kind(what=f"{where}: {text}", hint=hint)
     if rest.lower().startswith("unknown command"):
         return Unsupported(what=f"{where}: {rest}", hint="Redis 7.0 or later is needed")
+    if rest.startswith("The user executing the script can't run"):
+        return Unsupported(what=f"{where}: {rest.partition(' script:')[0]}", hint=_NEEDS)
     if rest.startswith("max number of clients"):
         return BackendUnavailable(what=f"{where}: {rest}")
     return BackendError(what=f"{where}: {text}")

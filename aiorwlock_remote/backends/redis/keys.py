@@ -27,10 +27,8 @@ class Keys:
         self.seat: bytes = seat.encode()
         beside = tuple(f"{{{seat}}}.{part}".encode() for part in _PARTS)
         # What every script begins with: how many keys, the keys, ARGV[1].
-        self.args: tuple[int | bytes, ...] = (
-            *(1 + len(beside), self.seat, *beside),
-            micros(fence_memory),
-        )
+        memory = micros(fence_memory)
+        self.args: tuple[int | bytes, ...] = (4, self.seat, *beside, memory)
 
 
 def resource_of(prefix: str, name: bytes) -> Resource | None:

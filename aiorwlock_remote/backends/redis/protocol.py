@@ -23,7 +23,7 @@ import hiredis
 
 from aiorwlock_remote.backends.redis.calls import Call, Subscribing, as_is
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure
-from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.errors import BackendError, BackendUnavailable
 
 if TYPE_CHECKING:
     from aiorwlock_remote.backends.redis.scripts import Script
@@ -133,12 +133,12 @@ class Conversation:
             if self.wire.unsent() > MAX_UNSENT:
                 self._listener.crowded()
 
-    def received(self, data: bytes) -> None:
+    def received(self, data: bytes | memoryview) -> None:
         """Bytes came. Never raises."""
         reader, in_flight = self._reader, self.in_flight
         gets = reader.gets
         try:
-            reader.feed(data)
+            reader.feed(data)  # type: ignore[arg-type]  # stub: bytes; takes any buffer
             while (reply := gets()) is not _MORE:
                 kind = type(reply)  # pyright: ignore[reportUnknownVariableType]
                 if kind is _Push:
@@ -196,7 +196,7 @@ class Conversation:
         for refused in [c for c in self._missing if c.args[1] == key]:
             self._missing.remove(refused)
             refused.failed(
-                BackendError(
+                BackendUnavailable(  # may be tried again, and waiters do
                     what=f"{self._where}: forgot our scripts; not carried out",
                     hint="a later command of ours was, so it cannot be repeated",
                 ),

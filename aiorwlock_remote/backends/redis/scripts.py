@@ -32,7 +32,8 @@ class Script:
 
 def read(part: str) -> str:
     """One file of ``lua/``."""
-    return files(__package__).joinpath("lua", f"{part}.lua").read_text(encoding="utf-8")
+    lua = files("aiorwlock_remote.backends.redis") / "lua"
+    return lua.joinpath(f"{part}.lua").read_text(encoding="utf-8")
 
 
 def body() -> str:

@@ -14,11 +14,8 @@ CYCLE = "cycle p50, µs"
 def measure(round_: Round) -> Measured:
     """The median cycle of some thousands, and the 95th percentile."""
     cycles = 50 if round_.quick else CYCLES
-    round_.server.pin(round_.core)
-    try:
+    with round_.server.pinned(round_.core):
         took = cycle_times(round_, cycles, "mutex", "key")
-    finally:
-        round_.server.pin(None)
     return {
         CYCLE: [statistics.median(took)],
         "cycle p95, µs": [statistics.quantiles(took, n=20)[18]],

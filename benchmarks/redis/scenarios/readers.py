@@ -36,11 +36,8 @@ def _cycle_beside(round_: Round, readers: int) -> float:
     with round_.workers(job) as (holder,):
         holder.tell("go")
         holder.hear("got_in")
-        round_.server.pin(round_.core)
-        try:
+        with round_.server.pinned(round_.core):
             took = cycle_times(round_, cycles, "reader", "shared")
-        finally:
-            round_.server.pin(None)
         holder.kill()
     return statistics.median(took)
 

@@ -19,7 +19,11 @@ Measured = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Round:
-    """One peer on one loop, measured once. ``quick``: little, just to see it run."""
+    """One peer on one loop, measured once. ``quick``: little, just to see it run.
+
+    ``core``, ``other_core``: where what is sensitive to it is to run, if that can be
+    told on this machine.
+    """
 
     server: Server
     peer: str
@@ -27,6 +31,7 @@ class Round:
     seed: int
     quick: bool = False
     core: int | None = None
+    other_core: int | None = None
     programs: dict[str, Path] = field(default_factory=dict)
 
     def job(self, kind: str, **details: Unpack[Details]) -> Job:

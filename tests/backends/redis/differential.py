@@ -1,8 +1,8 @@
 """The scripts against the core: the same random stories, compared after every command.
 
 The clock is a key of the test's, and after three turns inside a process the seat is
-vacated. ``python -m tests.backends.redis.differential 1000000 [seed]`` for a long run; it starts
-a server of its own.
+vacated. For a long run: ``python -m tests.backends.redis.differential 1000000 [seed]``;
+it starts a server of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from aiorwlock_remote.core import transition
 from aiorwlock_remote.core.commands import IllegalCommand, Refused, Released
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.record import Record
-from tests.backends.redis.stories import HEARING, SECOND, Teller, Told
+from tests.backends.redis.asking import HEARING, SECOND
+from tests.backends.redis.stories import Teller, Told
 from tests.servers.redis import RedisServer
 
 MEMORY = 60

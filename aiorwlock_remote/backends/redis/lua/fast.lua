@@ -1,53 +1,139 @@
--- Short cuts for a writer that nobody disputes the resource with: exactly what the rest
--- of the script would do, before it is even put together. Whatever is unusual falls
--- through; nothing has been changed then.
+-- Short cuts for the commonest steps: exactly what the rest of the script would do,
+-- before it is even put together. Whatever is unusual falls through; nothing has been
+-- changed then. Everything here holds: no upgrader waits, nobody is barred, the keys
+-- live for a limited time. Then, for
+--
+--   w  a free resource, nobody queues or only this process for this very mode
+--   r  our writer leaves and nobody queues; a reader leaves likewise
+--   h  our writer leaves, its process carries on and nobody else queues
+--   e  a reader enters or joins, nobody queues
+--
+-- `stored` by number: 2 last, 3 number, 4 seat, 5 writer, 6 places, 9 endings,
+-- 10 admit_upto, 12 turns, 13 upgraded, 14 keep (ms).
 
-if stored[1] == '1' then
-  local seat, writer = stored[4] or '', stored[5] or ''
-  if (stored[6] or '') == '' and (stored[8] or '') == '' then -- no place, no upgrader
-    if op == 'w' then
-      local last, keep = tonumber(stored[2] or 0), tonumber(stored[15])
-      local barred = stored[7] or ''
-      if seat == '' and last and keep
-        and (barred == '' or (tonumber(barred) or now + 1) <= now) then
-        local value = ARGV[5] .. ',' .. clock[1]
-        local ends = now + ARGV[6]
-        local ms = math.ceil(ends / 1000)
-        if not call('SET', SEAT, value, 'NX', 'GET', 'PXAT', ms) then
-          local fence = last + 1
-          if fence < now then fence = now end
-          call('HSET', STATE, 'last', fence, 'seat', value, 'updated', now, 'writer',
-            string.format('%s,%.0f,%.0f,%s', ARGV[5], now, ends, ARGV[7]))
-          local memory = ARGV[1] / 1000
-          if keep < ms + memory then
-            keep = math.ceil(ms + memory * 1.25)
-            call('PEXPIREAT', STATE, keep)
-            call('HSET', STATE, 'keep', keep)
+local SEAT_TURNS = 100
+local barred = stored[7] or ''
+local keep = tonumber(stored[14])
+local last = tonumber(stored[2])
+
+if stored[1] == '1' and keep and last and (stored[8] or '') == ''
+  and (stored[13] or '') == '' and (barred == '' or (tonumber(barred) or now) < now) then
+  local seat, writer, places = stored[4] or '', stored[5] or '', stored[6] or ''
+  local match, ceil = string.match, math.ceil
+  local memory = ARGV[1] / 1000
+  local fence, fence_text = now, now_text
+  if last >= now then fence, fence_text = last + 1, format('%d', last + 1) end
+
+  if op == 'w' and seat == '' and (places == '' or places == '1') then
+    local place = places == '1' and match(ARGV[4], '=$')
+      and call('HGET', QUEUE, 'w:' .. own)
+    local value = ARGV[5] .. ',' .. clock[1]
+    local ends = now + ARGV[6]
+    local ms = ceil(ends / 1000)
+    if keep >= ms + memory
+      and (places == '' or place and tonumber(match(place, '^%d+,%d+,(%d+)')) > now)
+      and not call('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
+      call('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+        'writer', format('%s,%s,%d,%s', ARGV[5], now_text, ends, ARGV[7]))
+      if place then
+        call('HDEL', QUEUE, 'w:' .. own)
+        call('HSET', STATE, 'places', '', 'admit_upto', '', 'admit_until', '',
+          'turns', '')
+      elseif (stored[10] or '') ~= '' or (stored[12] or '') ~= '' then
+        call('HSET', STATE, 'admit_upto', '', 'admit_until', '', 'turns', '')
+      end
+      return {fence, now}
+    end
+
+  elseif (op == 'r' and not ARGV[6] or op == 'h') and seat ~= '' and writer ~= '' then
+    local ticket, expires = match(writer, '^([^,]*),%d+,(%d+),')
+    if ticket == ARGV[5] and tonumber(expires) > now and ARGV[4] ~= 'r' then
+      if op == 'r' then
+        if places == '' and call('GET', SEAT) == seat then
+          call('DEL', SEAT)
+          local number = stored[3] or ''
+          if number == '' then
+            call('HSET', STATE, 'seat', '', 'writer', '', 'updated', now_text)
+          else
+            call('HSET', STATE, 'seat', '', 'writer', '', 'updated', now_text,
+              'admit_upto', number, 'admit_until', '')
           end
-          if (stored[10] or '') ~= '' or (stored[12] or '') ~= ''
-            or (stored[13] or '') ~= '' then
-            call('HSET', STATE, 'admit_upto', '', 'admit_until', '', 'turns', '',
-              'upgraded', '')
+          if (stored[9] or '') == '' then return 1 end
+          return {1, last, stored[9]}
+        end
+      elseif ARGV[8] ~= ticket and (stored[9] or '') == '' then
+        local more, life, window = match(ARGV[7],
+          '^%a,%a+,%d,(%d+),%d+,%-?%d*,(%d+),(%d+),=$')
+        local turns = (tonumber(stored[12]) or 0) + 1
+        local place = places == '1' and call('HGET', QUEUE, 'w:' .. own)
+        local since, until_us
+        if place then since, until_us = match(place, '^%d+,(%d+),(%d+)') end
+        local ends = now + ARGV[9]
+        local ms = ceil(ends / 1000)
+        if turns <= SEAT_TURNS and keep >= math.max(ends, now + life) / 1000 + memory
+          and (places == '' and more == '0' or place and tonumber(until_us) > now)
+          and call('GET', SEAT) == seat then
+          local value = ARGV[8] .. ',' .. clock[1]
+          call('SET', SEAT, value, 'PXAT', format('%d', ms))
+          writer = format('%s,%s,%d,%s', ARGV[8], now_text, ends, ARGV[10])
+          if more == '0' then
+            if place then call('HDEL', QUEUE, 'w:' .. own) end
+            call('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+              'writer', writer, 'turns', format('%d', turns), 'places', '')
+          else
+            local number = format('%d', (tonumber(stored[3]) or 0) + 1)
+            call('HSET', QUEUE, 'w:' .. own, format('%s,%s,%d,%s,%s,,%s', number, since,
+              now + life, window, more, match(ARGV[10], '^[^,]*,[^,]*,(.*)$')))
+            call('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+              'writer', writer, 'turns', format('%d', turns), 'number', number)
           end
           return {fence, now}
         end
       end
-    elseif op == 'r' and writer ~= '' and not ARGV[6] and (stored[13] or '') == '' then
-      local ticket, expires = string.match(writer, '^([^,]*),%d+,(%d+),')
-      if ticket == ARGV[5] and tonumber(expires) > now and ARGV[4] ~= 'r'
-        and stored[15] ~= 'never' and call('GET', SEAT) == seat then
-        call('DEL', SEAT)
-        local number = stored[3] or ''
-        if number == '' then
-          call('HSET', STATE, 'seat', '', 'writer', '', 'updated', now)
-        else
-          call('HSET', STATE, 'seat', '', 'writer', '', 'updated', now,
-            'admit_upto', number, 'admit_until', '')
+    end
+
+  elseif op == 'e' and writer == '' and places == '' then
+    local ends = now + ARGV[6]
+    local ms = ceil(ends / 1000)
+    if keep >= ms + memory then
+      local fields = {'updated', now_text, 'reader:' .. ARGV[5], now_text .. ',' .. ARGV[7]}
+      if seat ~= '' then
+        local first = call('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2]
+        if first and tonumber(first) > now and call('GET', SEAT) == seat
+          and call('ZADD', READERS, 'NX', format('%d', ends), ARGV[5]) == 1 then
+          if call('ZRANGE', READERS, -1, -1)[1] == ARGV[5] then
+            call('SET', SEAT, seat, 'PXAT', format('%d', ms))
+          end
+          call('HSET', STATE, unpack(fields))
+          return {last, now}
         end
-        local endings = stored[9] or ''
-        if endings == '' then return 1 end
-        return {1, tonumber(stored[2]), endings}
+      elseif call('ZCARD', READERS) == 0 then
+        local value = 'readers,' .. clock[1]
+        if not call('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
+          call('ZADD', READERS, format('%d', ends), ARGV[5])
+          call('PEXPIREAT', READERS, stored[14])
+          call('HSET', STATE, 'last', fence_text, 'seat', value, 'turns', '',
+            unpack(fields))
+          return {fence, now}
+        end
       end
+    end
+
+  elseif op == 'r' and not ARGV[6] and seat ~= '' and places == '' and ARGV[4] ~= 'w' then
+    local first = call('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2]
+    if first and tonumber(first) > now and call('GET', SEAT) == seat
+      and call('ZREM', READERS, ARGV[5]) == 1 then
+      call('HDEL', STATE, 'reader:' .. ARGV[5])
+      local latest = call('ZRANGE', READERS, -1, -1, 'WITHSCORES')[2]
+      if latest then
+        call('SET', SEAT, seat, 'PXAT', format('%d', ceil(latest / 1000)))
+        call('HSET', STATE, 'updated', now_text)
+      else
+        call('DEL', SEAT)
+        call('HSET', STATE, 'seat', '', 'updated', now_text)
+      end
+      if (stored[9] or '') == '' then return 1 end
+      return {1, last, stored[9]}
     end
   end
 end

@@ -6,15 +6,19 @@
 -- Returns the answer (answers.lua), as {-9, answer} if the caller itself is to be
 -- woken: its own gate gets no message.
 --
--- All times are microseconds of TIME, read once; below 2^53, so exact. redis.call()
--- writes a Lua number with 17 digits, `..` with 14: numbers inside texts go through
--- string.format('%.0f').
+-- All times are microseconds of TIME, read once; below 2^53, so exact. `..` writes 14
+-- digits, string.format('%d') all of them, if the server is a 64-bit one.
 
 local call = redis.call
 local SEAT, STATE, READERS, QUEUE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
+local format = string.format
+local now_text = format('%d', now)
+if now_text + 0 ~= now then
+  return redis.error_reply('ERR a 32-bit server cannot be used')
+end
 local stored = call('HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
   'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
-  'upgraded', 'created', 'keep')
-local op = ARGV[2]
+  'upgraded', 'keep')
+local op, own = ARGV[2], ARGV[3]

@@ -1,9 +1,11 @@
 -- What to do (ARGV[2]), with what, and the answer.
 --
---   w   acquire of one writer, nobody else of its process waits. ask ticket lease details
 --   a   acquire. ask, then for each claim: ticket lease details
+--   w   the same of one writer, nobody else of its process waits (see fast.lua)
+--   e   the same of one reader
 --   r   release. mode ticket, then for each acquire carried along: how many claims, ask,
 --       claims
+--   h   the same, one writer of the same process is carried along
 --   t   withdraw. mode keep(0/1) upgrader gate ticket...
 --   n   renew. for each: ticket lease
 --   d   downgrade. ticket, claim
@@ -23,13 +25,12 @@
 --   {-2, why, retry_after, holder...}    refused
 --   {-3, last, endings}                  not held
 --   {-4}                                 another reader upgrades already
---   {-5, held, last, endings, answer...} released; in short {1, last, endings}, or 1
+--   {-5, held, last, endings, answer...} released; in short {1, last, endings}, or 1,
+--                                        or {fence, now} with the one carried along
 --   {ticket...}                          withdrawn, these were held
 --   {last, endings, grant or 0...}       renewed (mode since expires details)
 --   1 or 0                               forced or not
 -- A holder is r or w and its details, or f and a foreign seat's ticket. -1: never.
-
-local own = ARGV[3]
 
 local function claim_at(i)
   return {ARGV[i], tonumber(ARGV[i + 1]) and now + ARGV[i + 1], ARGV[i + 2]}
@@ -49,41 +50,41 @@ end
 
 local function illegal()
   local ticket, new = ARGV[4], ARGV[5]
-  if op == 'd' and will_stay(new) ~= 'r' and will_stay(ticket) == 'r' then
+  if op == 'd' and seat.will_stay(new) ~= 'r' and seat.will_stay(ticket) == 'r' then
     return 'only a writer can be downgraded'
   end
-  if op == 'u' and will_stay(new) ~= 'w' and will_stay(ticket) == 'w' then
+  if op == 'u' and seat.will_stay(new) ~= 'w' and seat.will_stay(ticket) == 'w' then
     return 'only a reader can be upgraded'
   end
 end
 
 local function carry_out(foreign)
-  if op == 'w' or op == 'a' then
-    return foreign, acquire(ask_at(ARGV[4], 5, (#ARGV - 4) / 3), foreign, 0, false)
-  elseif op == 'r' then
+  if op == 'w' or op == 'e' or op == 'a' then
+    return foreign, entering.acquire(ask_at(ARGV[4], 5, (#ARGV - 4) / 3), foreign, 0, false)
+  elseif op == 'r' or op == 'h' then
     local asks, i = {}, 6
     while ARGV[i] do
       local count = tonumber(ARGV[i])
       asks[#asks + 1] = ask_at(ARGV[i + 1], i + 2, count)
       i = i + 2 + 3 * count
     end
-    return release(ARGV[5], ARGV[4], asks, foreign)
+    return ending.release(ARGV[5], ARGV[4], asks, foreign)
   elseif op == 't' then
-    return withdraw(ARGV[7], ARGV[4], ARGV[5] == '1', ARGV[6], {unpack(ARGV, 8)},
+    return entering.withdraw(ARGV[7], ARGV[4], ARGV[5] == '1', ARGV[6], {unpack(ARGV, 8)},
       foreign)
   elseif op == 'n' then
     local answer = {door.last, door.endings}
     for i = 4, #ARGV, 2 do
-      answer[#answer + 1] = renew(ARGV[i], tonumber(ARGV[i + 1]))
+      answer[#answer + 1] = ending.renew(ARGV[i], tonumber(ARGV[i + 1]))
     end
     return foreign, answer
   elseif op == 'd' then
-    return foreign, downgrade(ARGV[4], claim_at(5))
+    return foreign, moves.downgrade(ARGV[4], claim_at(5))
   elseif op == 'u' then
     local life = tonumber(ARGV[8])
-    return foreign, upgrade(ARGV[4], claim_at(5), ARGV[9], life > 0 and life, foreign)
+    return foreign, moves.upgrade(ARGV[4], claim_at(5), ARGV[9], life > 0 and life, foreign)
   elseif op == 'f' then
-    return foreign, force(ARGV[4], tonumber(ARGV[5]))
+    return foreign, ending.force(ARGV[4], tonumber(ARGV[5]))
   elseif foreign and foreign.value == ARGV[4] then
     return nil, 1
   end
@@ -93,28 +94,28 @@ end
 -- An answer that had to wait for the end of the step.
 local function settled(answer, foreign)
   if type(answer) ~= 'table' or answer[1] ~= WAITS then return answer end
-  local place, position = place_of(answer[2], answer[3])
-  local holders = describe(foreign)
+  local place, position = record.place_of(answer[2], answer[3])
+  local holders = record.describe(foreign)
   if not place then return {-1, 0, -1, unpack(holders)} end
-  local wait = place.claim_until and 0 or retry_after(place, foreign)
+  local wait = place.claim_until and 0 or turn.retry_after(place, foreign)
   return {-1, position - 1, wait, unpack(holders)}
 end
 
 local wrong = illegal()
 if wrong then return redis.error_reply('ILLEGAL ' .. wrong) end
-local foreign = foreign_seat()
-expire()
-reconcile()
-if not foreign then settle() end
+local foreign = seat.foreign_seat()
+seat.expire()
+seat.reconcile()
+if not foreign then turn.settle() end
 local answer
 foreign, answer = carry_out(foreign)
-local woken = foreign and {} or offer()
-if op == 'r' then
+local woken = foreign and {} or turn.offer()
+if op == 'r' or op == 'h' then
   for i = 5, #answer do answer[i] = settled(answer[i], foreign) end
 else
   answer = settled(answer, foreign)
 end
-local rung = tell(woken, own)
-save(foreign)
+local rung = save.tell(woken, own)
+save.write(foreign)
 if rung then return {-9, answer} end
 return answer

@@ -14,73 +14,84 @@
 --          number,since,expires,window,waiting,claim_until,who
 --
 -- `who` is a text of the client's, here and there at the end: it may contain commas.
--- Readers are changed in place, as there may be many; the rest is written by save().
+-- Readers are changed in place, as there may be many; the rest is written by save.lua.
+--
+-- Functions live in tables, one a file: each call of the script makes them all anew, and
+-- that is cheap only while they share few local names.
 
-local format, match, sub = string.format, string.match, string.sub
+local match, sub = string.match, string.sub
 
-local function damaged(what)
+local record = {}
+
+function record.damaged(what)
   error({err = 'BADRECORD the stored record is damaged: ' .. what})
 end
 
-local function number_in(text, what)
+function record.number_in(text, what)
   if not text or text == '' then return 0 end
-  return tonumber(text) or damaged(what)
+  return tonumber(text) or record.damaged(what)
 end
 
-local function text_in(text)
+function record.text_in(text)
   return text and text ~= '' and text or nil
 end
 
 local seat_value = call('GET', SEAT)
 local flat_queue = call('HGETALL', QUEUE)
-local soonest = call('ZRANGE', READERS, 0, 0, 'WITHSCORES')
 
 local door = {
-  last = number_in(stored[2], 'last'),
-  number = number_in(stored[3], 'number'),
-  seat = text_in(stored[4]),
-  barred_until = number_in(stored[7], 'barred_until'),
+  last = record.number_in(stored[2], 'last'),
+  number = record.number_in(stored[3], 'number'),
+  seat = record.text_in(stored[4]),
+  barred_until = record.number_in(stored[7], 'barred_until'),
   endings = stored[9] or '',
-  admit_upto = number_in(stored[10], 'admit_upto'),
-  admit_until = number_in(stored[11], 'admit_until'),
-  turns = number_in(stored[12], 'turns'),
+  admit_upto = record.number_in(stored[10], 'admit_upto'),
+  admit_until = record.number_in(stored[11], 'admit_until'),
+  turns = record.number_in(stored[12], 'turns'),
   upgraded = stored[13] == '1',
-  created = number_in(stored[14], 'created'),
   readers = 0,
 }
 local queue = {} -- the places, by number
-local gone_places = {} -- fields to be deleted
-local changed = false -- anything in the record
-local regranted = false -- somebody came, went or was renewed
-local horizon = now -- until when the record means something
-local new_readers = false -- the sorted set was made in this step
+local step = {
+  changed = false, -- anything in the record
+  regranted = false, -- somebody came, went or was renewed
+  new_readers = false, -- the sorted set was made in this step
+  horizon = now, -- until when the record means something
+  latest = nil, -- expiry of the last reader, if it was asked for
+  soonest = nil, -- expiry of the first reader, when the step began
+  gone_places = {}, -- fields of the queue to be deleted
+  comers = {}, -- since,details of readers that entered, by ticket
+  fields = {}, -- of the state, to be written: name, value, name...
+}
 
 if stored[1] ~= '1' then
-  for i = 1, 15 do
+  for i = 1, 14 do
     if stored[i] then
       return redis.error_reply('BADRECORD the stored record is of an unknown version')
     end
   end
   -- The state is gone, what belonged to it means nothing.
-  if flat_queue[1] or soonest[1] then call('DEL', READERS, QUEUE) end
-  flat_queue, soonest = {}, {}
+  if flat_queue[1] or call('ZCARD', READERS) > 0 then call('DEL', READERS, QUEUE) end
+  flat_queue = {}
 end
 
-if text_in(stored[5]) then
+if record.text_in(stored[5]) then
   local ticket, since, expires, details = match(stored[5], '^([^,]*),(%d+),(%w+),(.*)$')
-  if not ticket then damaged('writer') end
+  if not ticket then record.damaged('writer') end
   door.writer = {ticket = ticket, since = since, expires = tonumber(expires),
     details = details}
-elseif soonest[1] and door.seat then
-  door.readers = call('ZCARD', READERS)
-else
-  if soonest[1] then call('DEL', READERS) end
-  door.seat = nil -- ours, but whose? The readers were lost: it is foreign.
+elseif door.seat then
+  step.soonest = tonumber(call('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2])
+  if step.soonest then
+    door.readers = call('ZCARD', READERS)
+  else
+    door.seat = nil -- ours, but whose? The readers were lost: it is foreign.
+  end
 end
 
-if text_in(stored[8]) then
+if record.text_in(stored[8]) then
   local expires, called, gate, ticket = match(stored[8], '^(%d+),(%d),([^,]*),(.*)$')
-  if not expires then damaged('upgrader') end
+  if not expires then record.damaged('upgrader') end
   door.slot = {expires = tonumber(expires), called = called == '1', gate = gate,
     ticket = ticket}
 end
@@ -89,7 +100,7 @@ for i = 1, #flat_queue, 2 do
   local field = flat_queue[i]
   local number, since, expires, window, waiting, claim, who = match(flat_queue[i + 1],
     '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d*),(.*)$')
-  if not number then damaged('queue') end
+  if not number then record.damaged('queue') end
   queue[#queue + 1] = {field = field, mode = sub(field, 1, 1), gate = sub(field, 3),
     number = tonumber(number), since = since, expires = tonumber(expires),
     window = tonumber(window), waiting = tonumber(waiting),
@@ -99,45 +110,46 @@ if queue[2] then
   table.sort(queue, function(a, b) return a.number < b.number end)
 end
 
-local function set(name, value)
+function record.set(name, value)
   if door[name] ~= value then
     door[name] = value
-    changed = true
+    step.changed = true
   end
 end
 
-local function alter(place, name, value)
+function record.alter(place, name, value)
   if place[name] ~= value then
     place[name] = value
     place.dirty = true
-    changed = true
+    step.changed = true
   end
 end
 
-local function place_of(gate, mode)
+function record.place_of(gate, mode)
   for i, place in ipairs(queue) do
     if place.gate == gate and place.mode == mode then return place, i end
   end
 end
 
-local function drop_place(i)
-  gone_places[#gone_places + 1] = table.remove(queue, i).field
-  changed = true
+function record.drop_place(i)
+  step.gone_places[#step.gone_places + 1] = table.remove(queue, i).field
+  step.changed = true
 end
 
-local function held()
+function record.held()
   return door.writer ~= nil or door.readers > 0
 end
 
-local function ends() -- of the last grant; nil: one never does, or there is none
+function record.ends() -- of the last grant; nil: one never does, or there is none
   if door.writer then return door.writer.expires end
   if door.readers == 0 then return nil end
-  local last = tonumber(call('ZRANGE', READERS, -1, -1, 'WITHSCORES')[2])
+  local last = step.latest or tonumber(call('ZRANGE', READERS, -1, -1, 'WITHSCORES')[2])
+  step.latest = last
   return last < math.huge and last or nil
 end
 
 -- The grant of a ticket: mode, expiry (nil: never); or nil.
-local function grant_of(ticket)
+function record.grant_of(ticket)
   if door.writer then
     if door.writer.ticket == ticket then return 'w', door.writer.expires end
   elseif door.readers > 0 then
@@ -146,55 +158,65 @@ local function grant_of(ticket)
   end
 end
 
-local function reader_field(ticket)
+function record.reader_field(ticket)
   return 'reader:' .. ticket
 end
 
 -- since, and holder,lock_delay,who of a ticket that has a grant
-local function details_of(ticket)
+function record.details_of(ticket)
   if door.writer then return door.writer.since, door.writer.details end
-  local text = call('HGET', STATE, reader_field(ticket)) or ''
+  local text = step.comers[ticket] or call('HGET', STATE, record.reader_field(ticket))
+    or ''
   local since, details = match(text, '^(%d+),(.*)$')
-  if not since then damaged('reader') end
+  if not since then record.damaged('reader') end
   return since, details
 end
 
-local function delay_in(details)
+function record.delay_in(details)
   return tonumber(match(details, '^[^,]*,(%d+)')) or 0
 end
 
--- Readers enter: {ticket, expiry or nil, details} each.
-local function add_readers(comers)
-  local scores, fields = {}, {}
-  for i, comer in ipairs(comers) do
-    scores[2 * i - 1] = comer[2] or '+inf'
-    scores[2 * i] = comer[1]
-    fields[2 * i - 1] = reader_field(comer[1])
-    fields[2 * i] = format('%.0f,%s', now, comer[3])
-    if comer[2] then horizon = math.max(horizon, comer[2] + delay_in(comer[3])) end
+-- The record means something as long as a grant lives, and after it bars others.
+function record.will_mean(expires, details)
+  if expires then
+    step.horizon = math.max(step.horizon, expires + record.delay_in(details))
   end
-  new_readers = new_readers or door.readers == 0
-  door.readers = door.readers + #comers
-  call('ZADD', READERS, unpack(scores))
-  call('HSET', STATE, unpack(fields))
-  changed, regranted = true, true
 end
 
-local function put_writer(ticket, expires, details)
-  door.writer = {ticket = ticket, since = format('%.0f', now), expires = expires,
+-- Readers enter: {ticket, expiry or nil, details} each.
+function record.add_readers(comers)
+  local scores, fields, n = {}, step.fields, #step.fields
+  for i, comer in ipairs(comers) do
+    local ticket, expires, details = comer[1], comer[2], comer[3]
+    scores[2 * i - 1] = expires or '+inf'
+    scores[2 * i] = ticket
+    step.comers[ticket] = now_text .. ',' .. details
+    fields[n + 2 * i - 1] = record.reader_field(ticket)
+    fields[n + 2 * i] = step.comers[ticket]
+    record.will_mean(expires, details)
+  end
+  step.latest = nil
+  step.new_readers = step.new_readers or door.readers == 0
+  door.readers = door.readers + #comers
+  call('ZADD', READERS, unpack(scores))
+  step.changed, step.regranted = true, true
+end
+
+function record.put_writer(ticket, expires, details)
+  door.writer = {ticket = ticket, since = now_text, expires = expires,
     details = details, dirty = true}
-  if expires then horizon = math.max(horizon, expires + delay_in(details)) end
-  changed, regranted = true, true
+  record.will_mean(expires, details)
+  step.changed, step.regranted = true, true
 end
 
 -- Who holds the resource, for people; those whose leases end first.
-local function describe(foreign)
+function record.describe(foreign)
   if foreign then return {'f' .. foreign.ticket} end
   if door.writer then return {'w' .. door.writer.details} end
   local shown = {}
   if door.readers > 0 then
     for i, ticket in ipairs(call('ZRANGE', READERS, 0, 4)) do
-      local _, details = details_of(ticket)
+      local _, details = record.details_of(ticket)
       shown[i] = 'r' .. details
     end
   end

@@ -1,8 +1,10 @@
 -- The end of a step: waking, the seat, the record, and how long they are kept.
 
+local save = {}
+
 -- Call whose turn it is; who is gone (nobody subscribes to its channel) is passed over.
 -- Returns whether the caller itself is to be woken.
-local function tell(gates, own)
+function save.tell(gates, own)
   local rung = false
   local channel
   while gates[1] do
@@ -10,7 +12,7 @@ local function tell(gates, own)
     for _, gate in ipairs(gates) do
       if gate == own then
         rung = true
-      else
+      elseif not match(gate, ':') then -- the published calls' places: nobody listens
         channel = channel or match(SEAT, '^(.*)mutex_locks/') .. 'rwlock.wake/'
         -- pcall: a user without the right to publish must still be able to release.
         if redis.pcall('PUBLISH', channel .. gate, SEAT) == 0 then
@@ -19,16 +21,16 @@ local function tell(gates, own)
       end
     end
     if not somebody then break end
-    pass_over(deaf)
-    gates = offer()
+    turn.pass_over(deaf)
+    gates = turn.offer()
   end
   return rung
 end
 
 -- Make the seat agree with the record: our value in it, or nil.
-local function agree(foreign)
+function save.agree(foreign)
   if foreign then return nil end
-  if not held() then
+  if not record.held() then
     if seat_value then call('DEL', SEAT) end
     return nil
   end
@@ -37,10 +39,10 @@ local function agree(foreign)
   if not value or (match(value, '^(.+),') or value) ~= ticket then
     value = ticket .. ',' .. clock[1]
   end
-  if regranted or value ~= seat_value then
-    local at = ends()
+  if step.regranted or value ~= seat_value then
+    local at = record.ends()
     if at then
-      call('SET', SEAT, value, 'PXAT', math.ceil(at / 1000))
+      call('SET', SEAT, value, 'PXAT', format('%d', math.ceil(at / 1000)))
     else
       call('SET', SEAT, value)
     end
@@ -48,41 +50,43 @@ local function agree(foreign)
   return value
 end
 
-local function never_ends()
-  return held() and not ends()
+function save.never_ends()
+  return record.held() and not record.ends()
 end
 
 -- The keys live a quarter longer than they must, so that they are seldom told how long.
-local function keep_keys(new_queue)
-  local keep = text_in(stored[15])
+function save.keep_keys(new_queue)
+  local keep = record.text_in(stored[14])
   local until_ms
-  if never_ends() then
+  if save.never_ends() then
     if keep == 'never' then return keep end
     for i = 2, 4 do call('PERSIST', KEYS[i]) end
     return 'never'
   end
-  for _, place in ipairs(queue) do horizon = math.max(horizon, place.expires) end
-  if door.slot then horizon = math.max(horizon, door.slot.expires) end
-  horizon = math.max(horizon, door.barred_until, ends() or 0)
-  local needed = (horizon + ARGV[1]) / 1000
+  for _, place in ipairs(queue) do step.horizon = math.max(step.horizon, place.expires) end
+  if door.slot then step.horizon = math.max(step.horizon, door.slot.expires) end
+  step.horizon = math.max(step.horizon, door.barred_until, record.ends() or 0)
+  local needed = (step.horizon + ARGV[1]) / 1000
   until_ms = tonumber(keep) or 0
   if until_ms < needed then
     until_ms = math.ceil(needed + ARGV[1] / 4000)
     for i = 2, 4 do call('PEXPIREAT', KEYS[i], until_ms) end
   else
-    if new_readers then call('PEXPIREAT', READERS, until_ms) end
+    if step.new_readers then call('PEXPIREAT', READERS, until_ms) end
     if new_queue then call('PEXPIREAT', QUEUE, until_ms) end
   end
-  return until_ms
+  return format('%d', until_ms)
 end
 
 local SCALARS = {last = 2, number = 3, barred_until = 7, admit_upto = 10,
-  admit_until = 11, turns = 12, created = 14}
+  admit_until = 11, turns = 12}
 
-local function save(foreign)
-  local value = agree(foreign)
-  if not changed and value == text_in(stored[4]) then return end
-  local pairs_of = {'updated', now}
+function save.write(foreign)
+  local value = save.agree(foreign)
+  if not step.changed and value == record.text_in(stored[4]) then return end
+  local pairs_of = step.fields
+  pairs_of[#pairs_of + 1] = 'updated'
+  pairs_of[#pairs_of + 1] = now_text
   local function put(name, text)
     pairs_of[#pairs_of + 1] = name
     pairs_of[#pairs_of + 1] = text
@@ -90,11 +94,15 @@ local function save(foreign)
   local function differ(i, name, text)
     if text ~= (stored[i] or '') then put(name, text) end
   end
-  if stored[1] ~= '1' then put('v', 1) end
-  if door.created == 0 then door.created = now end
+  if stored[1] ~= '1' then
+    put('v', '1')
+    put('created', now_text)
+  end
   for name, i in pairs(SCALARS) do
     local number = door[name]
-    if number ~= number_in(stored[i]) then put(name, number ~= 0 and number or '') end
+    if number ~= record.number_in(stored[i]) then
+      put(name, number ~= 0 and format('%d', number) or '')
+    end
   end
   differ(4, 'seat', value or '')
   differ(9, 'endings', door.endings)
@@ -105,25 +113,25 @@ local function save(foreign)
     differ(5, 'writer', '')
   elseif writer.dirty then
     put('writer', format('%s,%s,%s,%s', writer.ticket, writer.since,
-      writer.expires and format('%.0f', writer.expires) or 'never', writer.details))
+      writer.expires and format('%d', writer.expires) or 'never', writer.details))
   end
-  differ(8, 'upgrader', slot and format('%.0f,%d,%s,%s', slot.expires,
+  differ(8, 'upgrader', slot and format('%d,%d,%s,%s', slot.expires,
     slot.called and 1 or 0, slot.gate, slot.ticket) or '')
   local places, remain = {}, {}
   for _, place in ipairs(queue) do
     remain[place.field] = true
     if place.dirty then
       places[#places + 1] = place.field
-      places[#places + 1] = format('%.0f,%s,%.0f,%.0f,%.0f,%s,%s', place.number,
+      places[#places + 1] = format('%d,%s,%d,%d,%d,%s,%s', place.number,
         place.since, place.expires, place.window, place.waiting,
-        place.claim_until and format('%.0f', place.claim_until) or '', place.who)
+        place.claim_until and format('%d', place.claim_until) or '', place.who)
     end
   end
   if places[1] then call('HSET', QUEUE, unpack(places)) end
-  for _, field in ipairs(gone_places) do
+  for _, field in ipairs(step.gone_places) do
     if not remain[field] then call('HDEL', QUEUE, field) end
   end
   call('HSET', STATE, unpack(pairs_of))
-  local keep = keep_keys(queue[1] and not flat_queue[1])
-  if tostring(keep) ~= stored[15] then call('HSET', STATE, 'keep', keep) end
+  local keep = save.keep_keys(queue[1] and not flat_queue[1])
+  if keep ~= stored[14] then call('HSET', STATE, 'keep', keep) end
 end

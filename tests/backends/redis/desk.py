@@ -1,0 +1,131 @@
+"""One resource at a real server, asked one command at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiorwlock_remote.backends.redis.calls import Arg
+from aiorwlock_remote.backends.redis.commands import (
+    decode_look,
+    decode_step,
+    encode,
+    encode_look,
+)
+from aiorwlock_remote.backends.redis.keys import Keys
+from aiorwlock_remote.backends.redis.scripts import ALL
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Command,
+    Granted,
+    Release,
+    Reply,
+)
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.ports import Snapshot
+from tests.backends.redis.differential import Wire
+from tests.servers.redis import RedisServer
+
+SECOND = 1_000_000
+LEASE = 30 * SECOND
+GATE = "ourgate"
+
+
+class Desk:
+    """Commands of the process ``GATE``. ``calls``: what each script's calls were."""
+
+    def __init__(self, server: RedisServer, name: int | str = 123) -> None:
+        self.keys: Keys = Keys("", resource("foobar", name), fence_memory=3600)
+        self.seat, self.state, self.readers, self.queue = (
+            str(key, "utf-8") for key in self.keys.args[1:5] if isinstance(key, bytes)
+        )
+        self._wire = Wire(server.port)
+        self.rung: bool = False
+        for script in ALL:
+            self.ask("SCRIPT", "LOAD", script.text)
+
+    def ask(self, *args: Arg) -> Any:  # noqa: ANN401 - any answer
+        """Any command; an error is raised."""
+        (answer,) = self._wire.ask([args])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def do(self, command: Command, gate: str = GATE) -> Reply:
+        """A step."""
+        script, args = encode(self.keys, command, gate)
+        reply, self.rung = decode_step(command, self.ask("EVALSHA", script.sha, *args))
+        return reply
+
+    def write(self, ticket: str, lease: int | None = LEASE, **options: Any) -> Reply:  # noqa: ANN401
+        """A writer asks."""
+        return self.do(_acquire(Mode.WRITE, ticket, lease=lease, **options))
+
+    def read(self, *tickets: str, lease: int | None = LEASE, **options: Any) -> Reply:  # noqa: ANN401
+        """Readers ask."""
+        return self.do(_acquire(Mode.READ, *tickets, lease=lease, **options))
+
+    def release(self, ticket: str, *then: Acquire) -> Reply:
+        """Somebody leaves."""
+        return self.do(Release(ticket, None, then))
+
+    def look(self) -> Snapshot:
+        """What is there."""
+        script, args = encode_look(self.keys)
+        return decode_look(self.keys.resource, self.ask("EVALSHA", script.sha, *args))
+
+    def fields(self) -> dict[str, str]:
+        """The state, without the empty fields."""
+        flat = [text.decode() for text in self.ask("HGETALL", self.state)]
+        return {k: v for k, v in zip(flat[::2], flat[1::2], strict=True) if v}
+
+    def dump(self) -> list[bytes | None]:
+        """All keys, to see that nothing was changed."""
+        keys = (self.seat, self.state, self.readers, self.queue)
+        return [self.ask("DUMP", key) for key in keys]
+
+    def calls(self, command: Command) -> int:
+        """How many calls a step makes inside the server."""
+        self.ask("CONFIG", "RESETSTAT")
+        self.do(command)
+        stats = self.ask("INFO", "commandstats").decode()
+        names = [line.split(":")[0] for line in stats.split("\r\n") if "calls=" in line]
+        counts = [
+            int(line.split("calls=")[1].split(",")[0])
+            for line in stats.split("\r\n")
+            if "calls=" in line
+        ]
+        outside = ("cmdstat_evalsha", "cmdstat_config|resetstat", "cmdstat_info")
+        return sum(
+            count
+            for name, count in zip(names, counts, strict=True)
+            if name not in outside
+        )
+
+    def close(self) -> None:
+        """Hang up."""
+        self._wire.close()
+
+
+def acquire(mode: Mode, *tickets: str, lease: int | None = LEASE) -> Acquire:
+    """An acquire of our process."""
+    return _acquire(mode, *tickets, lease=lease)
+
+
+def _acquire(
+    mode: Mode,
+    *tickets: str,
+    lease: int | None = LEASE,
+    gate: str = GATE,
+    more: int = 0,
+    lock_delay: int = 0,
+) -> Acquire:
+    claims = tuple(Claim(t, lease, lock_delay=lock_delay) for t in tickets)
+    return Acquire(claims, mode, gate=gate, may_queue=True, more=more)
+
+
+def granted(reply: object) -> Granted:
+    """The reply, which lets all in."""
+    assert isinstance(reply, Granted), reply
+    return reply

@@ -1,0 +1,108 @@
+"""The scripts do what the core says, in every reply and every stored field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from aiorwlock_remote.errors import BadRecord
+from tests.backends.redis.differential import Comparison, edited, short_cuts_off
+from tests.servers.redis import RedisServer
+
+DB = 9
+WORLDS = 8  # of each kind
+COMMANDS = 6_500  # 2 * 8 * 6,500 = 104,000 in all
+SEEN = {
+    *("Acquire Granted", "Acquire Waiting", "Release Waiting", "Release Granted"),
+    *(f"Acquire Refused {why}" for why in ("held", "ahead", "full", "barred")),
+    *(f"Release Refused {why}" for why in ("held", "ahead", "full")),
+    *("Acquire Refused other mode", "Release Released", "Withdraw Withdrawn"),
+    *("Renew Renewed", "Force Forced", "Downgrade Granted", "Downgrade NotHeld"),
+    *("Downgrade NoneType", "Upgrade NoneType"),  # illegal
+    *("Upgrade Granted", "Upgrade NotHeld", "Upgrade Waiting", "Upgrade Conflict"),
+    *("Upgrade Refused held", "heard", "rung", "crowd", "queue"),
+}
+LEAST = 2
+TOLD = 4_000  # to each control, four times
+
+
+@pytest.mark.parametrize("seed", range(1, WORLDS + 1))
+def test_wild_stories(redis_server: RedisServer, seed: int) -> None:
+    """Contended, crowded, interfered with; every kind of answer is among them."""
+    comparison = Comparison(redis_server.port, DB)
+    comparison.run(COMMANDS, seed)
+    comparison.close()
+    rare = {what for what in SEEN if comparison.seen[what] < LEAST}
+    assert not rare, f"hardly seen: {rare} of {comparison.seen}"
+
+
+@pytest.mark.parametrize("seed", range(1, WORLDS + 1))
+def test_quiet_stories(redis_server: RedisServer, seed: int) -> None:
+    """What the short cuts are for."""
+    comparison = Comparison(redis_server.port, DB)
+    comparison.run(COMMANDS, seed, quiet=True)
+    comparison.close()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_without_short_cuts(
+    redis_server: RedisServer,
+    quiet: bool,
+) -> None:
+    """The long way alone does the same."""
+    comparison = Comparison(redis_server.port, DB, change=short_cuts_off)
+    comparison.run(COMMANDS, 99, quiet=quiet)
+    comparison.close()
+
+
+# One rule broken, or one short cut taken where it may not be.
+FAULTS = (
+    ("place.claim_until <= now", "place.claim_until < now"),
+    ("writer.expires <= now", "writer.expires < now"),
+    ("queue[i].expires <= now", "queue[i].expires < now"),
+    ("step.soonest <= now", "step.soonest < now"),
+    ("place.number <= door.admit_upto", "place.number < door.admit_upto"),
+    ("(door.admit_until == 0 or now < door.admit_until)", "true"),
+    ("math.max(door.last + 1, now)", "math.max(door.last, now) + 1"),
+    ("math.min(2 * window, ask.place_life)", "2 * window"),
+    ("door.readers > 4 then", "door.readers > 3 then"),
+    ("waiting >= ask.max_waiters", "waiting > ask.max_waiters"),
+    ("expires and math.max(expires, now + lease)", "expires and now + lease"),
+    ("door.slot.ticket == ticket then door.slot = nil", "false then door.slot = nil"),
+    ("deaf[gate], somebody = true, true", "somebody = false"),
+    ("local vacate = turns > SEAT_TURNS", "local vacate = false"),
+    ("if turns <= SEAT_TURNS and", "if"),
+    ("(places == '' or place and tonumber", "(true or place and tonumber"),
+    ("place and tonumber(until_us) > now", "place"),
+    ("if first and tonumber(first) > now", "if first"),
+    ("and tonumber(expires) > now and", "and"),
+    ("'PXAT', format('%d', math.ceil(at / 1000))", "'PXAT', format('%d', at / 1000)"),
+    ("format('%d', ceil(latest / 1000))", "format('%d', latest / 1000)"),
+    ("if step.new_readers then", "if false then"),
+    ("for i = 2, 4 do call('PERSIST', KEYS[i]) end", ""),
+)
+
+
+def test_what_the_controls_tell_is_sound(redis_server: RedisServer) -> None:
+    """The meta-check: it is the planted faults that make the controls fail."""
+    tell(redis_server, str)
+
+
+@pytest.mark.parametrize(("right", "wrong"), FAULTS)
+def test_controls(redis_server: RedisServer, right: str, wrong: str) -> None:
+    """A script with a fault does not get away with it."""
+    with pytest.raises((AssertionError, BadRecord)):
+        tell(redis_server, partial(edited, old=right, new=wrong))
+
+
+def tell(server: RedisServer, change: Callable[[str], str]) -> None:
+    """The same stories each time."""
+    for seed in (72, 73):
+        for quiet in (True, False):
+            comparison = Comparison(server.port, DB, change=change)
+            try:
+                comparison.run(TOLD, seed, quiet=quiet)
+            finally:
+                comparison.close()

@@ -1,0 +1,54 @@
+"""The names of the keys."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from aiorwlock_remote.backends.redis.keys import Keys, resource_of, scan_pattern
+from aiorwlock_remote.backends.redis.scripts import LOOK, body
+from aiorwlock_remote.core.names import resource
+from tests.backends.redis.desk import Desk
+
+
+def test_the_keys_lie_in_one_slot_and_are_all_declared() -> None:
+    """Every key a script names is one of KEYS, and so are all it is called with."""
+    keys = Keys("p:", resource("foobar", 123))
+    names = [key for key in keys.args if isinstance(key, bytes)]
+    assert keys.args[0] == len(names)
+    assert {name.strip(b"{").split(b"}")[0] for name in names} == {keys.seat}
+    for text in (body(), LOOK.text):
+        used = re.findall(r"call\('(?!TIME|PUBLISH)\w+', ([\w\[\]]+)", text)
+        assert used
+        assert set(used) <= {"SEAT", "STATE", "READERS", "QUEUE", *_declared()}
+
+
+def _declared() -> set[str]:
+    return {"KEYS[i]", *(f"KEYS[{i}]" for i in range(1, 5))}
+
+
+@pytest.mark.parametrize("prefix", ["", "app:", "a/mutex_locks/", "ü*[x]?\\"])
+def test_a_key_tells_its_resource(prefix: str) -> None:
+    found = resource("a/b,c", "{d}")
+    keys = Keys(prefix, found)
+    for name in keys.args[1:5]:
+        assert isinstance(name, bytes)
+        assert resource_of(prefix, name) == found
+        assert resource_of(prefix + "x", name) is None
+    assert resource_of(prefix, b"\xff") is None
+    assert resource_of(prefix, b"{" + keys.seat + b"}.other") is None
+    assert resource_of(prefix, f"{prefix}mutex_locks/nothing".encode()) is None
+
+
+def test_scan_patterns_are_literal(desk: Desk) -> None:
+    names = []
+    for prefix in ("p*", "pq"):
+        keys = Keys(prefix, resource("t?", 1))
+        desk.ask("SET", keys.seat, "x")
+        desk.ask("HSET", keys.args[2], "v", 1)
+        names += [keys.seat, keys.args[2]]
+    desk.ask("SET", "p*mutex_locks/tx,1", "x")
+    found = desk.ask("KEYS", scan_pattern("p*", "t?"))
+    assert sorted(found) == sorted(names[:2])
+    assert len(desk.ask("KEYS", scan_pattern("p*", None))) == 3

@@ -1,0 +1,169 @@
+"""A program in plain redis-py with the published statements, and our locks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Literal
+
+import anyio
+import pytest
+
+from aiorwlock_remote import LockLost, Locks, LockTimeout, connect
+from aiorwlock_remote.locks.lock import Mutex, ReaderLock, WriterLock
+from tests.backends.redis.linking import eventually
+from tests.faults.redis_foreign import SEAT, Foreign
+from tests.servers.fix_redis import StartRedis
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+QUEUE = f"{{{SEAT}}}.queue"
+SOON = 0.5
+"""Seconds; well below the shortest poll of 1 s."""
+POLL = 1.5
+
+Kind = Literal["mutex", "reader", "writer"]
+KINDS: tuple[Kind, ...] = ("mutex", "reader", "writer")
+AnyLock = Mutex | ReaderLock | WriterLock
+
+
+@pytest.fixture(scope="module", params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Without uvloop: other programs are nothing new to it."""
+    backend: str = request.param
+    return backend
+
+
+@pytest.fixture
+def foreign(fresh_redis: RedisServer) -> Iterator[Foreign]:
+    program = Foreign(fresh_redis)
+    yield program
+    program.close()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    kind: Kind = request.param
+    return kind
+
+
+def lock_of(locks: Locks, kind: Kind, lease: float = 30) -> AnyLock:
+    rwlock = locks.rwlock("foobar", 123, lease=lease)
+    if kind == "mutex":
+        return locks.mutex("foobar", 123, lease=lease)
+    return rwlock.reader if kind == "reader" else rwlock.writer
+
+
+@pytest.mark.parametrize("ms", [None, 60_000], ids=["NX", "NX PX"])
+async def test_theirs_keeps_ours_out(
+    fresh_redis: RedisServer, foreign: Foreign, kind: Kind, ms: int | None
+) -> None:
+    async with connect(fresh_redis.url) as locks:
+        lock = lock_of(locks, kind)
+        assert foreign.take("gluww", ms)
+        assert await lock.try_acquire() is None
+        with pytest.raises(LockTimeout) as caught:
+            await lock.acquire(timeout=0.05)
+        assert caught.value.holders[0].startswith("foreign ")
+        assert await lock.locked()
+        assert fresh_redis.ask("GET", SEAT).startswith(b"gluww,"), "not touched"
+        assert foreign.free("gluww")
+        held = await lock.try_acquire()
+        assert held is not None
+        assert await held.release()
+
+
+async def test_ours_keeps_theirs_out(
+    fresh_redis: RedisServer, foreign: Foreign, kind: Kind
+) -> None:
+    async with connect(fresh_redis.url) as locks:
+        async with lock_of(locks, kind) as held:
+            assert not foreign.take("gluww")
+            assert not foreign.take("gluww", 1000)
+            assert not foreign.free("gluww")
+            held.check()
+        assert foreign.take("gluww")
+        assert foreign.free("gluww")
+
+
+async def test_between_two_readers_of_ours(
+    fresh_redis: RedisServer, foreign: Foreign
+) -> None:
+    """The seat is taken from the first reader in to the last one out."""
+    async with connect(fresh_redis.url) as locks, connect(fresh_redis.url) as others:
+        first = await lock_of(locks, "reader").acquire()
+        second = await lock_of(others, "reader").acquire()
+        await first.release()
+        assert not foreign.take("gluww")
+        await second.release()
+        assert foreign.take("gluww")
+
+
+@pytest.mark.parametrize(
+    ("kind", "events", "how"),
+    [
+        *[(kind, "Kgx", how) for kind in KINDS for how in ("DEL", "PX")],
+        ("mutex", "", "DEL"),
+        ("mutex", "", "PX"),
+        ("reader", "", "DEL"),
+    ],
+)
+async def test_who_waits_for_a_foreigner(
+    start_redis: StartRedis, kind: Kind, events: str, how: str
+) -> None:
+    """Woken by the event at once, else there at the next poll; expiry is known."""
+    server = start_redis(config={"notify-keyspace-events": events or '""'})
+    foreign = Foreign(server)
+    entered: list[float] = []
+    channel = f"__keyspace@0__:{SEAT}"
+
+    def ready() -> bool:
+        if not events:
+            return bool(server.ask("HLEN", QUEUE))
+        return bool(server.ask("PUBSUB", "NUMSUB", channel)[1])
+
+    async with connect(server.url) as locks, anyio.create_task_group() as group:
+        assert foreign.take("gluww", 300 if how == "PX" else None)
+        taken = time.monotonic()
+
+        async def wait() -> None:
+            async with lock_of(locks, kind).acquire(timeout=30):
+                entered.append(time.monotonic())
+
+        group.start_soon(wait)
+        await eventually(ready, "the waiter has asked and listens")
+        freed = taken + 0.3
+        if how == "DEL":
+            freed = time.monotonic()
+            foreign.delete()
+        await eventually(lambda: bool(entered), "entered")
+    foreign.close()
+    took = entered[0] - freed
+    if events or how == "PX":
+        assert took < SOON
+    else:
+        assert SOON < took < POLL + SOON, "by the poll"
+    assert server.ask("PUBSUB", "NUMSUB", channel)[1] == 0, "listens no more"
+
+
+@pytest.mark.parametrize("reason", ["forced", "stolen"])
+async def test_our_seat_is_taken_away(
+    fresh_redis: RedisServer, foreign: Foreign, kind: Kind, reason: str
+) -> None:
+    """Deleted: forced. Overwritten: stolen. Told at the next renewal."""
+    async with connect(fresh_redis.url) as locks:
+        with pytest.raises(LockLost) as caught:
+            async with lock_of(locks, kind, lease=0.6) as held:
+                if reason == "forced":
+                    foreign.delete()
+                else:
+                    foreign.overwrite("thief")
+                with anyio.fail_after(5):
+                    await anyio.sleep_forever()
+        assert caught.value.reason == reason
+        if reason == "stolen":
+            assert fresh_redis.ask("GET", SEAT).startswith(b"thief,")
+            assert foreign.free("thief")
+        async with lock_of(locks, "writer").acquire(timeout=5) as after:
+            assert after.fence > held.fence

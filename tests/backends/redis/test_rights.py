@@ -1,0 +1,101 @@
+"""The rights that the documentation says a user needs: enough, and none too many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aiorwlock_remote import LockTimeout, Mutex, connect
+from aiorwlock_remote.errors import BackendError
+from tests.servers.fix_redis import StartRedis
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+QUEUE = "{mutex_locks/a,1}.queue"
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/stores/redis.md").read_text("utf-8")
+RULE = re.search(r"^ACL SETUSER locks (.*)$", PAGE, re.MULTILINE)
+
+
+def rules() -> list[str]:
+    assert RULE is not None
+    return RULE[1].split()
+
+
+@pytest.fixture
+def server(start_redis: StartRedis) -> RedisServer:
+    return start_redis()
+
+
+@contextmanager
+def user(server: RedisServer, rules: list[str]) -> Iterator[str]:
+    """The URL of a user with these rights."""
+    server.ask("ACL", "SETUSER", "locks", *rules)
+    server.ask("FLUSHALL")
+    yield f"redis://locks:password@127.0.0.1:{server.port}/0"
+    server.ask("ACL", "DELUSER", "locks")
+
+
+async def everything(server: RedisServer, url: str) -> None:
+    """What a program does with locks, every kind of step."""
+    async with connect(url) as one, connect(url) as two, connect(url) as three:
+        mutex, other = one.mutex("a", 1, lease=None), two.mutex("a", 1)
+        async with mutex:
+            with pytest.raises(LockTimeout):
+                await other.acquire(timeout=0.05)
+            assert (await two.mutex("a", 1).info()).locked
+        async with anyio.create_task_group() as tasks:
+            async with mutex:
+                tasks.start_soon(_use, other)
+                await wait_until(lambda: server.ask("HLEN", QUEUE) == 1)
+        server.ask("SCRIPT", "FLUSH")
+        async with mutex:
+            pass
+        both, theirs = one.rwlock("b", 1), two.rwlock("b", 1)
+        first = await both.reader.acquire()
+        second = await theirs.reader.acquire(lease=60)
+        await first.extend()
+        with pytest.raises(LockTimeout):
+            await three.mutex("b", 1).acquire(timeout=0.05)
+        await first.release()
+        written = await second.upgrade(timeout=1)
+        await (await written.downgrade()).release()
+
+
+async def _use(lock: Mutex) -> None:
+    async with lock:
+        pass
+
+
+async def wait_until(come: Callable[[], bool]) -> None:
+    with anyio.fail_after(10):
+        while not come():
+            await anyio.sleep(0.005)
+
+
+async def test_the_documented_rights_are_enough(server: RedisServer) -> None:
+    with user(server, rules()) as url:
+        await everything(server, url)
+    assert objects(server) <= {b"info", b"config|get", b"client|kill"}
+
+
+def objects(server: RedisServer) -> set[bytes]:
+    """What the server refused."""
+    return {entry[entry.index(b"object") + 1] for entry in server.ask("ACL", "LOG")}
+
+
+@pytest.mark.parametrize("right", [r for r in rules() if r.startswith("+")])
+async def test_none_of_them_is_too_many(server: RedisServer, right: str) -> None:
+    without = [rule for rule in rules() if rule != right]
+    with user(server, without) as url:
+        try:
+            await everything(server, url)
+        except (BackendError, ExceptionGroup):
+            return
+    assert right[1:].encode() in objects(server)

@@ -1,0 +1,230 @@
+"""What a server does that is up: forgets scripts, pauses, refuses, hangs up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+import hiredis
+import pytest
+import redis
+from anyio.to_thread import run_sync
+
+from aiorwlock_remote import BackendError, BackendUnavailable, Locks, connect
+from tests.backends.redis.linking import eventually
+from tests.faults.redis_waits import (
+    REFUSED,
+    lost,
+    refused,
+    renewed,
+    still_works,
+    waits,
+)
+from tests.servers.fix_redis import StartRedis
+from tests.servers.process import until
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+LEASE = 0.6
+
+
+@pytest.fixture(scope="module", params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Without uvloop: what the server does is nothing new to it."""
+    backend: str = request.param
+    return backend
+
+
+async def test_scripts_are_forgotten_under_load(fresh_redis: RedisServer) -> None:
+    """SCRIPT FLUSH again and again: hardly anybody notices, the keeper neither.
+
+    A command is refused if the scripts came back between it and its successor.
+    """
+    fences: list[int] = []
+    failed = 0
+
+    async def work(locks: Locks, number: int) -> None:
+        nonlocal failed
+        for turn in range(20):
+            rwlock = locks.rwlock("load", number % 2, lease=LEASE)
+            side = rwlock.reader if turn % 3 == 0 else rwlock.writer
+            try:
+                async with side.acquire(timeout=30) as held:
+                    fences.append(held.fence)
+            except BackendUnavailable:
+                failed += 1
+
+    async with connect(fresh_redis.url) as locks, connect(fresh_redis.url) as others:
+        held = await locks.mutex("kept", 1).acquire(lease=LEASE)
+        async with anyio.create_task_group() as group:
+            for number in range(10):
+                group.start_soon(work, locks if number % 2 else others, number)
+            flushes = 0
+            while len(fences) + failed < 200:
+                fresh_redis.ask("SCRIPT", "FLUSH")
+                flushes += 1
+                await anyio.sleep(0.002)
+        assert flushes > 5
+        assert failed < 40
+        fresh_redis.ask("SCRIPT", "FLUSH")
+        await still_works(fresh_redis, locks, held)
+
+
+@pytest.mark.parametrize("kind", ["ALL", "WRITE"])
+async def test_clients_are_paused(start_redis: StartRedis, kind: str) -> None:
+    server = start_redis()
+    async with connect(server.url) as locks:
+        held = await locks.mutex("kept", 1).acquire(lease=LEASE)
+        server.ask("CLIENT", "PAUSE", 300, kind)
+        async with locks.mutex("paused", 1).acquire(timeout=10):
+            held.check()
+        await still_works(server, locks, held)
+
+
+async def test_the_server_sleeps(start_redis: StartRedis) -> None:
+    server = start_redis(config={"enable-debug-command": "yes"})
+    async with connect(server.url) as locks:
+        held = await locks.mutex("kept", 1).acquire(lease=LEASE)
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_sync, server.ask, "DEBUG", "SLEEP", "0.3")
+            for number in range(20):
+                async with locks.mutex("asleep", number).acquire(timeout=10):
+                    held.check()
+                await anyio.sleep(0.02)
+        await still_works(server, locks, held)
+
+
+@contextmanager
+def busy(server: RedisServer) -> Iterator[None]:
+    """A foreign script runs for ever, until the block ends."""
+
+    def run() -> None:
+        with (
+            redis.Redis.from_url(server.url) as plain,
+            pytest.raises(redis.ResponseError, match="killed"),
+        ):
+            plain.eval("while true do end", 0)
+
+    def refuses() -> bool:
+        with redis.Redis.from_url(server.url) as plain:
+            try:
+                plain.get("key")
+            except redis.ResponseError as exc:
+                return str(exc).startswith("BUSY")
+        return False
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        until(refuses, "the server is busy")
+        yield
+    finally:
+        server.ask("SCRIPT", "KILL")
+        thread.join()
+
+
+async def test_a_foreign_script_keeps_it_busy(start_redis: StartRedis) -> None:
+    server = start_redis(config={"busy-reply-threshold": "10"})
+    async with connect(server.url) as locks, connect(server.url) as others:
+        held = await locks.mutex("kept", 1).acquire(lease=4)
+        async with anyio.create_task_group() as group:
+
+            async def wait() -> None:
+                async with others.mutex("kept", 1).acquire(timeout=60):
+                    pass
+
+            group.start_soon(wait)
+            await waits(server, locks.mutex("kept", 1))
+            with busy(server):
+                with pytest.raises(REFUSED):
+                    await locks.mutex("busy", 1).try_acquire()
+                await refused(locks.mutex("busy", 1))
+            assert await held.release()
+        assert not await locks.mutex("busy", 1).locked()
+
+
+async def test_out_of_memory(start_redis: StartRedis) -> None:
+    """No new grants, but what is held is renewed and released."""
+    server = start_redis(config={"maxmemory-policy": "noeviction"})
+    async with connect(server.url) as locks:
+        lock = locks.mutex("kept", 1)
+        held = await lock.acquire(lease=LEASE)
+        read = await locks.rwlock("kept", 2).reader.acquire(lease=LEASE)
+        server.ask_all(*[("SET", f"filler:{n}", "x" * 10_000) for n in range(200)])
+        server.ask("CONFIG", "SET", "maxmemory", "2mb")
+        with pytest.raises(hiredis.ReplyError, match="OOM"):
+            server.ask("SET", "more", "x")
+        for full in (locks.mutex("new", 1), locks.rwlock("new", 1).reader):
+            with pytest.raises(BackendError, match="OOM") as caught:
+                await full.acquire(timeout=5)
+            assert not isinstance(caught.value, BackendUnavailable)
+            with pytest.raises(BackendError, match="OOM"):
+                await full.try_acquire()
+        await renewed(server, held)
+        await renewed(server, read)
+        assert await held.release()
+        assert await read.release()
+        assert server.ask("KEYS", "mutex_locks/*") == []
+        server.ask("CONFIG", "SET", "maxmemory", "0")
+        async with lock.acquire(timeout=5):
+            pass
+
+
+async def test_the_primary_becomes_a_replica_and_comes_back(
+    start_redis: StartRedis,
+) -> None:
+    server = start_redis()
+    async with connect(server.url) as locks:
+        held = await locks.mutex("kept", 1).acquire(lease=4)
+        server.ask("REPLICAOF", "127.0.0.1", 1)
+        async with anyio.create_task_group() as group:
+            group.start_soon(refused, locks.mutex("new", 1))
+            # It hangs up: whoever answers there next may be the primary.
+            await eventually(lambda: lost(locks), "refused")
+            server.ask("REPLICAOF", "NO", "ONE")
+        await still_works(server, locks, held)
+        assert not await locks.mutex("new", 1).locked()
+
+
+async def test_loading(start_redis: StartRedis) -> None:
+    """It answers LOADING while it reads its data, here for the second time."""
+    slow = {"key-load-delay": "4000", "loading-process-events-interval-bytes": "1024"}
+    server = start_redis(config={"enable-debug-command": "yes"} | slow)
+    server.ask_all(*[("SET", f"filler{n}", "x" * 1024) for n in range(150)])
+    async with connect(server.url) as locks:
+        held = await locks.mutex("kept", 1).acquire(lease=4)
+        told = 0
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_sync, server.ask, "DEBUG", "RELOAD")
+            while not told:
+                try:
+                    async with locks.mutex("new", 1).acquire(timeout=5):
+                        pass
+                except REFUSED as exc:
+                    told += "LOADING" in f"{exc}{exc.__cause__}"
+        await still_works(server, locks, held)
+
+
+async def test_our_connections_are_killed(fresh_redis: RedisServer) -> None:
+    """CLIENT KILL by somebody else: what is held and who waits go on."""
+    async with connect(fresh_redis.url) as locks, connect(fresh_redis.url) as others:
+        lock = others.mutex("kept", 1)
+        held = await locks.mutex("kept", 1).acquire(lease=LEASE)
+        await renewed(fresh_redis, held)  # over a connection of the keeper's own
+        async with anyio.create_task_group() as group:
+
+            async def wait() -> None:
+                async with lock.acquire(timeout=30) as mine:
+                    assert mine.fence > held.fence
+
+            group.start_soon(wait)
+            await waits(fresh_redis, lock)
+            for kind in ("normal", "pubsub"):
+                fresh_redis.ask("CLIENT", "KILL", "TYPE", kind)
+            await renewed(fresh_redis, held)
+            assert await held.release()
+        async with locks.mutex("kept", 1).acquire(timeout=5):
+            pass

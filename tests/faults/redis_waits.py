@@ -1,0 +1,47 @@
+"""Waiting until something has come about at the server or in a ``Locks``."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote import AcquireUncertain, BackendUnavailable, Held, Locks
+from aiorwlock_remote.locks.lock import Mutex, ReaderLock, WriterLock
+from tests.backends.redis.linking import eventually
+from tests.servers.redis import RedisServer
+
+AnyLock = Mutex | ReaderLock | WriterLock
+
+REFUSED = (BackendUnavailable, AcquireUncertain)
+
+
+async def renewed(server: RedisServer, held: Held) -> None:
+    """Wait until the keeper has got through to the server."""
+    seat = f"mutex_locks/{held.resource.replace('/', ',')}"
+    ends = server.ask("PEXPIRETIME", seat)
+    await eventually(lambda: server.ask("PEXPIRETIME", seat) > ends, "renewed")
+    held.check()
+
+
+async def waits(server: RedisServer, lock: AnyLock) -> None:
+    """Wait until somebody has a place there."""
+    queue = f"{{mutex_locks/{lock.key}}}.queue"
+    await eventually(lambda: server.ask("HLEN", queue) > 0, "somebody waits")
+
+
+def lost(locks: Locks) -> bool:
+    """Whether there is no connection."""
+    return locks._session.drive.store._link._talk is None  # type: ignore[attr-defined]
+
+
+async def refused(lock: AnyLock) -> None:
+    """An attempt that fails because of the server."""
+    with pytest.raises(REFUSED):
+        await lock.acquire()
+
+
+async def still_works(server: RedisServer, locks: Locks, held: Held) -> None:
+    """The old grant goes on, and new ones can be had."""
+    await renewed(server, held)
+    assert await held.release()
+    async with locks.mutex("afterwards", 1).acquire(timeout=10):
+        pass

@@ -1,0 +1,180 @@
+"""A server that goes away: stopped, down, restarted, emptied. Fences rise."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import pytest
+
+from aiorwlock_remote import BackendUnavailable, Held, LockLost, connect
+from tests.backends.redis.linking import eventually
+from tests.faults.redis_waits import lost, refused, renewed, waits
+from tests.servers.fix_redis import StartRedis
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+LEASE = 0.6
+
+
+@pytest.fixture(scope="module", params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Without uvloop: a server that is gone is nothing new to it."""
+    backend: str = request.param
+    return backend
+
+
+async def test_grants_and_waiters_survive_a_restart_with_aof(
+    start_redis: StartRedis,
+) -> None:
+    """SIGKILL, and everything that was answered is on disk."""
+    server = start_redis(config={"appendonly": "yes", "appendfsync": "always"})
+    async with connect(server.url) as locks, connect(server.url) as others:
+        held = await locks.mutex("kept", 1).acquire(lease=5)
+        read = await locks.rwlock("kept", 2).reader.acquire(lease=5)
+        entered: list[int] = []
+        async with anyio.create_task_group() as group:
+
+            async def wait() -> None:
+                async with others.mutex("kept", 1).acquire(timeout=60) as mine:
+                    entered.append(mine.fence)
+
+            group.start_soon(wait)
+            await waits(server, locks.mutex("kept", 1))
+            server.restart()
+            await renewed(server, held)
+            read.check()
+            assert entered == []
+            assert await held.release()
+        assert entered[0] > held.fence
+        assert await read.release()
+
+
+async def gone(server: RedisServer, held: Held, how: str) -> None:
+    """Nothing is known of a grant any more."""
+    if how == "restart":
+        server.restart()
+    else:
+        server.ask("FLUSHALL")
+    await eventually(lambda: not held.valid, "the loss is told")
+
+
+@pytest.mark.parametrize("mode", ["reader", "writer"])
+@pytest.mark.parametrize("how", ["restart", "FLUSHALL"])
+async def test_a_server_that_forgot(
+    start_redis: StartRedis, how: str, mode: str
+) -> None:
+    """Loss is told at the next renewal, within the lease, and the next fence is higher.
+
+    A restart here is SIGKILL without persistence.
+    """
+    server = start_redis()
+    async with connect(server.url) as locks:
+        rwlock = locks.rwlock("kept", 1, lease=LEASE)
+        side = rwlock.reader if mode == "reader" else rwlock.writer
+        body_ended = False
+        started = time.monotonic()
+        with pytest.raises(LockLost) as caught:
+            async with side.acquire() as held:
+                try:
+                    await gone(server, held, how)
+                    await anyio.sleep(LEASE)  # cancelled
+                    body_ended = True
+                finally:
+                    took = time.monotonic() - started
+        assert not body_ended
+        assert caught.value.fence == held.fence
+        assert caught.value.reason in {"expired", "forced", "unreachable"}
+        assert took < 2 * LEASE + 1
+        async with rwlock.writer.acquire(timeout=5) as after:
+            assert after.fence > held.fence
+
+
+@pytest.mark.parametrize("how", ["restart", "FLUSHALL"])
+async def test_who_waits_at_a_server_that_forgot(
+    start_redis: StartRedis, how: str
+) -> None:
+    """Gets in by asking again; the one who lost it is told, and has the older fence."""
+    server = start_redis()
+    async with connect(server.url) as locks, connect(server.url) as others:
+        held = await locks.mutex("kept", 1).acquire(lease=LEASE)
+        fences: list[int] = []
+        async with anyio.create_task_group() as group:
+
+            async def wait() -> None:
+                async with others.mutex("kept", 1).acquire(timeout=30) as mine:
+                    fences.append(mine.fence)
+
+            group.start_soon(wait)
+            await waits(server, locks.mutex("kept", 1))
+            await gone(server, held, how)
+        assert fences[0] > held.fence
+        with pytest.raises(LockLost):
+            held.check()
+        with pytest.raises(LockLost):
+            await held.release()
+
+
+async def test_fences_rise_over_everything(start_redis: StartRedis) -> None:
+    """Release, expiry, FLUSHALL, restart, FLUSHALL: never back."""
+    server = start_redis()
+    fences: list[int] = []
+    async with connect(server.url) as locks:
+        mutex = locks.mutex("rising", 1)
+
+        async def turn() -> None:
+            async with mutex.acquire(timeout=10) as held:
+                fences.append(held.fence)
+
+        await turn()
+        assert await locks.acquire_mutex_lock("rising", 1, "gluww")
+        (foreign,) = (await mutex.info()).holders
+        fences.append(foreign.fence or 0)
+        server.ask("PEXPIRE", "mutex_locks/rising,1", 1)
+        await turn()
+        server.ask("FLUSHALL")
+        await turn()
+        server.kill()
+        await eventually(lambda: lost(locks), "the loss is noticed")
+        server.start()
+        await turn()
+        server.ask("FLUSHALL")
+        await turn()
+    assert fences == sorted(set(fences))
+
+
+async def test_the_server_is_stopped_for_longer_than_it_may_be_silent(
+    start_redis: StartRedis,
+) -> None:
+    """SIGSTOP, SIGCONT: told in time, and whatever was on its way is undone."""
+    server = start_redis()
+    url = f"{server.url}?command_timeout=0.3"
+    async with connect(url, connect_timeout=0.3, lease=20) as locks:
+        held = await locks.mutex("kept", 1).acquire()
+        server.pause()
+        async with anyio.create_task_group() as group:
+            group.start_soon(refused, locks.mutex("stopped", 1))
+            await eventually(lambda: lost(locks), "silent")
+            server.resume()
+        # What it was sent before it was stopped may have been carried out since then.
+        held.check()
+        async with locks.mutex("stopped", 1).acquire(timeout=30):
+            pass
+        assert await held.release()
+
+
+@pytest.mark.parametrize("timeout", [0, 5, None])
+async def test_a_server_that_is_down(
+    start_redis: StartRedis, timeout: float | None
+) -> None:
+    """What was never sent is not uncertain: told after ``connect_timeout``."""
+    server = start_redis()
+    async with connect(server.url, connect_timeout=0.3) as locks:
+        server.kill()
+        await eventually(lambda: lost(locks), "the loss is noticed")
+        with anyio.fail_after(5), pytest.raises(BackendUnavailable):
+            await locks.mutex("down", 1).acquire(timeout)
+        server.start()
+        async with locks.mutex("down", 1).acquire(timeout=10):
+            pass
