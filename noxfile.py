@@ -190,6 +190,17 @@ def soak(session: nox.Session) -> None:
 
 
 @nox.session
+def differential(session: nox.Session) -> None:
+    """The Redis scripts against the core: a million random commands; half an hour.
+
+    `-- COMMANDS SEED` for other numbers.
+    """
+    install(session, "test", package=WORKING_COPY)
+    given = session.posargs or ["1000000"]
+    session.run("python", "-m", "tests.backends.redis.differential", *given)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation; a warning is an error."""
     install(session, "docs", package=WORKING_COPY)

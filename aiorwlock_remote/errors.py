@@ -233,7 +233,12 @@ class BackendError(LockError):
 
 @dataclass(eq=False, repr=False)
 class BackendUnavailable(BackendError, ConnectionError):
-    """The store cannot be reached or does not answer."""
+    """The store cannot be reached or does not answer.
+
+    ``nothing_done``: the request was certainly not carried out; else nobody knows.
+    """
+
+    nothing_done: bool = False
 
 
 @dataclass(eq=False, repr=False)

@@ -48,6 +48,9 @@ SLOW = (
     "tests/core/test_controls.py",
     "tests/docs/test_blocks.py",
     "tests/faults/test_processes.py",
+    "tests/faults/test_redis_cuts.py",
+    "tests/faults/test_redis_foreign.py",
+    "tests/faults/test_redis_restarts.py",
 )
 
 

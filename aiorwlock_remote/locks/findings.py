@@ -23,7 +23,8 @@ async def findings(store: Store, clock: Clock) -> AsyncIterator[Finding]:
 
 
 async def _latency(store: Store, clock: Clock) -> Finding:
-    nobody, times = resource("rwlock", "doctor"), []
+    nobody = resource("rwlock", "doctor")
+    times: list[float] = []
     for _ in range(_LOOKS):
         before = clock.now()
         await store.look(nobody)

@@ -61,6 +61,7 @@ class Drive:
         self.room = room
         self.keeper: Keeper = Keeper(store.renewer, host)
         self.asking: Asking = Asking(host)
+        self._patience: float = settings.connect_timeout
         self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
 
     async def acquire(self, request: Request) -> Lease:
@@ -78,8 +79,7 @@ class Drive:
             if request.timeout is not None and request.timeout <= 0:
                 lease = await self._try(request)
             else:
-                left = None if until is None else max(0.0, until - clock.now())
-                lease = await self._wait(request, left)
+                lease = await self._wait(request, until)
             if not lease.expired():
                 return lease
             # The loop was blocked, or the store slow, for longer than the lease.
@@ -117,10 +117,12 @@ class Drive:
         try:
             return await self.store.step(resource, command)
         except BaseException as exc:
+            if isinstance(exc, BackendUnavailable) and exc.nothing_done:
+                raise
             taken_back = Withdraw(self.gate_name, Mode.READ, (undo.ticket,), keep=True)
             withdrawn = self.store.step(resource, taken_back)
             if isinstance(exc, BackendUnavailable):
-                await self._resolve(resource, withdrawn, undo)
+                await self._resolve(resource, withdrawn, undo, self._patience)
             withdrawn.unawaited()
             raise
 
@@ -165,7 +167,7 @@ class Drive:
         assert isinstance(reply, Refused)
         raise self._timed_out(request, reply.holders, reply.retry_after)
 
-    async def _wait(self, request: Request, left: float | None) -> Lease:
+    async def _wait(self, request: Request, until: float | None) -> Lease:
         gate = self.room.gate(request.resource)
         visitor = Visitor(
             self.asking.claim(request), request.policy, request.max_waiters
@@ -175,9 +177,10 @@ class Drive:
             gate.join(visitor, request.mode)
             if visitor.ready.done:
                 await checkpoint()
-            elif left is None and request.slow_wait is None:
+            elif until is None and request.slow_wait is None:
                 await visitor.ready
             else:
+                left = None if until is None else until - self.host.clock.now()
                 with anyio.move_on_after(left):
                     await self._patiently(visitor, request)
         except BaseException:
@@ -192,7 +195,10 @@ class Drive:
             raise visitor.error
         gate.leave(visitor, request.mode)
         if visitor.error is not None:
-            await self._turned_away(request, visitor, gate)
+            patience = self._patience
+            if until is not None:
+                patience = max(0.0, min(patience, until - self.host.clock.now()))
+            await self._turned_away(request, visitor, gate, patience)
             raise visitor.error
         told = visitor.told
         if told is None:
@@ -216,26 +222,37 @@ class Drive:
         await visitor.ready
 
     async def _turned_away(
-        self, request: Request, visitor: Visitor, gate: Gate
+        self, request: Request, visitor: Visitor, gate: Gate, patience: float
     ) -> None:
-        if isinstance(visitor.error, BackendUnavailable):
+        error = visitor.error
+        if isinstance(error, BackendUnavailable) and not error.nothing_done:
             keep = gate.waits(request.mode)
             command = Withdraw(
                 self.gate_name, request.mode, (visitor.ticket,), keep=keep
             )
             withdrawn = self.store.step(request.resource, command)
-            await self._resolve(request.resource, withdrawn, visitor.claim)
+            await self._resolve(request.resource, withdrawn, visitor.claim, patience)
 
     async def _resolve(
-        self, resource: Resource, withdrawn: Pending[Reply], claim: Claim
+        self,
+        resource: Resource,
+        withdrawn: Pending[Reply],
+        claim: Claim,
+        patience: float,
     ) -> None:
-        try:
-            await withdrawn
-        except BackendError as exc:
-            seconds = None if claim.lease is None else claim.lease / 1e6
-            raise AcquireUncertain(
-                resource=resource.label, holder=holder_of(claim.ticket), lease=seconds
-            ) from exc
+        failure: BackendError | None = None
+        with anyio.move_on_after(patience):
+            try:
+                await withdrawn
+            except BackendError as exc:
+                failure = exc
+            else:
+                return
+        withdrawn.unawaited()
+        seconds = None if claim.lease is None else claim.lease / 1e6
+        raise AcquireUncertain(
+            resource=resource.label, holder=holder_of(claim.ticket), lease=seconds
+        ) from failure
 
     def _timed_out(
         self, request: Request, holders: tuple[str, ...], retry_after: int | None

@@ -7,7 +7,13 @@ import time
 import anyio
 import pytest
 
-from aiorwlock_remote import BackendUnavailable, Held, LockLost, connect
+from aiorwlock_remote import (
+    AcquireUncertain,
+    BackendUnavailable,
+    Held,
+    LockLost,
+    connect,
+)
 from tests.backends.redis.linking import eventually
 from tests.faults.redis_waits import lost, refused, renewed, waits
 from tests.servers.fix_redis import StartRedis
@@ -31,8 +37,8 @@ async def test_grants_and_waiters_survive_a_restart_with_aof(
     """SIGKILL, and everything that was answered is on disk."""
     server = start_redis(config={"appendonly": "yes", "appendfsync": "always"})
     async with connect(server.url) as locks, connect(server.url) as others:
-        held = await locks.mutex("kept", 1).acquire(lease=5)
-        read = await locks.rwlock("kept", 2).reader.acquire(lease=5)
+        held = await locks.mutex("kept", 1).acquire(lease=3)
+        read = await locks.rwlock("kept", 2).reader.acquire(lease=3)
         entered: list[int] = []
         async with anyio.create_task_group() as group:
 
@@ -178,3 +184,29 @@ async def test_a_server_that_is_down(
         server.start()
         async with locks.mutex("down", 1).acquire(timeout=10):
             pass
+
+
+@pytest.mark.parametrize("timeout", [0, 1.5, None])
+async def test_a_server_that_falls_silent_is_told_of_in_time(
+    start_redis: StartRedis, timeout: float | None
+) -> None:
+    """Nobody knows what it did; nobody is kept waiting for that."""
+    server = start_redis()
+    url = f"{server.url}?command_timeout=0.5"
+    async with connect(url, connect_timeout=0.5) as locks:
+        server.pause()
+        with anyio.fail_after(20), pytest.raises(AcquireUncertain):
+            await locks.mutex("silent", 1).acquire(timeout)
+        server.resume()
+
+
+async def test_a_release_does_not_wait_for_a_dead_server(
+    start_redis: StartRedis,
+) -> None:
+    server = start_redis()
+    async with connect(server.url, connect_timeout=0.3) as locks:
+        held = await locks.mutex("gone", 1).acquire()
+        server.kill()
+        await eventually(lambda: lost(locks), "the loss is noticed")
+        with anyio.fail_after(5), pytest.raises(BackendUnavailable):
+            await held.release()

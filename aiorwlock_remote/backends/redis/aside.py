@@ -12,7 +12,10 @@ MUST_GO = 30.0
 
 
 class Aside:
-    """A queue of calls. One waits ``patience`` seconds, ``MUST_GO`` if it must go."""
+    """A queue of calls. Whoever awaits one has ``patience`` seconds.
+
+    One that must go stays for ``MUST_GO`` seconds all the same.
+    """
 
     def __init__(self, patience: float) -> None:
         """Empty."""
@@ -39,10 +42,12 @@ class Aside:
         return calls
 
     def take_late(self, now: float) -> Iterable[Call[Any]]:
-        """Those that have waited for too long."""
-        calls = self.take()
+        """Those whose time of patience is over, each once."""
         late: list[Call[Any]] = []
-        for call in calls:
-            patience = max(MUST_GO, self._patience) if call.must_go else self._patience
-            (late if now - call.since >= patience else self._calls).append(call)
+        for call in self.take():
+            waited = now - call.since
+            if waited >= self._patience and not call.done:
+                late.append(call)
+            if waited < (MUST_GO if call.must_go else self._patience):
+                self._calls.append(call)
         return late

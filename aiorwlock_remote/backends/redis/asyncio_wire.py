@@ -11,7 +11,6 @@ from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.protocol import Conversation
 from aiorwlock_remote.backends.redis.sockets import tune
 
-
 ROOM = 65_536
 
 

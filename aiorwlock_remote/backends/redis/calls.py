@@ -59,7 +59,9 @@ class Call(Pending[T]):
         self.since: float = 0.0
 
     def answered(self, reply: object) -> None:
-        """The answer came."""
+        """The answer came; nobody waits for it if it took too long to be sent."""
+        if self._done:
+            return
         try:
             value = self.decode(reply)
         except Exception as exc:  # noqa: BLE001 - raised by whoever awaits the answer
@@ -76,6 +78,8 @@ class Call(Pending[T]):
 
     def failed(self, error: Exception) -> None:
         """No answer will come; what callbacks raise goes to the log, as above."""
+        if self._done:
+            return
         try:
             self.fail(error)
         except Exception:

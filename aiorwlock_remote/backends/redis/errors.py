@@ -83,13 +83,18 @@ def of_reply(text: str, where: str) -> Refusal:
         return BadRecord(what=rest.partition(" script:")[0])
     if word in _BY_WORD:
         kind, hint = _BY_WORD[word]
-        return kind(what=f"{where}: {text}", hint=hint)
+        what = f"{where}: {text}"
+        if kind is BackendUnavailable:
+            return BackendUnavailable(what=what, hint=hint, nothing_done=True)
+        return kind(what=what, hint=hint)
     if rest.lower().startswith("unknown command"):
         return Unsupported(what=f"{where}: {rest}", hint="Redis 7.0 or later is needed")
     if rest.startswith("The user executing the script can't run"):
-        return Unsupported(what=f"{where}: {rest.partition(' script:')[0]}", hint=_NEEDS)
+        return Unsupported(
+            what=f"{where}: {rest.partition(' script:')[0]}", hint=_NEEDS
+        )
     if rest.startswith("max number of clients"):
-        return BackendUnavailable(what=f"{where}: {rest}")
+        return BackendUnavailable(what=f"{where}: {rest}", nothing_done=True)
     return BackendError(what=f"{where}: {text}")
 
 

@@ -38,8 +38,9 @@ class Link:
     Commands are carried out in the order they were handed over. What was sent over a
     connection that is lost fails with ``BackendUnavailable`` and is never sent again:
     nobody knows whether it was carried out. What was not sent yet waits for the next
-    connection, but no longer than ``connect_timeout`` (30 s if it ``must_go``), and
-    was certainly not carried out if it fails. A server that is silent for
+    connection, but no longer than ``connect_timeout``, and was certainly not carried
+    out if it fails. What ``must_go`` fails then, too, but is still sent if a connection
+    comes within 30 s. A server that is silent for
     ``command_timeout`` counts as lost. Before the first command on a new connection the
     server is told to forget the lost one, if our user may do so.
 
@@ -89,7 +90,8 @@ class Link:
         """Run a script: ``args`` are the number of keys, the keys, the arguments.
 
         ``decode`` gets the answer when it comes; what it raises, the Pending raises.
-        ``must_go``: give up late, and not because too much is under way already.
+        ``must_go``: not refused because too much is under way already, and sent late
+        rather than never, when whoever awaits it has been told that it failed.
         """
         call = Call(decode, args, script, must_go)
         talk = self._open
@@ -242,11 +244,15 @@ class Link:
 
     def _tidy(self, now: float) -> bool:
         for call in self._aside.take_late(now):
-            call.failed(self._unsent(f"no connection: {self._connector.why}"))
+            why = f"no connection: {self._connector.why}"
+            call.failed(self._unsent(why, for_good=not call.must_go))
         return len(self._aside) > 0
 
-    def _unsent(self, why: str) -> BackendUnavailable:
-        return BackendUnavailable(what=f"{self._options.where}: {why}; not sent")
+    def _unsent(self, why: str, *, for_good: bool = True) -> BackendUnavailable:
+        said = "not sent" if for_good else "not sent yet"
+        return BackendUnavailable(
+            what=f"{self._options.where}: {why}; {said}", nothing_done=for_good
+        )
 
 
 async def open_link(

@@ -199,6 +199,7 @@ class Conversation:
                 BackendUnavailable(  # may be tried again, and waiters do
                     what=f"{self._where}: forgot our scripts; not carried out",
                     hint="a later command of ours was, so it cannot be repeated",
+                    nothing_done=True,
                 ),
             )
         if not self._missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio.to_thread
 import pytest
 
 from aiorwlock_remote import connect
@@ -87,15 +88,10 @@ async def test_a_user_who_may_not_ask(start_redis: StartRedis) -> None:
     assert found["rights"].value == "no CLIENT KILL"
 
 
-async def test_the_command(
-    start_redis: StartRedis, capsys: pytest.CaptureFixture[str]
-) -> None:
-    del capsys
+async def test_the_command(start_redis: StartRedis) -> None:
     server = start_redis(
         config={"maxmemory": "50mb", "maxmemory-policy": "volatile-ttl"}
     )
     # In a thread: the command runs a loop of its own.
-    import anyio.to_thread  # noqa: PLC0415
-
     code = await anyio.to_thread.run_sync(main, ["doctor", "--url", server.url])
     assert code == 1

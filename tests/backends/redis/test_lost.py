@@ -64,9 +64,11 @@ async def test_what_was_never_sent_fails_in_time_unless_it_must_go(
         urgent = link.run(INCR, (1, "k"), int, must_go=True)
         with pytest.raises(BackendUnavailable, match="not sent"):
             await link.run(INCR, (1, "k"), int)
-        assert not urgent.done
+        with pytest.raises(BackendUnavailable, match="not sent yet") as caught:
+            await urgent
+        assert not caught.value.nothing_done
         server.start()
-        assert await urgent == 1
+        await eventually(lambda: server.ask("GET", "k") == b"1", "it went all the same")
 
 
 async def test_the_lost_connection_is_ended_at_the_server(

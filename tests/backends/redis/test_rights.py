@@ -50,10 +50,9 @@ async def everything(server: RedisServer, url: str) -> None:
             with pytest.raises(LockTimeout):
                 await other.acquire(timeout=0.05)
             assert (await two.mutex("a", 1).info()).locked
-        async with anyio.create_task_group() as tasks:
-            async with mutex:
-                tasks.start_soon(_use, other)
-                await wait_until(lambda: server.ask("HLEN", QUEUE) == 1)
+        async with anyio.create_task_group() as tasks, mutex:
+            tasks.start_soon(_use, other)
+            await wait_until(lambda: server.ask("HLEN", QUEUE) == 1)
         server.ask("SCRIPT", "FLUSH")
         async with mutex:
             pass
@@ -75,7 +74,7 @@ async def _use(lock: Mutex) -> None:
 
 async def wait_until(come: Callable[[], bool]) -> None:
     with anyio.fail_after(10):
-        while not come():
+        while not come():  # noqa: ASYNC110 - the server does not tell
             await anyio.sleep(0.005)
 
 

@@ -178,7 +178,7 @@ async def test_the_primary_becomes_a_replica_and_comes_back(
 ) -> None:
     server = start_redis()
     async with connect(server.url) as locks:
-        held = await locks.mutex("kept", 1).acquire(lease=4)
+        held = await locks.mutex("kept", 1).acquire(lease=2)
         server.ask("REPLICAOF", "127.0.0.1", 1)
         async with anyio.create_task_group() as group:
             group.start_soon(refused, locks.mutex("new", 1))
@@ -193,7 +193,7 @@ async def test_loading(start_redis: StartRedis) -> None:
     """It answers LOADING while it reads its data, here for the second time."""
     slow = {"key-load-delay": "4000", "loading-process-events-interval-bytes": "1024"}
     server = start_redis(config={"enable-debug-command": "yes"} | slow)
-    server.ask_all(*[("SET", f"filler{n}", "x" * 1024) for n in range(150)])
+    server.ask_all(*[("SET", f"filler{n}", "x" * 1024) for n in range(80)])
     async with connect(server.url) as locks:
         held = await locks.mutex("kept", 1).acquire(lease=4)
         told = 0
