@@ -80,14 +80,14 @@ class Lease:
         sent_at: float,
         clock: Clock,
     ) -> None:
-        self.resource = resource
+        self.resource: Resource = resource
         self.ticket: str = grant.ticket
         self.mode: Mode = grant.mode
         self.fence: int = grant.fence
-        self.terms = terms
+        self.terms: Terms = terms
         self.state: State = State.HELD
         self.reason: LossReason | None = None
-        self.since = sent_at
+        self.since: float = sent_at
         self.renew_due: float = 0.0
         self.attempts: int = 0
         self.owner: weakref.ref[Any] | None = None
