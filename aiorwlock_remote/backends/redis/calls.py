@@ -21,7 +21,10 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 Arg = bytes | str | int
 
 # hiredis's own stub takes it for a function of a 1-tuple.
-pack = cast("Callable[[tuple[Arg, ...]], bytes]", hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
+pack: Callable[[tuple[Arg, ...]], bytes] = cast(
+    "Callable[[tuple[Arg, ...]], bytes]",
+    hiredis.pack_command,  # pyright: ignore[reportUnknownMemberType]
+)
 
 
 def as_is(raw: T) -> T:
