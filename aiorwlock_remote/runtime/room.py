@@ -11,6 +11,9 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.ports import Host, Store
 from aiorwlock_remote.runtime.gate import Gate
 
+FEW = 1024
+"""Gates that may stand idle."""
+
 
 class Knock:
     """Somebody's ear for one resource's bell."""
@@ -41,6 +44,7 @@ class Room:
         self._store = store
         self._host = host
         self._gates: dict[Resource, Gate] = {}
+        self._sweep_at = FEW
         self._knocks: dict[Resource, set[Knock]] = {}
         self._alarms: list[tuple[float, int, Gate | Resource]] = []
         self._order = count()
@@ -95,8 +99,10 @@ class Room:
             self._nearer.set()
 
     def _sweep(self) -> None:
-        if len(self._gates) >= 1024:
+        if len(self._gates) >= self._sweep_at:
             self._gates = {r: g for r, g in self._gates.items() if not g.idle}
+            # So many are needed at once: not to be looked through for each new one.
+            self._sweep_at = max(FEW, 2 * len(self._gates))
 
     def _set_alarm(self, gate: Gate) -> None:
         due = gate.due

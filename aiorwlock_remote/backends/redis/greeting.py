@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from aiorwlock_remote.backends.redis.scripts import Script
 
 NEEDED = (7, 0)
+SHORT = 6
+"""Shorter passwords are also parts of ordinary words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,10 @@ class Greeting:
             return raw
         text, password = str(raw), self._options.password
         if password:  # whatever stands between us may quote what it was sent
-            text = text.replace(password, "…")
+            for quote in "'\"`":
+                text = text.replace(f"{quote}{password}{quote}", "…")
+            if len(password) >= SHORT:
+                text = text.replace(password, "…")
         error = of_reply(text, self._options.where)
         if isinstance(error, Unsupported) and "unknown command" in error.what:
             raise _too_old(self._options.where, "older than 6.0")

@@ -17,7 +17,7 @@ local keep = tonumber(stored[14])
 local last = tonumber(stored[2])
 
 if stored[1] == '1' and keep and last and (stored[8] or '') == ''
-  and (stored[13] or '') == '' and (barred == '' or (tonumber(barred) or now) < now) then
+  and (stored[13] or '') == '' and last < 2 ^ 53 - 1 and (barred == '' or (tonumber(barred) or now) < now) then
   local seat, writer, places = stored[4] or '', stored[5] or '', stored[6] or ''
   local match, ceil = string.match, math.ceil
   local memory = ARGV[1] / 1000

@@ -27,9 +27,13 @@ function record.damaged(what)
   error({err = 'BADRECORD the stored record is damaged: ' .. what})
 end
 
+local MOST = 2 ^ 53 - 2 -- one more is exact, too
+
 function record.number_in(text, what)
   if not text or text == '' then return 0 end
-  return tonumber(text) or record.damaged(what)
+  local number = match(text, '^%d+$') and tonumber(text)
+  if not number or number > MOST then record.damaged(what) end
+  return number
 end
 
 function record.text_in(text)
