@@ -38,6 +38,12 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 #: Left out of `nox -s fast` beside what is marked slow: real processes, and axes that
 #: seldom tell more than the ones that stay (every store and both libraries).
 SLOW = (
+    "tests/backends/redis/test_blocking.py",
+    "tests/backends/redis/test_connecting.py",
+    "tests/backends/redis/test_differential.py",
+    "tests/backends/redis/test_lost.py",
+    "tests/backends/redis/test_rights.py",
+    "tests/backends/redis/test_server_faults.py",
     "tests/benchmarks/",
     "tests/cli/test_demo.py",
     "tests/cli/test_look.py",
@@ -48,9 +54,7 @@ SLOW = (
     "tests/core/test_controls.py",
     "tests/docs/test_blocks.py",
     "tests/faults/test_processes.py",
-    "tests/faults/test_redis_cuts.py",
-    "tests/faults/test_redis_foreign.py",
-    "tests/faults/test_redis_restarts.py",
+    "tests/faults/test_redis_",
 )
 
 
@@ -59,6 +63,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         name = item.nodeid
         uvloop, trio = "[uvloop" in name or "-uvloop" in name, "[trio" in name
-        sqlite = name.startswith("tests/conformance/test_sqlite.py")
-        if name.startswith(SLOW) or uvloop or (trio and sqlite):
+        store = name.startswith("tests/conformance/test_") and "test_memory" not in name
+        if name.startswith(SLOW) or uvloop or (trio and store):
             item.add_marker(pytest.mark.slow)
