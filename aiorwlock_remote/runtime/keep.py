@@ -181,9 +181,9 @@ class Keeper:
                 self._again(lease)
 
     def _failed(self, leases: list[Lease], error: Exception) -> None:
-        log.warning(
-            "renewal_failed", extra={"grants": len(leases), "error": str(error)}
-        )
+        fresh = sum(not lease.attempts for lease in leases)
+        if fresh:  # once an outage: towards the deadline tries come thick and fast
+            log.warning("renewal_failed", extra={"grants": fresh, "error": str(error)})
         now = self._clock.now()
         for lease in leases:
             lease.attempts += 1
