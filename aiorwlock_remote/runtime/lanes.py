@@ -43,9 +43,10 @@ class Waiter:
         return self.claim.lease
 
     def decide(self, error: BaseException | None = None) -> None:
-        """It got in, or never will."""
+        """It got in, or never will; an error counts until somebody has looked."""
+        if error is not None:
+            self.took, self.error = None, error
         if not self.ready.done:
-            self.error = error
             self.ready.resolve(None)
 
 

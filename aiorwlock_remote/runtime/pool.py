@@ -76,8 +76,7 @@ class Pool:
         """End all waiting with ``error``."""
         for waiter in list(self._waiting):
             self._lanes.leave(waiter)
-            waiter.took, waiter.error = None, error
-            waiter.decide()
+            waiter.decide(error)
 
     async def _try(self, request: Request) -> Lease:
         waiter = self._waiter(request)

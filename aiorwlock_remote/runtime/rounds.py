@@ -62,8 +62,11 @@ class Rounds:
     @property
     def due(self) -> float:
         """When the next look is, local clock."""
-        soonest = self._looks[0] + 2 * SPACING
-        return min(self._polled, max(self._hinted, soonest))
+        hinted = max(self._hinted, self._looks[0] + 2 * SPACING)
+        # A look just before would be wasted, and use up what the hint needs.
+        if self._polled <= hinted <= self._polled + SPACING:
+            return hinted
+        return min(self._polled, hinted)
 
     def _plan(self) -> None:
         spread = 1 + JITTER * (2 * random() - 1)
