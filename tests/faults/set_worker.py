@@ -2,14 +2,14 @@
 
 ``python -m tests.faults.set_worker URL FILE TASKS TURNS BODY NAME`` appends a line to
 FILE for each grant: monotonic seconds of asking, entering and leaving, mutex, fence,
-task. Each line is one write, so that processes may share the file.
+task. All in one write, so that processes may share the file.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
+from pathlib import Path
 
 import anyio
 
@@ -19,10 +19,8 @@ from aiorwlock_remote.recipes import MutexSet
 KEY = "proxies"
 
 
-async def main(
-    url: str, path: str, tasks: int, turns: int, body: float, name: str
-) -> None:
-    """Run the tasks; the lines are written when all have had their turns."""
+async def main(url: str, tasks: int, turns: int, body: float, name: str) -> str:
+    """Run the tasks; the lines, once all have had their turns."""
     lines: list[str] = []
 
     async def task(pool: MutexSet, number: int) -> None:
@@ -43,13 +41,13 @@ async def main(
         sys.stdin.readline()
         for number in range(tasks):
             group.start_soon(task, pool, number)
-    with open(path, "ab", buffering=0) as file:
-        os.write(file.fileno(), "".join(lines).encode())
+    return "".join(lines)
 
 
 if __name__ == "__main__":
     url, path, tasks, turns, body, name = sys.argv[1:]
     loop = "trio" if name.endswith("trio") else "asyncio"
-    anyio.run(
-        main, url, path, int(tasks), int(turns), float(body), name, backend=loop
-    )
+    plan = int(tasks), int(turns), float(body)
+    lines = anyio.run(main, url, *plan, name, backend=loop)
+    with Path(path).open("ab", buffering=0) as file:
+        file.write(lines.encode())

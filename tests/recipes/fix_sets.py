@@ -44,5 +44,3 @@ def requests(server: RedisServer) -> int:
         if line.startswith("cmdstat_evalsha:"):
             return int(line.partition("calls=")[2].partition(",")[0])
     return 0
-
-

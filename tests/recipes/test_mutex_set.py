@@ -9,18 +9,14 @@ import anyio
 import pytest
 
 from aiorwlock_remote import (
-    BackendError,
     Closed,
-    ConfigurationError,
     Held,
     LockLost,
     LockTimeout,
     NotOwner,
-    Unsupported,
     WouldDeadlock,
     connect,
 )
-from aiorwlock_remote.errors import BadRecord
 from tests.backends.redis.linking import eventually
 from tests.recipes.fix_sets import KEY, QUEUE, STATE, proxies, requests, score, traces
 from tests.servers.fix_redis import StartRedis
@@ -226,7 +222,7 @@ async def test_lost_while_held(fresh_redis: RedisServer, how: str) -> None:
                     await pool.remove("a")
                 else:
                     stamp = 0 if how == "released" else time.time() + 0.5
-                    fresh_redis.ask("ZADD", KEY, stamp, "a")
+                    fresh_redis.ask("ZADD", KEY, str(stamp), "a")
                 with anyio.fail_after(5):
                     await anyio.sleep_forever()
         assert caught.value.reason == ("stolen" if how == "stolen" else "forced")
@@ -244,22 +240,24 @@ async def test_not_kept_is_lost_when_its_lease_ends(fresh_redis: RedisServer) ->
 async def test_waiting_costs_one_request_a_second(start_redis: StartRedis) -> None:
     """20 tasks for any and for two names, in one process; with events of others."""
     server = start_redis(config={"notify-keyspace-events": "Kz"})
-    async with proxies(server, "a", "b") as holder, proxies(server) as pool:
-        async with holder.acquire("a"), holder.acquire("b"):
-            async with anyio.create_task_group() as group:
-                for name in (None, "a", "b") * 7:
-                    group.start_soon(pool.acquire(name).__aenter__)
-                await queued(server, 3)
-                await anyio.sleep(1)
-                before = requests(server)
-                for _ in range(40):
-                    await anyio.sleep(0.1)
-                    server.ask("ZADD", KEY, 0, "z")
-                    server.ask("ZREM", KEY, "z")
-                    server.ask("ZADD", KEY, time.time(), "y")
-                assert requests(server) - before <= 4 + 2
-                group.cancel_scope.cancel()
-        await eventually(lambda: not traces(server)[1:], "all withdrawn")
+    async with (
+        proxies(server, "a", "b") as holder,
+        proxies(server) as pool,
+        holder.acquire("a"),
+        holder.acquire("b"),
+    ):
+        async with anyio.create_task_group() as group:
+            for name in (None, "a", "b") * 7:
+                group.start_soon(pool.acquire(name).__aenter__)
+            await queued(server, 3)
+            await anyio.sleep(1)  # what came before must not count
+            before = requests(server)
+            for _ in range(40):
+                await anyio.sleep(0.1)
+                server.ask("ZADD", KEY, str(time.time()), "c")
+            assert requests(server) - before <= 4 + 2
+            group.cancel_scope.cancel()
+        await eventually(lambda: server.ask("ZCARD", QUEUE) == 0, "all withdrawn")
 
 
 async def test_closing_ends_waiting_and_gives_back(fresh_redis: RedisServer) -> None:
@@ -281,125 +279,3 @@ async def test_closing_ends_waiting_and_gives_back(fresh_redis: RedisServer) -> 
             assert next_one.name == held.name
         with pytest.raises(Closed):
             await pool.create("b")
-
-
-@pytest.mark.parametrize("key", [KEY, STATE, QUEUE])
-async def test_wrong_type_under_a_key(fresh_redis: RedisServer, key: str) -> None:
-    """A typed error, and nothing is changed."""
-    async with proxies(fresh_redis) as pool:
-        fresh_redis.ask("SET", key, "other")
-        for attempt in (
-            pool.create("a"),
-            pool.remove("a"),
-            pool.try_acquire(),
-            pool.try_acquire("a"),
-            pool.acquire(timeout=1).__aenter__(),
-        ):
-            with pytest.raises(BadRecord, match="WRONGTYPE"):
-                await attempt
-        assert fresh_redis.ask("DBSIZE") == 1
-        assert fresh_redis.ask("GET", key) == b"other"
-
-
-async def test_scores_from_the_future(fresh_redis: RedisServer) -> None:
-    """Held until then, by the published rule; others are to be had."""
-    fresh_redis.ask("ZADD", KEY, time.time() + 1e6, "far", "+inf", "never", 0, "a")
-    async with proxies(fresh_redis) as pool:
-        got = [await pool.acquire()]
-        assert got[0].name == "a"
-        for name in (None, "far", "never"):
-            assert await pool.try_acquire(name) is None
-            with pytest.raises(LockTimeout):
-                await pool.acquire(name, timeout=0.05)
-        assert await pool.remove("never")
-        assert await pool.create("never")
-        got.append(await pool.acquire())
-        assert got[1].name == "never"
-        for held in got:
-            assert await held.release()
-
-
-@pytest.mark.parametrize("name", ["ä,b {c}\n", "0", " ", "x" * 5000, "\udcff"])
-async def test_names_are_what_they_are(fresh_redis: RedisServer, name: str) -> None:
-    async with proxies(fresh_redis, name) as pool:
-        assert [found async for found in pool.list()] == [name]
-        for wanted in (name, None):
-            async with pool.acquire(wanted) as held:
-                assert held.name == name
-                await held.extend()
-                assert await pool.try_acquire() is None
-
-
-@pytest.mark.parametrize(
-    ("what", "options"),
-    [
-        ("", {}),
-        (7, {}),
-        ("\ud800", {}),
-        (KEY, {"lease": None}),
-        (KEY, {"lease": float("nan")}),
-        (KEY, {"lease": -1}),
-        (KEY, {"lease": 0.1}),
-        (KEY, {"lease": "60"}),
-        (KEY, {"revalidate_seconds": float("nan")}),
-        (KEY, {"revalidate_seconds": 0.5}),
-    ],
-)
-async def test_bad_input(
-    fresh_redis: RedisServer, what: Any, options: dict[str, Any]  # noqa: ANN401
-) -> None:
-    async with connect(fresh_redis.url) as locks:
-        with pytest.raises(ConfigurationError):
-            locks.mutex_set(what, **options)
-
-
-async def test_bad_names_and_calls(fresh_redis: RedisServer) -> None:
-    async with proxies(fresh_redis, "a") as pool, connect(fresh_redis.url) as locks:
-        for bad in ("", 7, b"a", "\ud800"):
-            wrong: Any = bad
-            with pytest.raises(ConfigurationError):
-                await pool.create(wrong)
-            with pytest.raises(ConfigurationError):
-                pool.acquire(wrong)
-        with pytest.raises(ConfigurationError):
-            pool.acquire("a", timeout=float("nan"))
-        held = await pool.acquire()
-        for refused in (held.downgrade, held.try_upgrade):
-            with pytest.raises(ConfigurationError):
-                await refused()
-        with pytest.raises(ConfigurationError):
-            held.detach()
-        with pytest.raises(ConfigurationError):
-            await held.extend(lease=90)
-        held.check()
-        async with locks.mutex("order", 1) as other:
-            assert other.name == "1"
-            with pytest.raises(NotOwner):
-                await pool.update(other)
-            with pytest.raises(NotOwner):
-                await pool.release(other, remove=True)
-            other.check()
-        with pytest.raises(NotOwner):
-            await locks.mutex_set("others").release(held)
-        assert await held.release()
-
-
-@pytest.mark.parametrize("url", ["memory://", "sqlite:///locks.db"])
-async def test_stores_that_cannot(
-    url: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch  # noqa: ANN401
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    async with connect(url) as locks:
-        with pytest.raises(Unsupported, match="proxies"):
-            locks.mutex_set(KEY)
-
-
-async def test_full_memory_keeps_out_but_lets_leave(start_redis: StartRedis) -> None:
-    server = start_redis()
-    async with proxies(server, "a", "b") as pool:
-        held = await pool.acquire()
-        server.ask("CONFIG", "SET", "maxmemory", "1")
-        with pytest.raises(BackendError, match="OOM"):
-            await pool.try_acquire()
-        await pool.update(held)
-        assert await pool.release(held)

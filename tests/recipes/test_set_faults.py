@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, connect
@@ -33,12 +34,12 @@ async def test_cancelled_anywhere(
                     await held.release()
                 return
             async with pool.acquire(name):
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
 
         for name in ("a", None):
             for k in range(1, 40):
                 holder = await other.acquire("a") if way == "waits" else None
-                done = CancelAt(use(name), k, lambda: scope.cancel(), late=late)  # noqa: B023, PLW0108
+                done = CancelAt(use(name), k, lambda: scope.cancel(), late=late)  # noqa: PLW0108
                 async with anyio.create_task_group() as group:
                     with anyio.CancelScope() as scope:
                         if holder is not None:
@@ -55,13 +56,14 @@ async def test_cancelled_anywhere(
 
 async def test_cancelled_while_it_waits(fresh_redis: RedisServer) -> None:
     async with proxies(fresh_redis, "a") as pool, proxies(fresh_redis) as other:
-        async with other.acquire("a"):
-            for name in ("a", None):
-                with anyio.move_on_after(0.1):
-                    await pool.acquire(name)
-                await eventually(
-                    lambda: fresh_redis.ask("ZCARD", QUEUE) == 0, "no place is left"
-                )
+        held = await other.acquire("a")
+        for name in ("a", None):
+            with anyio.move_on_after(0.1):
+                await pool.acquire(name)
+            await eventually(
+                lambda: fresh_redis.ask("ZCARD", QUEUE) == 0, "no place is left"
+            )
+        assert await held.release()
     await eventually(lambda: traces(fresh_redis) == [], "nothing stays")
 
 
@@ -142,7 +144,7 @@ async def test_a_waiter_survives_a_lost_connection(start_redis: StartRedis) -> N
 
 
 async def test_a_dead_waiter_is_passed_over(start_redis: StartRedis) -> None:
-    """Who was called and does not come costs the others a poll, not its place's life."""
+    """Who was called and does not come costs the others a poll, no more."""
     server = start_redis()
     with Proxy(server.port) as proxy:
         async with (

@@ -83,7 +83,7 @@ async def test_their_takeover_of_ours(fresh_redis: RedisServer, clock: str) -> N
             with pytest.raises(LockLost):
                 await ours.release(two, remove=True)
             # Even if we had not noticed ourselves that our lease is over.
-            step = ours._pool.members.end(two._lease.ticket)  # noqa: SLF001
+            step = ours._pool.members.end(two._lease.ticket)
             assert not (await step).held  # type: ignore[union-attr]
             assert (score(fresh_redis, "a"), score(fresh_redis, "b")) == before
 
@@ -93,11 +93,13 @@ async def test_our_takeover_of_theirs(fresh_redis: RedisServer, clock: str) -> N
         theirs.create("a")
         pair = theirs.acquire()
         assert pair is not None
-        async with proxies(fresh_redis, lease=1) as ours:
-            async with ours.acquire(timeout=10) as held:
-                assert theirs.update(pair) is None
-                assert not theirs.release(pair)
-                held.check()
+        async with (
+            proxies(fresh_redis, lease=1) as ours,
+            ours.acquire(timeout=10) as held,
+        ):
+            assert theirs.update(pair) is None
+            assert not theirs.release(pair)
+            held.check()
 
 
 async def test_equal_seconds(fresh_redis: RedisServer) -> None:

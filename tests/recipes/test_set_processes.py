@@ -110,10 +110,10 @@ def test_fifty_tasks_in_four_processes(
 
 
 def test_killed_holders_and_waiters(fresh_redis: RedisServer, tmp_path: Path) -> None:
-    """Their leases end, their places are passed over; the others get all their turns."""
+    """Leases end, places are passed over; the others get all their turns."""
     fresh_redis.ask("ZADD", KEY, 0, "a", 0, "b")
     # Somebody died with one of two long ago, and was never heard of again.
-    fresh_redis.ask("ZADD", KEY, time.time() - 59, "b")
+    fresh_redis.ask("ZADD", KEY, str(time.time() - 59), "b")
     path = tmp_path / "turns"
     with crowd(fresh_redis.url, path, NAMES[:3], 10, 20, 0.01) as processes:
         until(lambda: len(traces(fresh_redis)) > 3, "they wait for each other")

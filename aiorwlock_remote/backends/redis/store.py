@@ -109,9 +109,9 @@ class RedisStore:
         )
         try:
             events = await tells_of_keys(self._link.call)
-            if events & DELETED:
+            if events is None or events & DELETED:  # who may not know may hope
                 self._waking.listen_on(self._link)
-            self._sets.use(self._link, events)
+            self._sets.use(self._link, events or frozenset())
         except BaseException:
             await self._link.aclose()
             raise

@@ -90,16 +90,16 @@ class Waking:
         self._bell(self._watched[seat], 0.0)
 
 
-async def tells_of_keys(ask: Callable[..., Awaitable[Any]]) -> frozenset[str]:
-    """Which keyspace notifications the server has; who may not know may hope for all.
+async def tells_of_keys(ask: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:
+    """Which keyspace notifications the server has; None if we may not know.
 
-    Letters of ``notify-keyspace-events``, none without ``K``.
+    Letters of ``notify-keyspace-events``, none of them without ``K``.
     """
     try:
         found = await ask("CONFIG", "GET", "notify-keyspace-events")
     except BackendUnavailable:
         raise
     except BackendError:
-        return frozenset("KA")
+        return None
     flags = frozenset("".join(value.decode() for value in dict(found).values()))
     return flags if "K" in flags else frozenset()
