@@ -253,4 +253,4 @@ class Held:
 
 def grip_of(held: Held) -> Grip:
     """The grip behind it, for the recipes."""
-    return held._grip  # noqa: SLF001 - of this very file
+    return held._grip  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
