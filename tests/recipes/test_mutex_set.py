@@ -11,7 +11,6 @@ import pytest
 from aiorwlock_remote import (
     Closed,
     Held,
-    LockLost,
     LockTimeout,
     NotOwner,
     WouldDeadlock,
@@ -95,10 +94,10 @@ async def test_fences_rise_and_scores_are_never_equal(
                 fences.append(held.fence)
         assert fences == sorted(set(fences))
         assert all(fence % 1_000_000 for fence in fences), "never a whole second"
-        ahead = int(time.time() * 1e6) + 5_000_000
-        fresh_redis.ask("HSET", STATE, "last", ahead)
+        ahead = (int(time.time()) + 5) * 1_000_000
+        fresh_redis.ask("HSET", STATE, "last", ahead - 1)
         async with pool.acquire("a") as held:
-            assert held.fence > ahead, "even if the clock was set back"
+            assert held.fence == ahead + 1, "the clock was set back; no whole second"
 
 
 async def test_release_that_removes(fresh_redis: RedisServer) -> None:
@@ -184,57 +183,6 @@ async def test_named_and_any_wait_together(fresh_redis: RedisServer) -> None:
             await eventually(lambda: "named" in got, "got it")
             await b.release()
         assert got["named"] == "a"
-
-
-async def test_an_expiry_nobody_announces(fresh_redis: RedisServer) -> None:
-    """A dead holder's mutex is taken when its lease ends, not at the next poll."""
-    async with proxies(fresh_redis, "a", lease=2.5, keep=False) as dead:
-        held = await dead.acquire()
-        ends = time.time() + 2.5
-        async with proxies(fresh_redis, lease=2.5) as other, other.acquire() as mine:
-            assert 0 <= time.time() - ends + 0.05 < 0.4
-            assert mine.fence > held.fence
-            with pytest.raises(LockLost):
-                held.check()
-            with pytest.raises(LockLost):
-                await held.release()
-            mine.check()
-            assert score(fresh_redis, "a") == mine.fence / 1e6, "untouched"
-
-
-async def test_the_keeper_updates(fresh_redis: RedisServer) -> None:
-    async with (
-        proxies(fresh_redis, "a", lease=0.6) as pool,
-        pool.acquire() as held,
-    ):
-        before = score(fresh_redis, "a") or 0
-        await eventually(lambda: (score(fresh_redis, "a") or 0) > before + 1, "kept")
-        held.check()
-
-
-@pytest.mark.parametrize("how", ["removed", "released", "stolen"])
-async def test_lost_while_held(fresh_redis: RedisServer, how: str) -> None:
-    """Told at the next renewal; the body is cancelled, nothing is changed."""
-    async with proxies(fresh_redis, "a", lease=0.6) as pool:
-        with pytest.raises(LockLost) as caught:
-            async with pool.acquire():
-                if how == "removed":
-                    await pool.remove("a")
-                else:
-                    stamp = 0 if how == "released" else time.time() + 0.5
-                    fresh_redis.ask("ZADD", KEY, str(stamp), "a")
-                with anyio.fail_after(5):
-                    await anyio.sleep_forever()
-        assert caught.value.reason == ("stolen" if how == "stolen" else "forced")
-
-
-async def test_not_kept_is_lost_when_its_lease_ends(fresh_redis: RedisServer) -> None:
-    async with proxies(fresh_redis, "a", lease=0.4, keep=False) as pool:
-        with pytest.raises(LockLost) as caught:
-            async with pool.acquire():
-                with anyio.fail_after(5):
-                    await anyio.sleep_forever()
-        assert caught.value.reason == "expired"
 
 
 async def test_waiting_costs_one_request_a_second(start_redis: StartRedis) -> None:
