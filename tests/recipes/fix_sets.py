@@ -15,11 +15,17 @@ STATE, QUEUE = f"{{{KEY}}}.state", f"{{{KEY}}}.queue"
 
 @asynccontextmanager
 async def proxies(
-    server: RedisServer, *names: str, lease: float = 60, keep: bool = True
+    server: RedisServer,
+    *names: str,
+    lease: float = 60,
+    keep: bool = True,
+    revalidate_seconds: float = 1.25,
 ) -> AsyncIterator[MutexSet]:
     """A set with these mutexes, over a connection of its own."""
     async with connect(server.url) as locks:
-        pool = locks.mutex_set(KEY, lease=lease, keep=keep)
+        pool = locks.mutex_set(
+            KEY, lease=lease, keep=keep, revalidate_seconds=revalidate_seconds
+        )
         for name in names:
             await pool.create(name)
         yield pool

@@ -9,6 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, connect
+from aiorwlock_remote.core.pool import Ask, Took
 from tests.backends.redis.linking import eventually
 from tests.recipes.fix_sets import KEY, QUEUE, proxies, score, traces
 from tests.runtime.cancel_at import CancelAt
@@ -106,6 +107,21 @@ async def test_a_lost_answer(start_redis: StartRedis) -> None:
                 await eventually(lambda: score(server, "a") == 0, "given back")
             held = await pool.acquire(timeout=5)
             assert await held.release()
+
+
+async def test_a_ticket_that_asks_again_has_it(fresh_redis: RedisServer) -> None:
+    """Its answer was lost: the lease counts from the new one, and nothing is given."""
+    async with proxies(fresh_redis, "a", "b") as pool:
+        members, ask = pool._pool.members, Ask("", "ticket", 60_000_000)
+        (first,) = (await members.ask((ask,), 0.0)).answers
+        (again,) = (await members.ask((ask,), 0.0)).answers
+        assert isinstance(first, Took)
+        assert isinstance(again, Took)
+        assert first.name == again.name
+        assert again.fence / 1e6 == score(fresh_redis, again.name)
+        assert again.fence > first.fence
+        await members.withdraw((), ("ticket",), 60_000_000)
+    assert traces(fresh_redis) == []
 
 
 async def test_nobody_says_whether(start_redis: StartRedis) -> None:

@@ -15,6 +15,7 @@ from aiorwlock_remote.core.commands import (
     Renew,
     Renewed,
 )
+from aiorwlock_remote.core.pool import Ask, Took
 from tests.backends.redis.linking import eventually
 from tests.recipes.fix_sets import KEY, QUEUE, STATE, proxies, score, traces
 from tests.servers.redis import RedisServer
@@ -22,16 +23,20 @@ from tests.servers.redis import RedisServer
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_expiry_nobody_announces(fresh_redis: RedisServer) -> None:
-    """A dead holder's mutex is taken when its lease ends, not at the next poll."""
-    async with proxies(fresh_redis, "a", lease=2.5, keep=False) as dead:
+@pytest.mark.parametrize("name", ["a", None])
+async def test_an_expiry_nobody_announces(
+    fresh_redis: RedisServer, name: str | None
+) -> None:
+    """A dead holder's mutex is taken when its lease ends: by a timer, not a poll."""
+    async with (
+        proxies(fresh_redis, "a", lease=1, keep=False) as dead,
+        proxies(fresh_redis, lease=1, revalidate_seconds=60) as other,
+    ):
         held = await dead.acquire()
-        ends = time.time() + 2.5
-        async with proxies(fresh_redis, lease=2.5) as other, other.acquire() as mine:
-            assert 0 <= time.time() - ends + 0.05 < 0.4
+        ends = time.time() + 1
+        async with other.acquire(name, timeout=10) as mine:
+            assert -0.05 <= time.time() - ends < 0.5
             assert mine.fence > held.fence
-            with pytest.raises(LockLost):
-                held.check()
             with pytest.raises(LockLost):
                 await held.release()
             mine.check()
@@ -104,6 +109,16 @@ async def test_places_nobody_looks_after_are_dropped(fresh_redis: RedisServer) -
             assert held.name == "a", "it was called and did not come"
         fresh_redis.ask("DEL", QUEUE)
         fresh_redis.ask("HDEL", STATE, "pdead.2,")
+    assert traces(fresh_redis) == []
+
+
+async def test_nothing_stays_of_who_died(fresh_redis: RedisServer) -> None:
+    """Once another has taken over; what the state keeps does not grow with crashes."""
+    async with proxies(fresh_redis, "a", lease=0.3) as pool:
+        dead = Ask("a", "dead", 300_000)
+        assert isinstance((await pool._pool.members.ask((dead,), 0.0)).answers[0], Took)
+        async with pool.acquire(timeout=5):
+            assert fresh_redis.ask("HEXISTS", STATE, "tdead") == 0
     assert traces(fresh_redis) == []
 
 
