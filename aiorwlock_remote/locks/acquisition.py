@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from types import TracebackType
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import anyio
 
@@ -18,6 +18,16 @@ from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
+
+
+class Source(Protocol):
+    """Where grants come from: the drive, or what waits for mutexes of a set."""
+
+    async def acquire(self, request: Request) -> Lease:
+        """Wait for a grant; as ``Drive.acquire``."""
+
+    async def try_acquire(self, request: Request) -> Lease | None:
+        """A grant if it can be had right now."""
 
 
 @final
@@ -35,9 +45,11 @@ class Acquisition:
         session: Session,
         request: Request,
         options: Options,
+        source: Source | None = None,
     ) -> None:
         """Made by the locks, not by users."""
         self._session = session
+        self._source: Source = session.drive if source is None else source
         self._options = options
         self._request = request
         self._entered: tuple[Grip, Held, anyio.CancelScope] | None = None
@@ -49,7 +61,7 @@ class Acquisition:
     async def try_now(self) -> Held | None:
         """A grant if it can be had right now."""
         self._check()
-        lease = await self._session.drive.try_acquire(self._request)
+        lease = await self._source.try_acquire(self._request)
         if lease is None:
             return None
         return Held(self._grip(lease, owned_by_task=False))
@@ -61,7 +73,7 @@ class Acquisition:
 
     async def __aenter__(self) -> Held:
         self._check()
-        lease = await self._session.drive.acquire(self._request)
+        lease = await self._source.acquire(self._request)
         grip = self._grip(lease, owned_by_task=True)
         held, scope = Held(grip), self._session.host.new_scope()
         # The user may not keep the Held; on_lost gets it.
@@ -96,7 +108,7 @@ class Acquisition:
 
     async def _get(self) -> Held:
         self._check()
-        lease = await self._session.drive.acquire(self._request)
+        lease = await self._source.acquire(self._request)
         self._got = self._grip(lease, owned_by_task=False)
         return Held(self._got)
 

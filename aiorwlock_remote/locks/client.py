@@ -39,8 +39,8 @@ class Locks(PublishedCalls, RecipeCalls):
 
     def __init__(self, session: Session, options: Options) -> None:
         """Made by ``connect``, not by users."""
-        super().__init__(session)
-        self._options = options
+        PublishedCalls.__init__(self, session)
+        RecipeCalls.__init__(self, session, options)
 
     def mutex(
         self,
@@ -190,6 +190,7 @@ class Locks(PublishedCalls, RecipeCalls):
             return
         session.check()
         session.closed = True
+        self._pools.close(Closed())
         for grant in session.grants():
             grant.give_back()
         await session.drive.aclose(Closed())

@@ -6,11 +6,14 @@ import logging
 import weakref
 from collections.abc import Awaitable, Callable
 
+from aiorwlock_remote.core.commands import Reply
+from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import ConfigurationError, LockLost, NotOwner
 from aiorwlock_remote.locks.loss import LossWatch
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.runtime.drive import was_held
 from aiorwlock_remote.runtime.lease import Lease, State
 from aiorwlock_remote.runtime.request import Request
@@ -18,6 +21,7 @@ from aiorwlock_remote.runtime.request import Request
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
 
 Mover = Callable[[Request], Awaitable[Lease | None]]
+Sender = Callable[[Lease], Pending[Reply]]
 
 
 class Grip:
@@ -68,8 +72,20 @@ class Grip:
             fence=lease.fence,
         )
 
-    async def release(self) -> bool:
-        """Give it back; see ``Held.release``."""
+    def plain(self, action: str) -> None:
+        """Refuse what makes no sense for a mutex of a set.
+
+        Raises:
+            ConfigurationError: it is one.
+        """
+        resource = self.lease.resource
+        if isinstance(resource, Member):
+            raise ConfigurationError(
+                what=f"{resource.label} is a mutex of a set: no {action}"
+            )
+
+    async def release(self, send: Sender | None = None) -> bool:
+        """Give it back; see ``Held.release``. ``send``: in another way than usual."""
         lease, drive = self.lease, self.session.drive
         if self._successor is not None or lease.state is State.DETACHED:
             raise NotOwner(resource=lease.resource.label, action="release")
@@ -82,7 +98,7 @@ class Grip:
             drive.release(lease).unawaited()
         elif lease.end(State.RELEASED):
             self.session.forget(self.lease)
-            gone = was_held(await drive.release(lease))
+            gone = was_held(await (send or drive.release)(lease))
             if gone is None:
                 return True
             lease.reason = gone.reason
@@ -111,6 +127,7 @@ class Grip:
         """Downgrade or upgrade; None if it could not be done, and it is held still."""
         self.session.check()
         self.check()
+        self.plain("readers")
         if self.lease.mode is mode:
             label = self.lease.resource.label
             raise ConfigurationError(what=f"{label} is held for {mode} already")

@@ -12,6 +12,8 @@ from typing import TypeVar, final
 import anyio
 
 from aiorwlock_remote.core.lease import check_seconds
+from aiorwlock_remote.core.names import decode
+from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import LockTimeout, LossReason
 from aiorwlock_remote.locks import passing
@@ -58,6 +60,12 @@ class Held:
     def resource(self) -> str:
         """``type/id``."""
         return self._lease.resource.label
+
+    @property
+    def name(self) -> str:
+        """The second part of that: the id, or the name of a mutex of a set."""
+        resource = self._lease.resource
+        return resource.id if isinstance(resource, Member) else decode(resource.id)
 
     @property
     def holder(self) -> str:
@@ -134,6 +142,8 @@ class Held:
         grip = self._grip
         grip.check()
         grip.session.check()
+        if lease is not None and lease != grip.options.lease:
+            grip.plain("lease but that of the set")
         options = grip.options if lease is None else grip.options.but({"lease": lease})
         await grip.session.drive.renew(self._lease, options.lease)
         if self._lease.state is State.LOST:
@@ -205,6 +215,7 @@ class Held:
             NotOwner: released, moved or given away before.
         """
         self.check()
+        self._grip.plain("passing on")
         self._grip.end(State.DETACHED)
         return passing.write(self._lease)
 
@@ -238,3 +249,8 @@ class Held:
                 ResourceWarning,
                 source=self,
             )
+
+
+def grip_of(held: Held) -> Grip:
+    """The grip behind it, for the recipes."""
+    return held._grip  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file

@@ -1,22 +1,65 @@
-"""Where the recipes are made. No store of this version holds one yet."""
+"""Where the recipes are made, of stores that can hold them."""
 
 from __future__ import annotations
 
+from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.errors import Unsupported
+from aiorwlock_remote.core.pool import check_name
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
+from aiorwlock_remote.locks.options import OnLost, Options
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.ports import HoldsSets
 from aiorwlock_remote.recipes import MutexSet, Occupancy, RowLock, SetRWLock
+from aiorwlock_remote.recipes.mutex_set import Pools
+
+REVALIDATE = 1.25
+"""Seconds: with its jitter, the poll of every other waiter."""
 
 
 class RecipeCalls:
     """The other published locks, for the stores that can hold them."""
 
-    def mutex_set(self, name: str, *, lease: float = 60.0) -> MutexSet:
-        """S1: many mutexes in one sorted set.
+    def __init__(self, session: Session, options: Options) -> None:
+        """Part of a ``Locks``."""
+        self._session = session
+        self._options = options
+        self._pools = Pools(session)
+
+    def mutex_set(
+        self,
+        name: str,
+        *,
+        lease: float = 60.0,
+        revalidate_seconds: float = REVALIDATE,
+        keep: bool = True,
+        on_lost: OnLost | None = None,
+        max_hold: float | None = None,
+    ) -> MutexSet:
+        """S1: many mutexes in one sorted set of Redis; no I/O.
+
+        ``lease``: seconds a grant lives from its last update, the published
+        ``timeout_seconds``: the same in every program that uses the set. The keeper
+        updates in the background unless ``keep`` is False. ``revalidate_seconds``, at
+        least ``REVALIDATE``: how often a waiter looks if nothing wakes it. ``on_lost``
+        and ``max_hold`` as everywhere.
 
         Raises:
             Unsupported: this store cannot hold one.
+            ConfigurationError: a name or a number that cannot be used.
         """
-        raise _missing(f"mutex set {name!r} ({lease:g} s)")
+        check_name("set", name)
+        check_seconds("revalidate_seconds", revalidate_seconds, least=REVALIDATE)
+        given: object = lease
+        if given is None:
+            raise ConfigurationError(what="a mutex of a set has a lease")
+        options = self._options.but({"lease": lease, "max_hold": max_hold})
+        if on_lost is not None:
+            options = options.but({"on_lost": on_lost})
+        store = self._session.drive.store
+        if not isinstance(store, HoldsSets):
+            raise _missing(f"mutex set {name!r}")
+        pool = self._pools.pool(store, name, revalidate_seconds)
+        return MutexSet(self._session, pool, name, options, keep=keep)
 
     def set_rwlock(self, datatype: str, resource_id: ResourceId) -> SetRWLock:
         """S3: a readers-writer lock on a Redis set and a string.

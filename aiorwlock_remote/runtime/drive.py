@@ -8,6 +8,7 @@ needs to be shielded, however often it is cancelled.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -122,13 +123,41 @@ class Drive:
             taken_back = Withdraw(self.gate_name, Mode.READ, (undo.ticket,), keep=True)
             withdrawn = self.store.step(resource, taken_back)
             if isinstance(exc, BackendUnavailable):
-                await self._resolve(resource, withdrawn, undo, self._patience)
+                await self.resolve(resource, withdrawn, undo)
             withdrawn.unawaited()
             raise
 
     def lease(self, request: Request, grant: Grant, sent_at: float) -> Lease:
         """What a grant is to this process."""
         return Lease(request.resource, grant, request.terms, sent_at, self.host.clock)
+
+    async def resolve(
+        self,
+        resource: Resource,
+        withdrawn: Pending[Any],
+        claim: Claim,
+        patience: float | None = None,
+    ) -> None:
+        """Wait until a withdrawal has been carried out: then nothing is held.
+
+        ``patience`` in seconds; ``connect_timeout`` if not given.
+
+        Raises:
+            AcquireUncertain: nobody knows in that time.
+        """
+        failure: BackendError | None = None
+        with anyio.move_on_after(self._patience if patience is None else patience):
+            try:
+                await withdrawn
+            except BackendError as exc:
+                failure = exc
+            else:
+                return
+        withdrawn.unawaited()
+        seconds = None if claim.lease is None else claim.lease / 1e6
+        raise AcquireUncertain(
+            resource=resource.label, holder=holder_of(claim.ticket), lease=seconds
+        ) from failure
 
     async def aclose(self, error: BaseException) -> None:
         """End all waiting with ``error``, stop the keeper, close the store."""
@@ -231,28 +260,7 @@ class Drive:
                 self.gate_name, request.mode, (visitor.ticket,), keep=keep
             )
             withdrawn = self.store.step(request.resource, command)
-            await self._resolve(request.resource, withdrawn, visitor.claim, patience)
-
-    async def _resolve(
-        self,
-        resource: Resource,
-        withdrawn: Pending[Reply],
-        claim: Claim,
-        patience: float,
-    ) -> None:
-        failure: BackendError | None = None
-        with anyio.move_on_after(patience):
-            try:
-                await withdrawn
-            except BackendError as exc:
-                failure = exc
-            else:
-                return
-        withdrawn.unawaited()
-        seconds = None if claim.lease is None else claim.lease / 1e6
-        raise AcquireUncertain(
-            resource=resource.label, holder=holder_of(claim.ticket), lease=seconds
-        ) from failure
+            await self.resolve(request.resource, withdrawn, visitor.claim, patience)
 
     def _timed_out(
         self, request: Request, holders: tuple[str, ...], retry_after: int | None

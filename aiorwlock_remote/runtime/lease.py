@@ -6,6 +6,7 @@ state is guarded by a lock because the keeper lives in its own thread.
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Callable
@@ -35,13 +36,14 @@ class Terms:
     """How long a grant lives and how it is watched over. Seconds.
 
     ``max_stall``: lost if the event loop hangs for longer. ``max_hold``: lost if held
-    for longer, however well it is renewed.
+    for longer, however well it is renewed. ``keep``: renewed in the background.
     """
 
     lease: float | None
     margin: float | None = None
     max_stall: float | None = None
     max_hold: float | None = None
+    keep: bool = True
 
 
 class Lease:
@@ -158,4 +160,4 @@ class Lease:
         until = local_deadline(sent_at, lease, self.terms.margin)
         if self.deadline is None or until > self.deadline:
             self.deadline = until
-        self.renew_due = renew_at(sent_at, lease)
+        self.renew_due = renew_at(sent_at, lease) if self.terms.keep else math.inf

@@ -6,6 +6,7 @@ because a server out of memory must refuse who wants to come in, but never who l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha1
 from importlib.resources import files
@@ -36,12 +37,13 @@ def read(part: str) -> str:
     return lua.joinpath(f"{part}.lua").read_text(encoding="utf-8")
 
 
-def body() -> str:
+def body(parts: Iterable[str] = PARTS) -> str:
     """A step, without the line that says what the server may do with it."""
-    return "\n".join(read(part) for part in PARTS)
+    return "\n".join(read(part) for part in parts)
 
 
 _BODY = body()
+_SET = body(("mutex_set", "mutex_set_main"))
 
 ENTER = Script("enter", "#!lua\n" + _BODY)
 """A step; refused by a server that is out of memory."""
@@ -49,5 +51,9 @@ LEAVE = Script("leave", "#!lua flags=allow-oom\n" + _BODY)
 """The same step, carried out whatever the memory."""
 LOOK = Script("look", "#!lua flags=no-writes\n" + read("look"))
 """A resource as it stands."""
+SET_ENTER = Script("set_enter", "#!lua\n" + _SET)
+"""A step on a mutex set; refused by a server that is out of memory."""
+SET_LEAVE = Script("set_leave", "#!lua flags=allow-oom\n" + _SET)
+"""The same, carried out whatever the memory."""
 
-ALL: tuple[Script, ...] = (ENTER, LEAVE, LOOK)
+ALL: tuple[Script, ...] = (ENTER, LEAVE, LOOK, SET_ENTER, SET_LEAVE)

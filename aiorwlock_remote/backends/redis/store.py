@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
 
 from aiorwlock_remote.backends.redis.blocking import BlockingLink
 from aiorwlock_remote.backends.redis.commands import (
+    Request,
     decode,
     decode_look,
     decode_step,
@@ -25,7 +26,13 @@ from aiorwlock_remote.backends.redis.keys import (
 from aiorwlock_remote.backends.redis.link import Link, open_link
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.scripts import ALL
-from aiorwlock_remote.backends.redis.waking import Waking, tells_of_keys
+from aiorwlock_remote.backends.redis.set_steps import (
+    SetKeys,
+    decode_member,
+    encode_member,
+)
+from aiorwlock_remote.backends.redis.sets import RedisMembers, Sets
+from aiorwlock_remote.backends.redis.waking import DELETED, Waking, tells_of_keys
 from aiorwlock_remote.core.commands import (
     Command,
     NotHeld,
@@ -40,6 +47,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.moment import by_foreigner
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BackendError, BadRecord
@@ -82,6 +90,7 @@ class RedisStore:
         self._settings = settings
         self._keys: dict[Resource, Keys] = {}
         self._waking = Waking(options.db, bell)
+        self._sets = Sets(options.db, settings)
         self._link: Link
 
     async def open(self) -> None:
@@ -94,19 +103,23 @@ class RedisStore:
             self._options,
             self._host,
             ALL,
-            on_message=self._waking.message,
-            on_reconnect=self._waking.ring_all,
+            on_message=self._message,
+            on_reconnect=self._ring_all,
             channels=(channel(self._settings.prefix, self._settings.gate),),
         )
         try:
-            if await tells_of_keys(self._link.call):
+            events = await tells_of_keys(self._link.call)
+            if events is None or events & DELETED:  # who may not know may hope
                 self._waking.listen_on(self._link)
+            self._sets.use(self._link, events or frozenset())
         except BaseException:
             await self._link.aclose()
             raise
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One script."""
+        if isinstance(resource, Member):
+            return self._sets.step(resource, command)
         keys = self._keys_of(resource)
         script, args = encode(keys, command, self._settings.gate)
         return self._link.run(
@@ -151,6 +164,10 @@ class RedisStore:
             if int(cursor) == 0:
                 return
 
+    def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
+        """A mutex set, in a sorted set of that name."""
+        return self._sets.members(name, ring)
+
     def examine(self) -> AsyncIterator[Finding]:
         """What the server's settings mean for locks."""
         return examine(self._link.call, self._host.clock)
@@ -163,6 +180,14 @@ class RedisStore:
     async def aclose(self) -> None:
         """Wait for what is under way, close the connection."""
         await self._link.aclose()
+
+    def _message(self, channel: bytes, payload: bytes) -> None:
+        if not self._sets.message(channel, payload):
+            self._waking.message(channel, payload)
+
+    def _ring_all(self) -> None:
+        self._waking.ring_all()
+        self._sets.ring_all()
 
     def _decode(self, keys: Keys, command: Command, raw: object) -> Reply:
         reply, rung = decode_step(command, raw)
@@ -208,25 +233,36 @@ class RedisRenewer:
     ) -> Sequence[Grant | NotHeld | Exception]:
         """Renew all in one write and one read."""
         commands = [Renew(((item.ticket, item.lease),)) for item in batch]
-        told = self._settings
         requests = [
-            # Without our gate: nobody here rings the bell, so we get a message, too.
-            encode(Keys(told.prefix, item.resource, told.fence_memory), command)
+            self._request(item.resource, command)
             for item, command in zip(batch, commands, strict=True)
         ]
         answers = self._link.run_many(requests, timeout)
-        return [_outcome(c, raw) for c, raw in zip(commands, answers, strict=True)]
+        return [
+            _outcome(item.resource, command, raw)
+            for item, command, raw in zip(batch, commands, answers, strict=True)
+        ]
 
     def close(self) -> None:
         """Close the connection."""
         self._link.close()
 
+    def _request(self, resource: Resource, command: Renew) -> Request:
+        told = self._settings
+        # Without our gate: nobody here rings the bell, so we get a message, too.
+        if isinstance(resource, Member):
+            return encode_member(SetKeys(told, resource.type, gate=""), command)
+        return encode(Keys(told.prefix, resource, told.fence_memory), command)
 
-def _outcome(command: Renew, raw: object) -> Grant | NotHeld | Exception:
+
+def _outcome(
+    resource: Resource, command: Renew, raw: object
+) -> Grant | NotHeld | Exception:
     if isinstance(raw, Exception):
         return raw
     try:
-        reply = decode(command, raw)
+        member = isinstance(resource, Member)
+        reply = (decode_member if member else decode)(command, raw)
     except BackendError as exc:
         return exc
     assert isinstance(reply, Renewed)

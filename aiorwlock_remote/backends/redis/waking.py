@@ -15,7 +15,8 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Bell
 
-_DELETED = frozenset("gxA")
+DELETED = frozenset("gxA")
+"""The events that tell of keys deleted or expired, by their letters."""
 
 
 class Channels(Protocol):
@@ -89,13 +90,16 @@ class Waking:
         self._bell(self._watched[seat], 0.0)
 
 
-async def tells_of_keys(ask: Callable[..., Awaitable[Any]]) -> bool:
-    """Whether the server has keyspace notifications; who may not know may hope."""
+async def tells_of_keys(ask: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:
+    """Which keyspace notifications the server has; None if we may not know.
+
+    Letters of ``notify-keyspace-events``, none of them without ``K``.
+    """
     try:
         found = await ask("CONFIG", "GET", "notify-keyspace-events")
     except BackendUnavailable:
         raise
     except BackendError:
-        return True
-    flags = "".join(value.decode() for value in dict(found).values())
-    return "K" in flags and bool(_DELETED & set(flags))
+        return None
+    flags = frozenset("".join(value.decode() for value in dict(found).values()))
+    return flags if "K" in flags else frozenset()

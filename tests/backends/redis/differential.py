@@ -26,7 +26,7 @@ from aiorwlock_remote.backends.redis.commands import encode, encode_look
 from aiorwlock_remote.backends.redis.errors import of_reply
 from aiorwlock_remote.backends.redis.keys import Keys, channel
 from aiorwlock_remote.backends.redis.looking import decode_look
-from aiorwlock_remote.backends.redis.scripts import ALL, LOOK
+from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE, LOOK
 from aiorwlock_remote.core import transition
 from aiorwlock_remote.core.commands import IllegalCommand, Refused, Released
 from aiorwlock_remote.core.names import resource
@@ -87,7 +87,7 @@ class Comparison:
         for gate in HEARING:
             self._ears.ask([("SUBSCRIBE", channel(self._prefix, gate))])
         self._shas: dict[str, bytes] = {}
-        for script in ALL:
+        for script in (ENTER, LEAVE, LOOK):
             text = edited(script.text, CLOCK, OUR_CLOCK)
             if script is not LOOK:
                 text = change(edited(text, TURNS, FEW_TURNS))

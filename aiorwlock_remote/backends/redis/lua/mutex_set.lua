@@ -1,0 +1,216 @@
+-- One step on a mutex set: the published sorted set (member = mutex, score = seconds of
+-- the last acquire or update, 0 = never), and what lies beside it.
+--
+-- KEYS  1 the sorted set   2 its state, a hash   3 its queue, a sorted set by number
+-- ARGV  1 microseconds the state is kept   2 channels begin with   3 our gate   4 kind
+--       a  pool life (target ticket lease more){…}     ask; life 0: take no place
+--       r  ticket remove      release
+--       n  (ticket){…}        update
+--       t  lease number (place){number} (ticket){…}    withdraw places and tickets
+--       c  lease name         create           d  name   remove
+-- A place is "pool,target", a pool "gate.number": the tasks of one process that wait for
+-- the same, "" being any mutex. It is rung by its own text on its gate's channel.
+-- Returns {places of our gate that are rung, answer, …}; a: {fence, name} or {-1, µs to
+-- the next change that nobody announces, or -1}; r: {1} or {0, why}; n: {fence} or
+-- {0, why} each; c, d: 0 or 1.
+--
+-- The state: last = the last score in µs; number = of the last place; t<ticket> =
+-- "score,lease,name" of a grant; m<name> = the ticket that had it last; p<place> =
+-- "expires,called", called when a mutex stood free for it.
+
+local SET, STATE, QUEUE = KEYS[1], KEYS[2], KEYS[3]
+local WINDOW = 100000  -- µs that a place which was called blocks those behind it
+local call = redis.call
+local memory, channel, gate, kind = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local rung = {}
+
+-- A wrong type under a key is found before anything is changed.
+call('ZCARD', SET)
+call('HLEN', STATE)
+call('ZCARD', QUEUE)
+
+local function seconds(us)
+  return string.format('%.0f.%06d', math.floor(us / 1000000), us % 1000000)
+end
+
+local function score_of(name)
+  local score = call('ZSCORE', SET, name)
+  return score and (tonumber(score) or math.huge)
+end
+
+local function free(name, lease)
+  local score = score_of(name)
+  return score and score < tonumber(seconds(now - lease))
+end
+
+-- Free for whoever takes any: a negative score is no time, and never taken unasked.
+local function count_free(lease)
+  return call('ZCOUNT', SET, '0', '(' .. seconds(now - lease))
+end
+
+local function keep(until_us)
+  local at = math.ceil((until_us + memory) / 1000)
+  for _, key in ipairs({STATE, QUEUE}) do
+    if call('PEXPIRETIME', key) < at then call('PEXPIREAT', key, at) end
+  end
+end
+
+-- The next score: the clock, but no two are equal, and none is a whole second, so that
+-- a program that writes whole seconds never writes one of ours.
+local function next_score()
+  local us = math.max(now, (tonumber(call('HGET', STATE, 'last') or 0)) + 1)
+  if us % 1000000 == 0 then us = us + 1 end
+  call('HSET', STATE, 'last', string.format('%.0f', us))
+  return us
+end
+
+local function write(name, ticket, lease)
+  local us = next_score()
+  call('ZADD', SET, seconds(us), name)
+  call('HSET', STATE, 'm' .. name, ticket,
+    't' .. ticket, seconds(us) .. ',' .. lease .. ',' .. name)
+  keep(us + lease)
+  return us
+end
+
+local function forget(ticket, name)
+  call('HDEL', STATE, 't' .. ticket)
+  if name and call('HGET', STATE, 'm' .. name) == ticket then
+    call('HDEL', STATE, 'm' .. name)
+  end
+end
+
+-- The mutex a ticket holds, and its lease; or nil and why it holds none.
+local function held(ticket)
+  local told = call('HGET', STATE, 't' .. ticket)
+  if not told then return nil, 'expired' end
+  local mine, lease, name = string.match(told, '^([^,]*),([^,]*),(.*)$')
+  local score, reason = score_of(name), nil
+  if not score or score == 0 then
+    reason = 'forced'
+  elseif score ~= tonumber(mine) then
+    reason = 'stolen'
+  elseif score <= tonumber(seconds(now - lease)) then
+    reason = 'expired'
+  end
+  if not reason then return name, tonumber(lease) end
+  forget(ticket, name)
+  return nil, reason
+end
+
+local function leave(place)
+  call('ZREM', QUEUE, place)
+  call('HDEL', STATE, 'p' .. place)
+end
+
+-- The places in order; those nobody looked after are dropped.
+local function places()
+  local found = {}
+  for _, place in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
+    local told = call('HGET', STATE, 'p' .. place) or ''
+    local expires, called = string.match(told, '^(%d+),(%d*)$')
+    if expires and tonumber(expires) > now then
+      local target = string.match(place, '^[^,]*,(.*)$')
+      called = tonumber(called)
+      found[#found + 1] = {place = place, target = target, expires = expires,
+        called = called, late = called and now - called > WINDOW}
+    else
+      leave(place)
+    end
+  end
+  return found
+end
+
+-- Call the places whose turn it is: as many as there are mutexes for them.
+local function ring(lease)
+  if call('ZCARD', QUEUE) == 0 then return end
+  local left, promised = count_free(lease), {}
+  for _, p in ipairs(places()) do
+    local theirs = left > 0
+    if p.target ~= '' then
+      theirs = not promised[p.target] and free(p.target, lease)
+        and (left > 0 or score_of(p.target) < 0)
+    end
+    if theirs and not p.late then
+      left = left - 1
+      if p.target ~= '' then promised[p.target] = true end
+      if not p.called then
+        call('HSET', STATE, 'p' .. p.place,
+          p.expires .. ',' .. string.format('%.0f', now))
+        local theirs_gate = string.match(p.place, '^[^.]*')
+        if theirs_gate == gate then
+          rung[#rung + 1] = p.place
+        else
+          call('PUBLISH', channel .. theirs_gate, p.place)
+        end
+      end
+    end
+  end
+end
+
+-- The mutex that this place, or nobody's (nil), may have now.
+local function choose(place, target, lease)
+  local left = count_free(lease)
+  if target == '' and left == 0 then return nil end
+  if target ~= '' and not free(target, lease) then return nil end
+  local ahead, reserved = 0, {}
+  for _, p in ipairs(places()) do
+    if p.place == place then break end
+    if not p.late and p.target == '' then
+      ahead = ahead + 1
+    elseif not p.late and not reserved[p.target] and free(p.target, lease) then
+      ahead, reserved[p.target] = ahead + 1, true
+    end
+  end
+  if target ~= '' then
+    -- Who wants any takes another one, if there is another.
+    local barred = reserved[target] or (ahead >= left and score_of(target) >= 0)
+    return not barred and target or nil
+  end
+  if ahead >= left then return nil end
+  local some = call('ZRANGEBYSCORE', SET, '0', '(' .. seconds(now - lease),
+    'LIMIT', 0, ahead + 1)
+  for _, name in ipairs(some) do
+    if not reserved[name] then return name end
+  end
+end
+
+-- Microseconds until a lease runs out, or a place that was called is passed over.
+local function next_change(target, lease, others_first)
+  if others_first then return WINDOW + 1000 end
+  local score
+  if target == '' then
+    score = call('ZRANGEBYSCORE', SET, seconds(now - lease), '+inf', 'WITHSCORES',
+      'LIMIT', 0, 1)[2]
+    score = score and tonumber(score)
+  else
+    score = score_of(target)
+  end
+  if not score or score > 1e11 then return -1 end
+  return math.max(0, math.ceil(score * 1000000 + lease - now)) + 1000
+end
+
+local function ask(pool, life, target, ticket, lease, more)
+  local place = life > 0 and pool .. ',' .. target or nil
+  local name = held(ticket)  -- the answer was lost; the ticket tells
+  if not name then
+    name = choose(place, target, lease)
+    local before = name and call('HGET', STATE, 'm' .. name)
+    if before then forget(before, name) end
+  end
+  local again = place and (not name or more == '1')
+  if place and name then leave(place) end
+  local us = name and write(name, ticket, lease)
+  if again then
+    if not call('ZSCORE', QUEUE, place) then
+      call('ZADD', QUEUE, call('HINCRBY', STATE, 'number', 1), place)
+    end
+    call('HSET', STATE, 'p' .. place, string.format('%.0f,', now + life))
+    keep(now + lease)
+  end
+  if name then return {us, name} end
+  local stands = target == '' and count_free(lease) > 0 or free(target, lease)
+  return {-1, next_change(target, lease, stands)}
+end

@@ -1,0 +1,181 @@
+"""S1: many mutexes in one sorted set of Redis; take one by its name, or any."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from typing import final
+
+from aiorwlock_remote.core.lease import check_seconds, micros
+from aiorwlock_remote.core.pool import ANY, Member, check_name
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.errors import ConfigurationError, NotOwner
+from aiorwlock_remote.locks.acquisition import Acquisition
+from aiorwlock_remote.locks.grip import Grip
+from aiorwlock_remote.locks.held import Held, grip_of
+from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.ports import HoldsSets
+from aiorwlock_remote.runtime.pool import Pool
+from aiorwlock_remote.runtime.request import Request
+
+
+@final
+class MutexSet:
+    """A set of mutexes: proxies, accounts, licences. Made without I/O.
+
+    The key is the prefix and the set's name; member = mutex, score = seconds of its
+    last acquire or update, 0 = free. Programs that use the published statements exclude
+    ours and are excluded; all of them must count with the same ``lease``.
+
+    A grant's fence is its score in microseconds. Waiters are served first come first
+    served among the processes and inside each; who waits for any is given the one that
+    was free for longest.
+    """
+
+    def __init__(
+        self, session: Session, pool: Pool, name: str, options: Options, *, keep: bool
+    ) -> None:
+        """Made by ``Locks.mutex_set``, not by users."""
+        if options.lease is None:
+            raise ConfigurationError(what="a mutex of a set has a lease")
+        self._session = session
+        self._pool = pool
+        self._name = name
+        self._options = options
+        self._lease = micros(options.lease)
+        terms = replace(options.terms, keep=keep)
+        self._request = Request(Member(name, ANY), Mode.WRITE, Policy.FAIR, terms)
+
+    @property
+    def name(self) -> str:
+        """The set's name."""
+        return self._name
+
+    async def create(self, name: str) -> bool:
+        """Add a mutex, free; False if there is one of that name.
+
+        Cancelled, it may have been added.
+
+        Raises:
+            BackendError: the store failed, or something else has the set's key.
+        """
+        self._session.check()
+        return await self._pool.members.create(check_name("mutex", name), self._lease)
+
+    async def remove(self, name: str) -> bool:
+        """Remove a mutex, held or not; False if there is none.
+
+        Who holds it learns it at the next renewal (``LockLost("forced")``). Cancelled,
+        it may have been removed.
+
+        Raises:
+            BackendError: the store failed.
+        """
+        self._session.check()
+        return await self._pool.members.remove(check_name("mutex", name))
+
+    def acquire(
+        self, name: str | None = None, timeout: float | None = None, *, reason: str = ""
+    ) -> Acquisition:
+        """Wait for this mutex, or for any: ``await`` it, or use it in ``async with``.
+
+        ``held.name`` tells which. ``timeout``: seconds to wait; None for ever, 0 only
+        tries. A mutex that is not in the set is waited for until somebody creates it.
+        Cancelling leaves nothing behind: no grant, no place.
+
+        Raises (when awaited or entered):
+            LockTimeout: not obtained in time.
+            WouldDeadlock: this task holds the mutex of that name already.
+            AcquireUncertain: the store never said whether it granted.
+            BackendError: the store failed.
+            ConfigurationError: a name or a number that cannot be used.
+            Closed: the ``Locks`` is closed, forked or of another loop.
+        """
+        check_seconds("timeout", timeout)
+        target = ANY if name is None else check_name("mutex", name)
+        member = Member(self._name, target)
+        request = replace(
+            self._request, resource=member, timeout=timeout, reason=reason
+        )
+        return Acquisition(self._session, request, self._options, self._pool)
+
+    async def try_acquire(self, name: str | None = None) -> Held | None:
+        """This mutex, or any, if it is free and nobody waits for it; else None.
+
+        Raises what ``acquire`` raises, but for ``LockTimeout``.
+        """
+        return await self.acquire(name, 0).try_now()
+
+    async def update(self, held: Held) -> None:
+        """Renew by hand, as ``held.extend()``; the keeper does it by itself.
+
+        Raises:
+            LockLost: it expired, was taken over or removed.
+            NotOwner: released, or of another set.
+            BackendError: the store failed; the grant lives as long as it did before.
+        """
+        self._mine(held, "update")
+        await held.extend()
+
+    async def release(self, held: Held, *, remove: bool = False) -> bool:
+        """Give it back, and with ``remove`` take it out of the set in the same step.
+
+        True if it was held until now, False if released before. The request is sent
+        before anything is awaited: cancelling does not stop it.
+
+        Raises:
+            LockLost: it had been lost (with ``on_lost="raise"``); nothing was changed.
+            NotOwner: of another set.
+            BackendError: the store failed; the grant ends with its lease.
+        """
+        grip = self._mine(held, "release")
+        if not remove:
+            return await grip.release()
+        members = self._pool.members
+        return await grip.release(lambda lease: members.end(lease.ticket))
+
+    async def list(self) -> AsyncIterator[str]:
+        """The names of all mutexes, held or not, in no order.
+
+        Raises:
+            BackendError: the store failed.
+        """
+        self._session.check()
+        async for name in self._pool.members.names():
+            yield name
+
+    def _mine(self, held: Held, action: str) -> Grip:
+        grip = grip_of(held)
+        resource = grip.lease.resource
+        ours = isinstance(resource, Member) and resource.type == self._name
+        if not ours or grip.session is not self._session:
+            raise NotOwner(resource=resource.label, action=action)
+        return grip
+
+    def __repr__(self) -> str:
+        return f"<MutexSet {self._name!r}>"
+
+
+class Pools:
+    """The pools of one ``Locks``: one for each set, however often it is asked for."""
+
+    def __init__(self, session: Session) -> None:
+        """None yet."""
+        self._session = session
+        self._pools: dict[tuple[str, float], Pool] = {}
+
+    def pool(self, store: HoldsSets, name: str, look_every: float) -> Pool:
+        """The pool of that set."""
+        pool = self._pools.get((name, look_every))
+        if pool is None:
+            members = partial(store.members, name)
+            pool = Pool(name, self._session.drive, members, look_every)
+            self._pools[name, look_every] = pool
+        return pool
+
+    def close(self, error: BaseException) -> None:
+        """End all waiting with ``error``."""
+        for pool in self._pools.values():
+            pool.close(error)

@@ -1,0 +1,186 @@
+"""The tasks of this process that wait for mutexes of one set, in lanes.
+
+Who waits for the same mutex, or for any, stands in one lane; the first of a lane asks,
+for the place that the lane has in the set's queue among the processes. All lanes are
+looked after in one request. Everything happens in the loop's thread and without
+awaiting: nobody's cancellation can tear it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from aiorwlock_remote.core.commands import Claim
+from aiorwlock_remote.core.pool import Ask, Busy, Told, Took
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Host, Members
+from aiorwlock_remote.runtime.rounds import Rounds
+
+PLACE_LIVES = 3
+"""Looks that a place outlives."""
+
+
+class Waiter:
+    """Somebody who wants ``target``, until ``ready`` is done."""
+
+    __slots__ = ("claim", "error", "ready", "sent_at", "target", "took")
+
+    def __init__(self, target: str, claim: Claim) -> None:
+        self.target = target
+        self.claim = claim
+        self.ready: Pending[None] = Pending()
+        self.took: Took | None = None
+        self.sent_at = 0.0
+        self.error: BaseException | None = None
+
+    @property
+    def lease(self) -> int:
+        """Microseconds."""
+        assert self.claim.lease is not None, "who takes from a set has a lease"
+        return self.claim.lease
+
+    def decide(self, error: BaseException | None = None) -> None:
+        """It got in, or never will; an error counts until somebody has looked."""
+        if error is not None:
+            self.took, self.error = None, error
+        if not self.ready.done:
+            self.ready.resolve(None)
+
+
+class Lane:
+    """Who waits for the same. ``placed``: the store knows that somebody does."""
+
+    __slots__ = ("asked", "placed", "target", "waiters")
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.waiters: deque[Waiter] = deque()
+        self.asked: Waiter | None = None
+        self.placed = False
+
+
+class Lanes:
+    """Everybody of this process who waits for one set."""
+
+    def __init__(
+        self,
+        host: Host,
+        members: Callable[[Callable[[str | None], object]], Members],
+        look_every: float,
+    ) -> None:
+        """As ``Pool``."""
+        self._clock = host.clock
+        self._lanes: dict[str, Lane] = {}
+        self._life = PLACE_LIVES * look_every
+        self._rounds = Rounds(host, look_every, self._look)
+        self.members: Members = members(self._ring)
+
+    def join(self, waiter: Waiter) -> None:
+        """Wait; the waiter is ``ready`` when it is decided."""
+        if not self._lanes:
+            self.members.watch()
+        lane = self._lanes.setdefault(waiter.target, Lane(waiter.target))
+        lane.waiters.append(waiter)
+        if len(lane.waiters) == 1:
+            self._ask([lane])
+        self._rounds.start()
+
+    def leave(self, waiter: Waiter) -> None:
+        """Give up waiting, or what it was given; it goes its way at once."""
+        lane = self._lanes.get(waiter.target)
+        # Its answer may be on the way, or may have been lost.
+        tickets = (waiter.claim.ticket,) if waiter.sent_at else ()
+        places: tuple[str, ...] = ()
+        if lane is not None and waiter in lane.waiters:
+            lane.waiters.remove(waiter)
+            if not lane.waiters:
+                places = (lane.target,)
+                self._drop(lane.target)
+        if tickets or places:
+            self.members.withdraw(places, tickets, waiter.lease).unawaited()
+
+    def _drop(self, target: str) -> None:
+        del self._lanes[target]
+        if not self._lanes:
+            self.members.unwatch()
+            self._rounds.end()
+
+    def _ring(self, target: str | None) -> None:
+        """The store: it is our turn there, or (None) something has changed."""
+        if target is None:
+            if self._lanes:
+                self._rounds.hint(0.0)
+            return
+        lane = self._lanes.get(target)
+        if lane is not None and lane.asked is None:
+            # Else what is on its way was carried out after this was sent.
+            self._ask([lane])
+
+    def _look(self) -> None:
+        self._ask([lane for lane in self._lanes.values() if lane.asked is None])
+
+    def _ask(self, lanes: list[Lane]) -> None:
+        asks: list[Ask] = []
+        sent_at = self._clock.now()
+        for lane in lanes:
+            first = lane.asked = lane.waiters[0]
+            first.sent_at = sent_at
+            more = len(lane.waiters) > 1
+            asks.append(Ask(first.target, first.claim.ticket, first.lease, more))
+        if asks:
+            pending = self.members.ask(asks, self._life)
+            pending.then(partial(self._answered, lanes, asks, sent_at))
+
+    def _answered(
+        self,
+        lanes: list[Lane],
+        asks: list[Ask],
+        sent_at: float,
+        pending: Pending[Told],
+    ) -> None:
+        if pending.error is not None:
+            self._failed(lanes, pending.error)
+            return
+        told = pending.result()
+        rung = set(told.rung)
+        for lane, ask, answer in zip(lanes, asks, told.answers, strict=True):
+            first, lane.asked = lane.asked, None
+            lane.placed = ask.more or isinstance(answer, Busy)
+            if isinstance(answer, Took):
+                self._served(lane, first, answer, sent_at)
+            else:
+                if answer.retry_after is not None:
+                    self._rounds.hint(answer.retry_after / 1e6)
+                if len(asks) == 1:
+                    # Refused and called in one answer: leases differ. Ask later.
+                    rung.discard(lane.target)
+            if not lane.placed:
+                rung.add(lane.target)
+        called = (self._lanes.get(target) for target in rung)
+        self._ask([lane for lane in called if lane is not None and not lane.asked])
+
+    def _served(
+        self, lane: Lane, first: Waiter | None, took: Took, sent_at: float
+    ) -> None:
+        if first is None or first not in lane.waiters:
+            return  # it left, and its withdrawal is on the way
+        lane.waiters.remove(first)
+        first.took, first.sent_at = took, sent_at
+        if not lane.waiters and self._lanes.get(lane.target) is lane:
+            self._drop(lane.target)
+        first.decide()
+
+    def _failed(self, lanes: list[Lane], error: BaseException) -> None:
+        for lane in lanes:
+            lane.asked = None
+            if lane.placed and isinstance(error, BackendUnavailable):
+                continue  # it keeps its place, and asks again at the next look
+            waiters = list(lane.waiters)
+            lane.waiters.clear()
+            for waiter in waiters:
+                waiter.decide(error)
+            if self._lanes.get(lane.target) is lane:
+                self._drop(lane.target)

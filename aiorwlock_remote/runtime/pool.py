@@ -1,0 +1,159 @@
+"""A pool: takes mutexes of one set for the tasks of this process, or waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from aiorwlock_remote.core.pool import Ask, Busy, Member
+from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Closed, LockTimeout
+from aiorwlock_remote.ports import Members
+from aiorwlock_remote.runtime.drive import Drive
+from aiorwlock_remote.runtime.lanes import Lanes, Waiter
+from aiorwlock_remote.runtime.lease import Lease
+from aiorwlock_remote.runtime.request import Request
+
+
+class Pool:
+    """Waits for mutexes of one set, and takes them."""
+
+    def __init__(
+        self,
+        name: str,
+        drive: Drive,
+        members: Callable[[Callable[[str | None], object]], Members],
+        look_every: float,
+    ) -> None:
+        """``members`` opens the set in the store; ``look_every`` seconds it is asked.
+
+        ``revalidate_seconds`` of the published design: in case no message came.
+        """
+        self._name = name
+        self._drive = drive
+        self._clock = drive.host.clock
+        self._lanes = Lanes(drive.host, members, look_every)
+        self._waiting: set[Waiter] = set()
+
+    @property
+    def members(self) -> Members:
+        """The set in the store."""
+        return self._lanes.members
+
+    async def acquire(self, request: Request) -> Lease:
+        """Wait for a grant.
+
+        Raises:
+            LockTimeout: not within ``timeout``.
+            AcquireUncertain: the store never said.
+            BackendError: the store failed before there was a place in the queue.
+            Closed: the ``Locks`` was closed meanwhile.
+        """
+        timeout = request.timeout
+        until = None if timeout is None else self._clock.now() + timeout
+        while True:
+            if timeout is not None and timeout <= 0:
+                lease = await self._try(request)
+            else:
+                lease = await self._wait(request, until)
+            if not lease.expired():
+                return lease
+            # The loop was blocked, or the store slow, for longer than the lease.
+            self._drive.release(lease).unawaited()
+
+    async def try_acquire(self, request: Request) -> Lease | None:
+        """A grant if it can be had right now; takes no place in the queue."""
+        try:
+            return await self._try(request)
+        except LockTimeout:
+            return None
+
+    def close(self, error: BaseException) -> None:
+        """End all waiting with ``error``."""
+        for waiter in list(self._waiting):
+            self._lanes.leave(waiter)
+            waiter.decide(error)
+
+    async def _try(self, request: Request) -> Lease:
+        waiter = self._waiter(request)
+        ask = Ask(waiter.target, waiter.claim.ticket, waiter.lease)
+        waiter.sent_at = self._clock.now()
+        asked = self.members.ask((ask,), 0.0)
+        try:
+            told = await asked
+            await checkpoint()
+        except BaseException as exc:
+            await self._take_back(request, waiter, exc)
+            raise
+        (answer,) = told.answers
+        if isinstance(answer, Busy):
+            raise self._timed_out(request, answer)
+        waiter.took = answer
+        return self._lease(request, waiter)
+
+    async def _wait(self, request: Request, until: float | None) -> Lease:
+        waiter = self._waiter(request)
+        self._waiting.add(waiter)
+        self._lanes.join(waiter)
+        try:
+            left = None if until is None else max(0.0, until - self._clock.now())
+            with anyio.move_on_after(left):
+                await waiter.ready
+        except BaseException:
+            if waiter.error is None:
+                self._lanes.leave(waiter)
+            raise
+        finally:
+            self._waiting.discard(waiter)
+        if waiter.error is not None:
+            await self._take_back(request, waiter, waiter.error)
+            raise waiter.error
+        if waiter.took is None:
+            self._lanes.leave(waiter)
+            raise self._timed_out(request, None)
+        return self._lease(request, waiter)
+
+    async def _take_back(
+        self, request: Request, waiter: Waiter, error: BaseException
+    ) -> None:
+        """Whatever the store made of it, nothing stays; who is told waits for that."""
+        if isinstance(error, BadRecord | Closed):
+            return
+        if isinstance(error, BackendUnavailable) and error.nothing_done:
+            return
+        tickets = (waiter.claim.ticket,)
+        withdrawn = self.members.withdraw((), tickets, waiter.lease)
+        if isinstance(error, BackendUnavailable):
+            await self._drive.resolve(request.resource, withdrawn, waiter.claim)
+        else:
+            withdrawn.unawaited()
+
+    def _waiter(self, request: Request) -> Waiter:
+        return Waiter(request.resource.id, self._drive.asking.claim(request))
+
+    def _lease(self, request: Request, waiter: Waiter) -> Lease:
+        took = waiter.took
+        assert took is not None
+        member = Member(self._name, took.name)
+        grant = Grant(
+            waiter.claim.ticket,
+            Mode.WRITE,
+            took.fence,
+            took.fence,
+            took.fence + waiter.lease,
+        )
+        mine = replace(request, resource=member)
+        return self._drive.lease(mine, grant, waiter.sent_at)
+
+    def _timed_out(self, request: Request, busy: Busy | None) -> LockTimeout:
+        after = None if busy is None or busy.retry_after is None else busy.retry_after
+        return LockTimeout(
+            resource=request.resource.label,
+            mode=str(Mode.WRITE),
+            timeout=request.timeout or 0.0,
+            retry_after=None if after is None else after / 1e6,
+        )

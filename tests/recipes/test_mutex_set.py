@@ -1,0 +1,229 @@
+"""A mutex set: taking, waiting, losing, and what may not be asked of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import anyio
+import pytest
+
+from aiorwlock_remote import (
+    Closed,
+    Held,
+    LockTimeout,
+    NotOwner,
+    WouldDeadlock,
+    connect,
+)
+from tests.backends.redis.linking import eventually
+from tests.recipes.fix_sets import KEY, QUEUE, STATE, proxies, requests, score, traces
+from tests.servers.fix_redis import StartRedis
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+SOON = 0.5
+"""Seconds; well below the shortest poll of 1 s."""
+
+
+async def test_create_list_remove(fresh_redis: RedisServer) -> None:
+    async with proxies(fresh_redis) as pool:
+        assert [await pool.create(name) for name in ("a", "b", "a")] == [1, 1, 0]
+        assert score(fresh_redis, "a") == 0
+        assert sorted([name async for name in pool.list()]) == ["a", "b"]
+        assert [await pool.remove(name) for name in ("a", "a")] == [True, False]
+        assert [name async for name in pool.list()] == ["b"]
+
+
+async def test_named_and_any(fresh_redis: RedisServer) -> None:
+    async with proxies(fresh_redis, "a", "b", "c") as pool:
+        async with pool.acquire("b") as held:
+            assert (held.name, held.resource) == ("b", f"{KEY}/b")
+            assert held.fence == round((score(fresh_redis, "b") or 0) * 1e6)
+            first, second = await pool.acquire(), await pool.acquire(timeout=1)
+            assert {first.name, second.name} == {"a", "c"}
+            assert await pool.try_acquire() is None
+            with pytest.raises(LockTimeout, match=KEY):
+                await pool.acquire(timeout=0.05)
+            with pytest.raises(WouldDeadlock):
+                await pool.acquire("b")
+            assert await pool.release(first)
+            assert not await pool.release(first)
+            async with pool.acquire() as third:
+                assert third.name == first.name, "the only free one"
+        assert await second.release()
+    assert traces(fresh_redis) == []
+
+
+async def test_the_one_that_was_free_for_longest(start_redis: StartRedis) -> None:
+    server = start_redis()
+    server.ask("ZADD", KEY, 300, "c", 100, "a", 200, "b", -5, "never", "-inf", "nor")
+    async with proxies(server) as pool:
+        got = [await pool.acquire() for _ in range(3)]
+        assert [held.name for held in got] == ["a", "b", "c"]
+        assert await pool.try_acquire() is None, "negative scores are no times"
+        got.append(await pool.acquire("never"))
+        for held in got:
+            assert await held.release()
+
+
+async def test_update_gives_a_new_score_and_the_same_fence(
+    fresh_redis: RedisServer,
+) -> None:
+    async with (
+        proxies(fresh_redis, "a") as pool,
+        pool.acquire() as held,
+    ):
+        before, fence = score(fresh_redis, "a"), held.fence
+        await pool.update(held)
+        assert (score(fresh_redis, "a") or 0) > (before or 0)
+        assert held.fence == fence
+        await held.release()
+        with pytest.raises(NotOwner):
+            await pool.update(held)
+
+
+async def test_fences_rise_and_scores_are_never_equal(
+    fresh_redis: RedisServer,
+) -> None:
+    async with proxies(fresh_redis, "a") as pool:
+        fences: list[int] = []
+        for _ in range(200):
+            async with pool.acquire("a") as held:
+                fences.append(held.fence)
+        assert fences == sorted(set(fences))
+        assert all(fence % 1_000_000 for fence in fences), "never a whole second"
+        ahead = (int(time.time()) + 5) * 1_000_000
+        fresh_redis.ask("HSET", STATE, "last", ahead - 1)
+        async with pool.acquire("a") as held:
+            assert held.fence == ahead + 1, "the clock was set back; no whole second"
+
+
+async def test_release_that_removes(fresh_redis: RedisServer) -> None:
+    async with proxies(fresh_redis, "a", "b") as pool:
+        held = await pool.acquire("a")
+        assert await pool.release(held, remove=True)
+        assert score(fresh_redis, "a") is None
+        assert not await pool.release(held, remove=True)
+    assert traces(fresh_redis) == []
+
+
+async def test_who_waits_is_called_at_once(fresh_redis: RedisServer) -> None:
+    """Released by another process, created, removed while held and created."""
+    async with proxies(fresh_redis, "a") as one, proxies(fresh_redis) as two:
+        got: list[tuple[str, float]] = []
+
+        async def wait(name: str | None) -> None:
+            async with two.acquire(name) as held:
+                got.append((held.name, anyio.current_time()))
+
+        for name in ("a", None):
+            held = await one.acquire("a")
+            async with anyio.create_task_group() as group:
+                group.start_soon(wait, name)
+                await queued(fresh_redis, 1)
+                released = anyio.current_time()
+                await held.release()
+            assert got[-1][0] == "a"
+            assert got[-1][1] - released < SOON
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait, "new")
+            await queued(fresh_redis, 1)
+            created = anyio.current_time()
+            await one.create("new")
+        assert got[-1][0] == "new"
+        assert got[-1][1] - created < SOON
+    assert traces(fresh_redis) == []
+
+
+async def queued(server: RedisServer, count: int) -> None:
+    await eventually(lambda: server.ask("ZCARD", QUEUE) == count, "somebody waits")
+
+
+async def test_first_come_first_served(fresh_redis: RedisServer) -> None:
+    """Among processes by place, inside one by order; a newcomer does not pass."""
+    async with proxies(fresh_redis, "a") as one, proxies(fresh_redis) as two:
+        held = await one.acquire()
+        order: list[str] = []
+
+        async def wait(pool: Any, who: str) -> None:  # noqa: ANN401
+            async with pool.acquire():
+                order.append(who)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait, two, "first")
+            await queued(fresh_redis, 1)
+            group.start_soon(wait, one, "second")
+            await queued(fresh_redis, 2)
+            group.start_soon(wait, one, "third")
+            await anyio.wait_all_tasks_blocked()
+            await held.release()
+            assert await one.try_acquire() is None, "others come first"
+        assert order == ["first", "second", "third"]
+
+
+async def test_named_and_any_wait_together(fresh_redis: RedisServer) -> None:
+    """Who wants any does not take what is called for by name, if he came later."""
+    async with proxies(fresh_redis, "a", "b") as one, proxies(fresh_redis) as two:
+        a, b = await one.acquire("a"), await one.acquire("b")
+        got: dict[str, str] = {}
+
+        async def wait(name: str | None, who: str) -> None:
+            async with two.acquire(name) as held:
+                got[who] = held.name
+                await anyio.sleep(0.05)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait, "a", "named")
+            await queued(fresh_redis, 1)
+            group.start_soon(wait, None, "any")
+            await queued(fresh_redis, 2)
+            await a.release()
+            await eventually(lambda: "named" in got, "got it")
+            await b.release()
+        assert got["named"] == "a"
+
+
+async def test_waiting_costs_one_request_a_second(start_redis: StartRedis) -> None:
+    """20 tasks for any and for two names, in one process; with events of others."""
+    server = start_redis(config={"notify-keyspace-events": "Kz"})
+    async with (
+        proxies(server, "a", "b") as holder,
+        proxies(server) as pool,
+        holder.acquire("a"),
+        holder.acquire("b"),
+    ):
+        async with anyio.create_task_group() as group:
+            for name in (None, "a", "b") * 7:
+                group.start_soon(pool.acquire(name).__aenter__)
+            await queued(server, 3)
+            await anyio.sleep(1)  # what came before must not count
+            before = requests(server)
+            for _ in range(40):
+                await anyio.sleep(0.1)
+                server.ask("ZADD", KEY, str(time.time()), "c")
+            assert requests(server) - before <= 4 + 2
+            group.cancel_scope.cancel()
+        await eventually(lambda: server.ask("ZCARD", QUEUE) == 0, "all withdrawn")
+
+
+async def test_closing_ends_waiting_and_gives_back(fresh_redis: RedisServer) -> None:
+    async with proxies(fresh_redis, "a") as other:
+        with pytest.raises(ExceptionGroup) as caught:
+            async with anyio.create_task_group() as group:
+                locks = await connect(fresh_redis.url)
+                pool = locks.mutex_set(KEY)
+                held = await pool.acquire()
+
+                async def wait() -> Held:
+                    return await pool.acquire()
+
+                group.start_soon(wait)
+                await queued(fresh_redis, 1)
+                await locks.aclose()
+        assert caught.group_contains(Closed)
+        async with other.acquire(timeout=1) as next_one:
+            assert next_one.name == held.name
+        with pytest.raises(Closed):
+            await pool.create("b")

@@ -1,0 +1,226 @@
+"""Mutex sets when something goes wrong: cancellations, lost connections, big sets."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from aiorwlock_remote import AcquireUncertain, BackendUnavailable, connect
+from aiorwlock_remote.core.pool import Ask, Took
+from tests.backends.redis.linking import eventually
+from tests.recipes.fix_sets import KEY, QUEUE, proxies, score, traces
+from tests.runtime.cancel_at import CancelAt
+from tests.servers.fix_redis import StartRedis
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("way", ["free", "waits", "tries"])
+async def test_cancelled_anywhere(
+    fresh_redis: RedisServer, way: str, *, late: bool
+) -> None:
+    """At each suspension of acquire, hold and release: nothing stays behind."""
+    async with proxies(fresh_redis, "a") as pool, proxies(fresh_redis) as other:
+
+        async def use(name: str | None) -> None:
+            if way == "tries":
+                held = await pool.try_acquire(name)
+                if held is not None:
+                    await held.release()
+                return
+            async with pool.acquire(name):
+                await anyio.lowlevel.checkpoint()
+
+        for name in ("a", None):
+            for k in range(1, 40):
+                holder = await other.acquire("a") if way == "waits" else None
+                done = CancelAt(use(name), k, lambda: scope.cancel(), late=late)  # noqa: PLW0108
+                async with anyio.create_task_group() as group:
+                    with anyio.CancelScope() as scope:
+                        if holder is not None:
+                            group.start_soon(holder.release)
+                        await done
+                async with other.acquire("a", timeout=5):
+                    pass
+                await eventually(lambda: traces(fresh_redis) == [], "nothing stays")
+                if done.suspensions < k:
+                    break
+            else:
+                pytest.fail("it never ends")
+
+
+async def test_cancelled_while_it_waits(fresh_redis: RedisServer) -> None:
+    async with proxies(fresh_redis, "a") as pool, proxies(fresh_redis) as other:
+        held = await other.acquire("a")
+        for name in ("a", None):
+            with anyio.move_on_after(0.1):
+                await pool.acquire(name)
+            await eventually(
+                lambda: fresh_redis.ask("ZCARD", QUEUE) == 0, "no place is left"
+            )
+        assert await held.release()
+    await eventually(lambda: traces(fresh_redis) == [], "nothing stays")
+
+
+async def test_the_next_in_line_takes_over_from_who_gave_up(
+    fresh_redis: RedisServer,
+) -> None:
+    """The place stays while others of the process wait; nobody is forgotten."""
+    async with proxies(fresh_redis, "a") as pool, proxies(fresh_redis) as other:
+        held = await other.acquire()
+        got = anyio.Event()
+
+        async def patient() -> None:
+            async with pool.acquire():
+                got.set()
+
+        async with anyio.create_task_group() as group:
+            with anyio.move_on_after(0.2):
+                async with anyio.create_task_group() as inner:
+                    inner.start_soon(pool.acquire().__aenter__)
+                    await eventually(
+                        lambda: fresh_redis.ask("ZCARD", QUEUE) == 1, "queued"
+                    )
+                    group.start_soon(patient)
+            await held.release()
+            with anyio.fail_after(1):
+                await got.wait()
+
+
+async def test_a_lost_answer(start_redis: StartRedis) -> None:
+    """The script ran, its answer was lost: the ticket gives it back."""
+    server = start_redis()
+    with Proxy(server.port) as proxy:
+        async with connect(proxy.url, connect_timeout=2) as locks:
+            pool = locks.mutex_set(KEY)
+            await pool.create("a")
+            for wait in (0, 5):
+                proxy.cut_after(1, to="client")
+                with pytest.raises(BackendUnavailable):
+                    await pool.acquire(timeout=wait)
+                await eventually(lambda: score(server, "a") == 0, "given back")
+            held = await pool.acquire(timeout=5)
+            assert await held.release()
+
+
+async def test_a_ticket_that_asks_again_has_it(fresh_redis: RedisServer) -> None:
+    """Its answer was lost: the lease counts from the new one, and nothing is given."""
+    async with proxies(fresh_redis, "a", "b") as pool:
+        members, ask = pool._pool.members, Ask("", "ticket", 60_000_000)
+        (first,) = (await members.ask((ask,), 0.0)).answers
+        (again,) = (await members.ask((ask,), 0.0)).answers
+        assert isinstance(first, Took)
+        assert isinstance(again, Took)
+        assert first.name == again.name
+        assert again.fence / 1e6 == score(fresh_redis, again.name)
+        assert again.fence > first.fence
+        await members.withdraw((), ("ticket",), 60_000_000)
+    assert traces(fresh_redis) == []
+
+
+async def test_nobody_says_whether(start_redis: StartRedis) -> None:
+    server = start_redis()
+    with Proxy(server.port) as proxy:
+        async with connect(proxy.url, connect_timeout=1) as locks:
+            pool = locks.mutex_set(KEY)
+            await pool.create("a")
+            proxy.refuse()
+            proxy.cut_after(1, to="client")
+            with pytest.raises(AcquireUncertain):
+                await pool.acquire()
+            proxy.accept()
+            await eventually(lambda: score(server, "a") == 0, "given back late")
+
+
+async def test_a_waiter_survives_a_lost_connection(start_redis: StartRedis) -> None:
+    server = start_redis()
+    with Proxy(server.port) as proxy:
+        async with proxies(server, "a") as other, connect(proxy.url) as locks:
+            pool = locks.mutex_set(KEY)
+            held = await other.acquire()
+            got: list[str] = []
+
+            async def wait() -> None:
+                async with pool.acquire() as mine:
+                    got.append(mine.name)
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(wait)
+                await eventually(lambda: server.ask("ZCARD", QUEUE) == 1, "queued")
+                proxy.cut()
+                await held.release()
+                await eventually(lambda: got == ["a"], "got it", 8)
+    assert traces(server) == []
+
+
+async def test_a_dead_waiter_is_passed_over(start_redis: StartRedis) -> None:
+    """Who was called and does not come costs the others a poll, no more."""
+    server = start_redis()
+    with Proxy(server.port) as proxy:
+        async with (
+            proxies(server, "a") as holder,
+            proxies(server) as other,
+            connect(proxy.url) as locks,
+        ):
+            held = await holder.acquire()
+            dead = locks.mutex_set(KEY)
+            async with anyio.create_task_group() as group:
+                group.start_soon(dead.acquire().__aenter__)
+                await eventually(lambda: server.ask("ZCARD", QUEUE) == 1, "queued")
+                proxy.black_hole(on=True)
+                waiting = other.acquire(timeout=3)
+
+                async def wait() -> None:
+                    async with waiting:
+                        group.cancel_scope.cancel()
+
+                group.start_soon(wait)
+                await eventually(lambda: server.ask("ZCARD", QUEUE) == 2, "queued")
+                started = anyio.current_time()
+                await held.release()
+                await anyio.sleep_forever()
+            assert anyio.current_time() - started < 2.5
+            proxy.cut()
+
+
+def any_costs(server: RedisServer, calls: int) -> float:
+    """Microseconds of the server for one script, from its own statistics."""
+    for line in server.ask("INFO", "commandstats").decode().splitlines():
+        if line.startswith("cmdstat_evalsha:"):
+            fields = dict(item.split("=") for item in line.split(":")[1].split(","))
+            assert int(fields["calls"]) >= calls
+            return float(fields["usec_per_call"])
+    raise AssertionError("no scripts were run")
+
+
+@pytest.mark.slow
+async def test_any_among_10000(start_redis: StartRedis) -> None:
+    """At most 1.5 times the cost among 10; the best of several rounds each."""
+    server = start_redis()
+
+    async def cost(count: int) -> float:
+        server.ask("FLUSHALL")
+        stamp = time.time()
+        for first in range(0, count, 1000):
+            some = range(first, min(first + 1000, count))
+            pairs = [x for i in some for x in (stamp if i % 2 else 0, f"m{i}")]
+            server.ask("ZADD", KEY, *(str(x) for x in pairs))
+        best: list[float] = []
+        async with proxies(server) as pool:
+            for _ in range(8):
+                server.ask("CONFIG", "RESETSTAT")
+                for _ in range(300):
+                    async with pool.acquire():
+                        pass
+                best.append(any_costs(server, 600))
+            assert len([name async for name in pool.list()]) == count
+        return min(best)
+
+    few, many = await cost(10), await cost(10_000)
+    assert many <= 1.5 * few, (few, many)

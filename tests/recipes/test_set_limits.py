@@ -1,0 +1,151 @@
+"""What may stand under a mutex set's keys, and what may not be asked of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote import (
+    BackendError,
+    ConfigurationError,
+    LockTimeout,
+    NotOwner,
+    Unsupported,
+    connect,
+)
+from aiorwlock_remote.errors import BadRecord
+from tests.recipes.fix_sets import KEY, QUEUE, STATE, proxies
+from tests.servers.fix_redis import StartRedis
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("key", [KEY, STATE, QUEUE])
+async def test_wrong_type_under_a_key(fresh_redis: RedisServer, key: str) -> None:
+    """A typed error, and nothing is changed."""
+    async with proxies(fresh_redis) as pool:
+        fresh_redis.ask("SET", key, "other")
+        for attempt in (
+            pool.create("a"),
+            pool.remove("a"),
+            pool.try_acquire(),
+            pool.try_acquire("a"),
+            pool.acquire(timeout=1).__aenter__(),
+        ):
+            with pytest.raises(BadRecord, match="WRONGTYPE"):
+                await attempt
+        assert fresh_redis.ask("DBSIZE") == 1
+        assert fresh_redis.ask("GET", key) == b"other"
+
+
+async def test_scores_from_the_future(fresh_redis: RedisServer) -> None:
+    """Held until then, by the published rule; others are to be had."""
+    far = str(time.time() + 1e6)
+    fresh_redis.ask("ZADD", KEY, far, "far", "+inf", "never", 0, "a")
+    async with proxies(fresh_redis) as pool:
+        got = [await pool.acquire()]
+        assert got[0].name == "a"
+        for name in (None, "far", "never"):
+            assert await pool.try_acquire(name) is None
+            with pytest.raises(LockTimeout):
+                await pool.acquire(name, timeout=0.05)
+        assert await pool.remove("never")
+        assert await pool.create("never")
+        got.append(await pool.acquire())
+        assert got[1].name == "never"
+        for held in got:
+            assert await held.release()
+
+
+@pytest.mark.parametrize("name", ["ä,b {c}\n", "0", " ", "x" * 5000, "\udcff"])
+async def test_names_are_what_they_are(fresh_redis: RedisServer, name: str) -> None:
+    async with proxies(fresh_redis, name) as pool:
+        assert [found async for found in pool.list()] == [name]
+        for wanted in (name, None):
+            async with pool.acquire(wanted) as held:
+                assert held.name == name
+                await held.extend()
+                assert await pool.try_acquire() is None
+
+
+@pytest.mark.parametrize(
+    ("what", "options"),
+    [
+        ("", {}),
+        (7, {}),
+        ("\ud800", {}),
+        (KEY, {"lease": None}),
+        (KEY, {"lease": float("nan")}),
+        (KEY, {"lease": -1}),
+        (KEY, {"lease": 0.1}),
+        (KEY, {"lease": "60"}),
+        (KEY, {"revalidate_seconds": float("nan")}),
+        (KEY, {"revalidate_seconds": 0.5}),
+    ],
+)
+async def test_bad_input(
+    fresh_redis: RedisServer,
+    what: Any,  # noqa: ANN401 - wrong ones, too
+    options: dict[str, Any],
+) -> None:
+    async with connect(fresh_redis.url) as locks:
+        with pytest.raises(ConfigurationError):
+            locks.mutex_set(what, **options)
+
+
+async def test_bad_names_and_calls(fresh_redis: RedisServer) -> None:
+    async with proxies(fresh_redis, "a") as pool, connect(fresh_redis.url) as locks:
+        for bad in ("", 7, b"a", "\ud800"):
+            wrong: Any = bad
+            with pytest.raises(ConfigurationError):
+                await pool.create(wrong)
+            with pytest.raises(ConfigurationError):
+                await pool.acquire(wrong)
+        with pytest.raises(ConfigurationError):
+            await pool.acquire("a", timeout=float("nan"))
+        held = await pool.acquire()
+        for refused in (held.downgrade, held.try_upgrade):
+            with pytest.raises(ConfigurationError):
+                await refused()
+        with pytest.raises(ConfigurationError):
+            held.detach()
+        with pytest.raises(ConfigurationError):
+            await held.extend(lease=90)
+        held.check()
+        async with locks.mutex("order", 1) as other:
+            assert other.name == "1"
+            with pytest.raises(NotOwner):
+                await pool.update(other)
+            with pytest.raises(NotOwner):
+                await pool.release(other, remove=True)
+            other.check()
+        with pytest.raises(NotOwner):
+            await locks.mutex_set("others").release(held)
+        assert await held.release()
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///locks.db"])
+async def test_stores_that_cannot(
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with connect(url) as locks:
+        with pytest.raises(Unsupported, match="proxies"):
+            locks.mutex_set(KEY)
+
+
+async def test_full_memory_keeps_out_but_lets_leave(start_redis: StartRedis) -> None:
+    server = start_redis()
+    async with proxies(server, "a", "b") as pool:
+        held = await pool.acquire()
+        server.ask("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(BackendError, match="OOM"):
+            await pool.try_acquire()
+        await pool.update(held)
+        assert await pool.release(held)

@@ -1,0 +1,156 @@
+"""Grants of a mutex set that end early, and places nobody looks after."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import pytest
+
+from aiorwlock_remote import LockLost
+from aiorwlock_remote.core.commands import (
+    NotHeld,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+)
+from aiorwlock_remote.core.pool import Ask, Took
+from tests.backends.redis.linking import eventually
+from tests.recipes.fix_sets import KEY, QUEUE, STATE, proxies, score, traces
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("name", ["a", None])
+async def test_an_expiry_nobody_announces(
+    fresh_redis: RedisServer, name: str | None
+) -> None:
+    """A dead holder's mutex is taken when its lease ends: by a timer, not a poll."""
+    async with (
+        proxies(fresh_redis, "a", lease=1, keep=False) as dead,
+        proxies(fresh_redis, lease=1, revalidate_seconds=60) as other,
+    ):
+        held = await dead.acquire()
+        ends = time.time() + 1
+        async with other.acquire(name, timeout=10) as mine:
+            assert -0.05 <= time.time() - ends < 0.5
+            assert mine.fence > held.fence
+            with pytest.raises(LockLost):
+                await held.release()
+            mine.check()
+            assert score(fresh_redis, "a") == mine.fence / 1e6, "untouched"
+
+
+async def test_the_keeper_updates(fresh_redis: RedisServer) -> None:
+    async with (
+        proxies(fresh_redis, "a", lease=0.6) as pool,
+        pool.acquire() as held,
+    ):
+        before = score(fresh_redis, "a") or 0
+        await eventually(lambda: (score(fresh_redis, "a") or 0) > before + 1, "kept")
+        held.check()
+
+
+@pytest.mark.parametrize("how", ["removed", "released", "stolen"])
+async def test_lost_while_held(fresh_redis: RedisServer, how: str) -> None:
+    """Told at the next renewal; the body is cancelled, nothing is changed."""
+    async with proxies(fresh_redis, "a", lease=0.6) as pool:
+        with pytest.raises(LockLost) as caught:
+            async with pool.acquire():
+                if how == "removed":
+                    await pool.remove("a")
+                else:
+                    stamp = 0 if how == "released" else time.time() + 0.5
+                    fresh_redis.ask("ZADD", KEY, str(stamp), "a")
+                with anyio.fail_after(5):
+                    await anyio.sleep_forever()
+        assert caught.value.reason == ("stolen" if how == "stolen" else "forced")
+
+
+async def test_the_store_refuses_an_expired_grant(fresh_redis: RedisServer) -> None:
+    """By its own clock, though nobody took over: what was held may have been used."""
+    async with proxies(fresh_redis, "a", "b", lease=0.3, keep=False) as pool:
+        one, two = await pool.acquire("a"), await pool.acquire("b")
+        before = score(fresh_redis, "a"), score(fresh_redis, "b")
+        await anyio.sleep(0.35)
+        store = pool._session.drive.store
+        released = await store.step(one._lease.resource, Release(one._lease.ticket))
+        assert released == Released(held=False, reason="expired")
+        renewal = Renew(((two._lease.ticket, 300_000),))
+        assert await store.step(two._lease.resource, renewal) == Renewed((NotHeld(),))
+        assert (score(fresh_redis, "a"), score(fresh_redis, "b")) == before
+        for held in (one, two):
+            with pytest.raises(LockLost):
+                held.check()
+
+
+async def test_not_kept_is_lost_when_its_lease_ends(fresh_redis: RedisServer) -> None:
+    async with proxies(fresh_redis, "a", lease=0.4, keep=False) as pool:
+        with pytest.raises(LockLost) as caught:
+            async with pool.acquire():
+                with anyio.fail_after(5):
+                    await anyio.sleep_forever()
+        assert caught.value.reason == "expired"
+
+
+async def test_places_nobody_looks_after_are_dropped(fresh_redis: RedisServer) -> None:
+    """A process that died long ago does not stand before anybody."""
+    now = int(time.time() * 1e6)
+    async with proxies(fresh_redis, "a") as pool:
+        for number, expires in enumerate((now - 1, now + 60_000_000), 1):
+            place = f"dead.{number},"
+            fresh_redis.ask("ZADD", QUEUE, number, place)
+            fresh_redis.ask("HSET", STATE, f"p{place}", f"{expires},")
+        assert await pool.try_acquire() is None, "one of them may live"
+        assert fresh_redis.ask("ZRANGE", QUEUE, 0, -1) == [b"dead.2,"]
+        async with pool.acquire(timeout=3) as held:
+            assert held.name == "a", "it was called and did not come"
+        fresh_redis.ask("DEL", QUEUE)
+        fresh_redis.ask("HDEL", STATE, "pdead.2,")
+    assert traces(fresh_redis) == []
+
+
+async def test_nothing_stays_of_who_died(fresh_redis: RedisServer) -> None:
+    """Once another has taken over; what the state keeps does not grow with crashes."""
+    async with proxies(fresh_redis, "a", lease=0.3) as pool:
+        dead = Ask("a", "dead", 300_000)
+        assert isinstance((await pool._pool.members.ask((dead,), 0.0)).answers[0], Took)
+        async with pool.acquire(timeout=5):
+            assert fresh_redis.ask("HEXISTS", STATE, "tdead") == 0
+    assert traces(fresh_redis) == []
+
+
+def stands(server: RedisServer, target: str) -> None:
+    """A live process waits there, and is slow to come."""
+    until = int(time.time() * 1e6) + 60_000_000
+    place = f"slow.{server.ask('ZCARD', QUEUE)},{target}"
+    server.ask("ZADD", QUEUE, server.ask("ZCARD", QUEUE), place)
+    server.ask("HSET", STATE, f"p{place}", f"{until},")
+
+
+@pytest.mark.parametrize(
+    ("ahead", "wanted", "got"),
+    [
+        (["a"], None, "b"),  # what is waited for by name is left alone
+        (["a", "b"], None, "c"),
+        (["a", "a", ""], None, "b"),  # the other one who wants any gets c
+        (["", "a", "b"], None, None),
+        (["a"], "a", None),
+        (["b"], "a", "a"),
+        (["", ""], "c", "c"),  # who wants any has enough of them
+        (["", "", ""], "c", None),
+        (["gone"], None, "a"),  # it is not to be had
+    ],
+)
+async def test_who_comes_first(
+    fresh_redis: RedisServer, ahead: list[str], wanted: str | None, got: str | None
+) -> None:
+    async with proxies(fresh_redis, "a", "b", "c") as pool:
+        for target in ahead:
+            stands(fresh_redis, target)
+        held = await pool.try_acquire(wanted)
+        assert (None if held is None else held.name) == got
+        if held is not None:
+            assert await held.release()
