@@ -155,6 +155,29 @@ class RedisHarness(Harness):
         return Site(url, prefix, foreigner=PlainRedis(url, prefix))
 
 
+class ClientHarness(RedisHarness):
+    """The same through a user's client; other processes use the URL."""
+
+    settings: ClassVar[dict[str, Any]] = {}
+
+    def fresh(self, folder: Path) -> Site:
+        """Keys of its own, a client of its own."""
+        client = redis.asyncio.Redis.from_url(self.server.url, **self.settings)
+        return replace(super().fresh(folder), backend=RedisBackend(client))
+
+
+class LoopBoundHarness(ClientHarness):
+    """A client with code of the user's, RESP3 and decoding: renewed on the loop."""
+
+    capabilities = RedisHarness.capabilities & ~Capability.OFF_LOOP_RENEWAL
+
+    def fresh(self, folder: Path) -> Site:
+        """Its credentials come from a provider."""
+        provider = redis.UsernamePasswordCredentialProvider("default", "any")
+        self.settings = {"credential_provider": provider, "protocol": 3}  # type: ignore[misc]
+        return super().fresh(folder)
+
+
 class PlainRedis(Foreigner):
     """The published statements, by redis-py."""
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
 
-from aiorwlock_remote.backends.redis.blocking import BlockingLink
 from aiorwlock_remote.backends.redis.commands import (
     decode,
     decode_look,
@@ -22,6 +21,7 @@ from aiorwlock_remote.backends.redis.keys import (
     resource_of,
     scan_pattern,
 )
+from aiorwlock_remote.backends.redis.lines import Batches, Lines, UrlLines
 from aiorwlock_remote.backends.redis.link import Link, open_link
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.scripts import ALL
@@ -73,10 +73,18 @@ class RedisStore:
     pace: Pace = Pace()
 
     def __init__(
-        self, options: Options, host: Host, bell: Bell, settings: Settings
+        self,
+        options: Options,
+        host: Host,
+        bell: Bell,
+        settings: Settings,
+        lines: Lines | None = None,
     ) -> None:
-        """Not connected yet; see ``open``."""
+        """Not connected yet; see ``open``. ``lines``: if not those of a URL."""
         self._options = options
+        self._lines: Lines = lines or UrlLines()
+        if not self._lines.off_loop:
+            self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
         self._host = host
         self._bell = bell
         self._settings = settings
@@ -97,6 +105,7 @@ class RedisStore:
             on_message=self._waking.message,
             on_reconnect=self._waking.ring_all,
             channels=(channel(self._settings.prefix, self._settings.gate),),
+            dial=self._lines.dial,
         )
         try:
             if await tells_of_keys(self._link.call):
@@ -156,9 +165,9 @@ class RedisStore:
         return examine(self._link.call, self._host.clock)
 
     def renewer(self) -> RedisRenewer:
-        """Renews over a connection of its own."""
-        link = BlockingLink(self._options, self._host.clock, ALL)
-        return RedisRenewer(link, self._settings)
+        """Renews over a connection of its own, if the lines have one for it."""
+        batches = self._lines.batches(self._options, self._host, self._link)
+        return RedisRenewer(batches, self._settings)
 
     async def aclose(self) -> None:
         """Wait for what is under way, close the connection."""
@@ -198,7 +207,7 @@ class RedisStore:
 class RedisRenewer:
     """Renewals of the keeper's thread: one script each, all in one write."""
 
-    def __init__(self, link: BlockingLink, settings: Settings) -> None:
+    def __init__(self, link: Batches, settings: Settings) -> None:
         """Connects at the first renewal."""
         self._link = link
         self._settings = settings
