@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import redis
+from redis.asyncio import Redis
 
 from aiorwlock_remote.backends.memory import Shelf, shelf
+from aiorwlock_remote.backends.redis import RedisBackend
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.record import Seat
 from aiorwlock_remote.ports import Capability
@@ -156,26 +159,27 @@ class RedisHarness(Harness):
 
 
 class ClientHarness(RedisHarness):
-    """The same through a user's client; other processes use the URL."""
-
-    settings: ClassVar[dict[str, Any]] = {}
+    """The same through a client of redis-py; other processes use the URL."""
 
     def fresh(self, folder: Path) -> Site:
-        """Keys of its own, a client of its own."""
-        client = redis.asyncio.Redis.from_url(self.server.url, **self.settings)
+        """Keys and a client of its own, which opens no connection itself."""
+        client = Redis.from_url(self.server.url, **self.settings())
         return replace(super().fresh(folder), backend=RedisBackend(client))
+
+    def settings(self) -> dict[str, Any]:
+        """What users set, and what must not matter."""
+        return {"protocol": 2, "decode_responses": True}
 
 
 class LoopBoundHarness(ClientHarness):
-    """A client with code of the user's, RESP3 and decoding: renewed on the loop."""
+    """A client with code of the user's, which only the user's loop may run."""
 
     capabilities = RedisHarness.capabilities & ~Capability.OFF_LOOP_RENEWAL
 
-    def fresh(self, folder: Path) -> Site:
-        """Its credentials come from a provider."""
+    def settings(self) -> dict[str, Any]:
+        """Credentials that come from a provider."""
         provider = redis.UsernamePasswordCredentialProvider("default", "any")
-        self.settings = {"credential_provider": provider, "protocol": 3}  # type: ignore[misc]
-        return super().fresh(folder)
+        return {"protocol": 3, "credential_provider": provider}
 
 
 class PlainRedis(Foreigner):
