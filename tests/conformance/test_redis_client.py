@@ -1,4 +1,4 @@
-"""The Redis store through a user's client, by the conformance suite; on asyncio only."""
+"""The Redis store through a user's client, by the conformance suite; no trio."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class RedisBackend:
                 hint="on trio, give connect() a redis:// URL",
             )
         try:
-            from aiorwlock_remote.backends.redis import client_lines, store  # noqa: PLC0415, I001 - they need hiredis
+            from aiorwlock_remote.backends.redis import client_lines, store  # noqa: PLC0415 - they need hiredis
         except ImportError as exc:
             raise ConfigurationError(
                 what=f"RedisBackend needs {exc.name}, which is not installed",

@@ -25,7 +25,12 @@ from aiorwlock_remote.backends.redis.link import Link
 from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
 from aiorwlock_remote.backends.redis.protocol import Conversation
 from aiorwlock_remote.backends.redis.renewing import LoopOfItsOwn, UsersLoop
-from aiorwlock_remote.backends.redis.stream_wire import StreamWire, let_go, take_over
+from aiorwlock_remote.backends.redis.stream_wire import (
+    StreamWire,
+    Theirs,
+    let_go,
+    take_over,
+)
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.ports import Host
 
@@ -46,7 +51,7 @@ _OF_THE_LOOP = ("credential_provider", "redis_connect_func", "valkey_connect_fun
 """Code of the user's, which may belong to the user's event loop."""
 
 
-def lines_of(pool: Any, connect_timeout: float) -> tuple[Options, ClientLines]:  # noqa: ANN401 - of either library
+def lines_of(pool: Theirs, connect_timeout: float) -> tuple[Options, ClientLines]:
     """What the pool of a client says.
 
     Raises:
@@ -71,7 +76,7 @@ def lines_of(pool: Any, connect_timeout: float) -> tuple[Options, ClientLines]: 
 class ClientLines:
     """Connections made by the class and the settings of a pool."""
 
-    def __init__(self, pool: Any) -> None:  # noqa: ANN401 - of either library
+    def __init__(self, pool: Theirs) -> None:
         """Nothing is opened, and nothing of the pool is changed."""
         self._pool = pool
         self.off_loop: bool = _can_be_cloned(pool)
@@ -109,7 +114,10 @@ class ClientLines:
 
 
 async def _connected(
-    options: Options, talk: Conversation, made: Any, settings: Kwargs  # noqa: ANN401 - of either library
+    options: Options,
+    talk: Conversation,
+    made: Theirs,
+    settings: Kwargs,
 ) -> StreamWire:
     try:
         connection = made(**settings)
@@ -128,7 +136,7 @@ async def _connected(
         raise
 
 
-def _settings(pool: Any) -> Kwargs:  # noqa: ANN401 - of either library
+def _settings(pool: Theirs) -> Kwargs:
     left_out = {*_GREETING, *_REPEATING, *_NOT_OURS}
     given = cast("Kwargs", pool.connection_kwargs)
     kept = {name: value for name, value in given.items() if name not in left_out}
@@ -146,14 +154,14 @@ def _db(given: Kwargs) -> int:
         ) from exc
 
 
-def _can_be_cloned(pool: Any) -> bool:  # noqa: ANN401 - of either library
+def _can_be_cloned(pool: Theirs) -> bool:
     """Whether all of it is the library's own, without code of the user's."""
     if any(pool.connection_kwargs.get(name) is not None for name in _OF_THE_LOOP):
         return False
     made = pool.connection_class
     if _is_theirs(made, *_PLAIN):
         return True
-    manager = getattr(pool, "sentinel_manager", None)
+    manager: object = getattr(pool, "sentinel_manager", None)
     return _is_theirs(made, *_OF_SENTINEL) and _is_theirs(type(manager), "Sentinel")
 
 
@@ -163,7 +171,7 @@ def _is_theirs(kind: type, *names: str) -> bool:
     return theirs and kind.__name__ in names
 
 
-async def _primary_of(pool: Any) -> tuple[str, int]:  # noqa: ANN401 - of either library
+async def _primary_of(pool: Theirs) -> tuple[str, int]:
     """Where Sentinel says it is, asked by clients of this loop."""
     theirs = pool.sentinel_manager
     more: Kwargs = {}

@@ -116,7 +116,7 @@ class UsersLoop:
         """As ``Batches``."""
         answers: list[Pending[Any]] = []
         answered = threading.Event()
-        left = len(batch)
+        left, given_up = len(batch), False
 
         def told(_: Pending[Any]) -> None:
             nonlocal left
@@ -125,12 +125,17 @@ class UsersLoop:
                 answered.set()
 
         def send() -> None:
-            answers.extend(self._link.run(script, args, as_is) for script, args in batch)
+            if given_up:  # a late one might renew what was taken for lost
+                return
+            answers.extend(
+                self._link.run(script, args, as_is) for script, args in batch
+            )
             for answer in answers:
                 answer.then(told)
 
         self._host.call_soon(send)
         if not answered.wait(timeout):
+            given_up = True
             raise BackendUnavailable(
                 what=f"{self._where}: not renewed in {timeout:.3g} s",
                 hint="the event loop was busy, or the server did not answer",

@@ -160,9 +160,13 @@ class RedisStore:
             if int(cursor) == 0:
                 return
 
-    def examine(self) -> AsyncIterator[Finding]:
+    async def examine(self) -> AsyncIterator[Finding]:
         """What the server's settings mean for locks."""
-        return examine(self._link.call, self._host.clock)
+        if not self._lines.off_loop:
+            meaning = "a loop that is blocked for a lease loses its locks"
+            yield Finding("renewal", "on the event loop", meaning, "note")
+        async for finding in examine(self._link.call, self._host.clock):
+            yield finding
 
     def renewer(self) -> RedisRenewer:
         """Renews over a connection of its own, if the lines have one for it."""

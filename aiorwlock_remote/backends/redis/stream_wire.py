@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from aiorwlock_remote.backends.redis.protocol import Conversation
 from aiorwlock_remote.backends.redis.sockets import tune
 from aiorwlock_remote.errors import Unsupported
 
 CHUNK = 65_536
+
+Theirs: TypeAlias = Any
+"""An object of redis-py or of valkey-py, neither of which is imported."""
 
 
 class StreamWire:
@@ -24,7 +27,7 @@ class StreamWire:
     def __init__(
         self,
         talk: Conversation,
-        connection: Any,  # noqa: ANN401 - of either library
+        connection: Theirs,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -79,7 +82,7 @@ class StreamWire:
         self._talk.lost(failure)
 
 
-def take_over(talk: Conversation, connection: Any, where: str) -> StreamWire:  # noqa: ANN401 - of either library
+def take_over(talk: Conversation, connection: Theirs, where: str) -> StreamWire:
     """The wire over a connection that is connected.
 
     Its two streams are what every connection class of both libraries has to set in
@@ -102,7 +105,7 @@ def take_over(talk: Conversation, connection: Any, where: str) -> StreamWire:  #
     return StreamWire(talk, connection, reader, writer)
 
 
-async def let_go(connection: Any) -> None:  # noqa: ANN401 - of either library
+async def let_go(connection: Theirs) -> None:
     """Close it at once, waiting for nothing; never raises."""
     with suppress(Exception):
         await connection.disconnect(nowait=True)
