@@ -18,13 +18,13 @@ from typing import Any, cast
 
 import anyio
 
+from aiorwlock_remote.backends.redis.client_batches import LoopOfItsOwn, UsersLoop
 from aiorwlock_remote.backends.redis.connecting import Dial
 from aiorwlock_remote.backends.redis.errors import of_client
 from aiorwlock_remote.backends.redis.lines import Batches
 from aiorwlock_remote.backends.redis.link import Link
 from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
 from aiorwlock_remote.backends.redis.protocol import Conversation
-from aiorwlock_remote.backends.redis.renewing import LoopOfItsOwn, UsersLoop
 from aiorwlock_remote.backends.redis.stream_wire import (
     StreamWire,
     Theirs,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
 from aiorwlock_remote.backends.redis.commands import (
-    decode,
     decode_look,
     decode_step,
     encode,
@@ -21,18 +20,16 @@ from aiorwlock_remote.backends.redis.keys import (
     resource_of,
     scan_pattern,
 )
-from aiorwlock_remote.backends.redis.lines import Batches, Lines, UrlLines
+from aiorwlock_remote.backends.redis.lines import Lines, UrlLines
 from aiorwlock_remote.backends.redis.link import Link, open_link
 from aiorwlock_remote.backends.redis.options import Options, options_of
+from aiorwlock_remote.backends.redis.renewer import RedisRenewer
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.waking import Waking, tells_of_keys
 from aiorwlock_remote.core.commands import (
     Command,
-    NotHeld,
     Release,
     Released,
-    Renew,
-    Renewed,
     Reply,
     Waiting,
     Withdraw,
@@ -40,16 +37,14 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.moment import by_foreigner
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import BackendError, BadRecord
+from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
     Bell,
     Capability,
     Finding,
     Host,
-    Renewal,
     Settings,
     Snapshot,
 )
@@ -206,44 +201,6 @@ class RedisStore:
             keys = Keys(self._settings.prefix, resource, self._settings.fence_memory)
             self._keys[resource] = keys
         return keys
-
-
-class RedisRenewer:
-    """Renewals of the keeper's thread: one script each, all in one write."""
-
-    def __init__(self, link: Batches, settings: Settings) -> None:
-        """Connects at the first renewal."""
-        self._link = link
-        self._settings = settings
-
-    def renew(
-        self, batch: Sequence[Renewal], timeout: float
-    ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all in one write and one read."""
-        commands = [Renew(((item.ticket, item.lease),)) for item in batch]
-        told = self._settings
-        requests = [
-            # Without our gate: nobody here rings the bell, so we get a message, too.
-            encode(Keys(told.prefix, item.resource, told.fence_memory), command)
-            for item, command in zip(batch, commands, strict=True)
-        ]
-        answers = self._link.run_many(requests, timeout)
-        return [_outcome(c, raw) for c, raw in zip(commands, answers, strict=True)]
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._link.close()
-
-
-def _outcome(command: Renew, raw: object) -> Grant | NotHeld | Exception:
-    if isinstance(raw, Exception):
-        return raw
-    try:
-        reply = decode(command, raw)
-    except BackendError as exc:
-        return exc
-    assert isinstance(reply, Renewed)
-    return reply.outcomes[0]
 
 
 async def open_store(

@@ -75,10 +75,12 @@ class StreamWire:
             failure = exc
         finally:
             self._transport.abort()
-            with suppress(Exception):  # what was wrong with it is known
-                await self._writer.wait_closed()
-            await let_go(self._connection)
-            self._gone.set()
+            try:
+                with suppress(Exception):  # what was wrong with it is known
+                    await self._writer.wait_closed()
+                await let_go(self._connection)
+            finally:
+                self._gone.set()
         self._talk.lost(failure)
 
 

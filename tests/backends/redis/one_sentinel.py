@@ -38,7 +38,7 @@ class Watched:
 
     def ask(self, question: str) -> Any:  # noqa: ANN401 - any answer
         """What Sentinel says; None before it listens."""
-        with redis.Redis(port=self.port, retry=None) as client:
+        with redis.Redis(port=self.port) as client:
             client.response_callbacks.clear()
             with suppress(redis.ConnectionError):
                 return client.execute_command("SENTINEL", question, NAME)

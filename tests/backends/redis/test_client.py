@@ -88,7 +88,7 @@ async def test_an_exhausted_pool_is_none_of_ours(fresh_redis: RedisServer) -> No
     )
     client: Redis = Redis.from_pool(pool)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(client.blpop, ["list"], 30)
+        tasks.start_soon(_take, client)
         await eventually(
             lambda: b"blocked_clients:1" in fresh_redis.ask("INFO", "clients"), "full"
         )
@@ -98,6 +98,10 @@ async def test_an_exhausted_pool_is_none_of_ours(fresh_redis: RedisServer) -> No
             assert await locks.mutex("order", 1).locked()
         fresh_redis.ask("RPUSH", "list", "x")
     await client.aclose()
+
+
+async def _take(client: Redis) -> None:
+    await client.blpop(["list"], 30)
 
 
 async def test_a_client_closed_under_us(fresh_redis: RedisServer) -> None:
@@ -151,7 +155,7 @@ async def test_a_connection_in_the_making_is_closed(fresh_redis: RedisServer) ->
 
 
 async def test_what_is_not_such_a_client() -> None:
-    sentinel = Sentinel([("localhost", 26379)])
+    sentinel = Sentinel([("localhost", 26379)])  # type: ignore[no-untyped-call]
     cases: list[tuple[Any, str]] = [
         (RedisCluster("localhost", 1), "cluster"),
         (redis.Redis(), "blocks"),

@@ -130,7 +130,7 @@ async def test_a_connection_class_of_the_users(fresh_redis: RedisServer) -> None
         async def _connect(self) -> None:
             seen.append(self.host)
             self.host = "127.0.0.1"
-            await super()._connect()
+            await super()._connect()  # type: ignore[no-untyped-call]
 
     pool = ConnectionPool(Tunnelled, host="far.example", port=fresh_redis.port)
     client: Redis = Redis.from_pool(pool)

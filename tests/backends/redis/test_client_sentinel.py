@@ -28,7 +28,7 @@ async def test_a_lock_outlives_a_failover(
 ) -> None:
     """It is renewed at the new primary, and released and taken there."""
     with watched(start_redis, tmp_path) as servers:
-        sentinel = Sentinel([("127.0.0.1", servers.port)])
+        sentinel = Sentinel([("127.0.0.1", servers.port)])  # type: ignore[no-untyped-call]
         client: Redis = sentinel.master_for(NAME)
         async with connect(RedisBackend(client)) as locks:
             async with locks.mutex("order", 1, lease=LEASE) as held:
@@ -55,7 +55,7 @@ async def test_sentinel_knows_no_such_primary(
     start_redis: StartRedis, tmp_path: Path
 ) -> None:
     with watched(start_redis, tmp_path) as servers:
-        sentinel = Sentinel([("127.0.0.1", servers.port)])
+        sentinel = Sentinel([("127.0.0.1", servers.port)])  # type: ignore[no-untyped-call]
         client: Redis = sentinel.master_for("another")
         with pytest.raises(BackendUnavailable, match="another of Sentinel") as caught:
             await connect(RedisBackend(client))
