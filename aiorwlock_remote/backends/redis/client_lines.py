@@ -156,13 +156,17 @@ def _db(given: Kwargs) -> int:
 
 def _can_be_cloned(pool: Theirs) -> bool:
     """Whether all of it is the library's own, without code of the user's."""
-    if any(pool.connection_kwargs.get(name) is not None for name in _OF_THE_LOOP):
+    manager: Theirs = getattr(pool, "sentinel_manager", None)
+    given = [pool.connection_kwargs]
+    if manager is not None:
+        given.append(manager.sentinel_kwargs)
+    if any(some.get(name) is not None for some in given for name in _OF_THE_LOOP):
         return False
     made = pool.connection_class
-    if _is_theirs(made, *_PLAIN):
-        return True
-    manager: object = getattr(pool, "sentinel_manager", None)
-    return _is_theirs(made, *_OF_SENTINEL) and _is_theirs(type(manager), "Sentinel")
+    if manager is None:
+        return _is_theirs(made, *_PLAIN)
+    sentinel = type(cast("object", manager))
+    return _is_theirs(made, *_OF_SENTINEL) and _is_theirs(sentinel, "Sentinel")
 
 
 def _is_theirs(kind: type, *names: str) -> bool:

@@ -15,6 +15,7 @@ from redis.backoff import NoBackoff
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis import RedisBackend
+from aiorwlock_remote.backends.redis.client_lines import lines_of
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from tests.backends.redis.clients import ON_ASYNCIO, client_of, linked_by
 from tests.backends.redis.linking import Heard, eventually
@@ -185,6 +186,47 @@ async def test_importing_the_backend_imports_no_driver() -> None:
         "sys.exit(bool({'redis', 'hiredis', 'valkey'} & {*sys.modules}))"
     )
     await anyio.run_process([sys.executable, "-c", program])
+
+
+async def test_a_driver_that_is_not_installed_is_named(
+    redis_server: RedisServer,
+) -> None:
+    program = f"""
+import asyncio, sys
+sys.modules["hiredis"] = None
+from redis.asyncio import Redis
+from aiorwlock_remote import ConfigurationError, connect
+from aiorwlock_remote.backends.redis import RedisBackend
+
+async def main():
+    try:
+        await connect(RedisBackend(Redis.from_url({redis_server.url!r})))
+    except ConfigurationError as exc:
+        print(exc)
+
+asyncio.run(main())
+"""
+    ran = await anyio.run_process([sys.executable, "-c", program])
+    assert "needs hiredis" in ran.stdout.decode()
+
+
+@pytest.mark.parametrize("of", ["client", "Sentinel"])
+async def test_code_of_the_users_stays_on_the_users_loop(of: str) -> None:
+    """Else the settings are used on a loop of the keeper's own."""
+    theirs: dict[str, Any] = {}
+    watched: dict[str, Any] = {}
+    chosen = theirs if of == "client" else watched
+    chosen["credential_provider"] = redis.CredentialProvider()
+    sentinel = Sentinel([("localhost", 26379)], sentinel_kwargs=watched)  # type: ignore[no-untyped-call]
+    for client, off_loop in (
+        (sentinel.master_for("shop", **theirs), False),
+        (Sentinel([("localhost", 26379)]).master_for("shop"), True),  # type: ignore[no-untyped-call]
+        (Redis(), True),
+        (Redis(ssl=True), True),
+        (Redis(unix_socket_path="/run/redis"), True),
+    ):
+        _, lines = lines_of(client.connection_pool, 5.0)
+        assert lines.off_loop is off_loop, client
 
 
 async def test_no_password_in_its_repr() -> None:
