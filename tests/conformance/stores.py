@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import redis
+from redis.asyncio import Redis
 
 from aiorwlock_remote.backends.memory import Shelf, shelf
+from aiorwlock_remote.backends.redis import RedisBackend
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.record import Seat
 from aiorwlock_remote.ports import Capability
@@ -153,6 +156,30 @@ class RedisHarness(Harness):
         prefix = f"{uuid4().hex}:"
         url = self.server.url
         return Site(url, prefix, foreigner=PlainRedis(url, prefix))
+
+
+class ClientHarness(RedisHarness):
+    """The same through a client of redis-py; other processes use the URL."""
+
+    def fresh(self, folder: Path) -> Site:
+        """Keys and a client of its own, which opens no connection itself."""
+        client = Redis.from_url(self.server.url, **self.settings())
+        return replace(super().fresh(folder), backend=RedisBackend(client))
+
+    def settings(self) -> dict[str, Any]:
+        """What users set, and what must not matter."""
+        return {"protocol": 2, "decode_responses": True}
+
+
+class LoopBoundHarness(ClientHarness):
+    """A client with code of the user's, which only the user's loop may run."""
+
+    capabilities = RedisHarness.capabilities & ~Capability.OFF_LOOP_RENEWAL
+
+    def settings(self) -> dict[str, Any]:
+        """Credentials that come from a provider."""
+        provider = redis.UsernamePasswordCredentialProvider("default", "any")
+        return {"protocol": 3, "credential_provider": provider}
 
 
 class PlainRedis(Foreigner):

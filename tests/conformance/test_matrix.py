@@ -24,6 +24,8 @@ from aiorwlock_remote.testing.conformance.cases.native import (
 from tests.conformance.stores import MemoryHarness
 from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_redis import TestRedis as Redis
+from tests.conformance.test_redis_client import TestLoopBoundClient as LoopBoundClient
+from tests.conformance.test_redis_client import TestRedisClient as RedisClient
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
 from tests.conftest import LOOPS
 
@@ -55,7 +57,11 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     Memory: EVERYWHERE,
     Sqlite: EVERYWHERE | {"Process"},
     Redis: EVERYWHERE | {"Process"},
+    RedisClient: EVERYWHERE | {"Process"},
+    LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process"},
 }
+ASYNCIO_ONLY: set[type[ConformanceSuite]] = {RedisClient, LoopBoundClient}
+"""What stands on a library that knows nothing of trio."""
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 
 
@@ -124,13 +130,13 @@ def test_every_combination_is_collected() -> None:
         for suite in MATRIX
         for kind, cases in classes(suite).items()
         for name in methods(cases)
-        for loop in _loops(cases)
+        for loop in _loops(suite, cases)
     }
     assert set(collected) == expected
 
 
-def _loops(cases: type[Cases]) -> set[str]:
-    native = issubclass(cases, NativeCancellationCases)
+def _loops(suite: type[ConformanceSuite], cases: type[Cases]) -> set[str]:
+    native = issubclass(cases, NativeCancellationCases) or suite in ASYNCIO_ONLY
     return LOOP_NAMES - {"trio"} if native else LOOP_NAMES
 
 

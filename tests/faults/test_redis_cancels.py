@@ -8,12 +8,15 @@ from functools import partial
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
+from aiorwlock_remote.backends.redis import RedisBackend
 from aiorwlock_remote.backends.redis.store import RedisStore, open_store
 from aiorwlock_remote.core.commands import Command, Reply, Withdraw, Withdrawn
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.ports import Bell, Host, Pending, Settings
+from aiorwlock_remote.ports import Backend, Bell, Host, Pending, Settings
+from tests.conftest import LOOPS
 from tests.faults import redis_cancels
 from tests.faults.redis_turns import Attempt
 from tests.servers.redis import RedisServer
@@ -35,6 +38,24 @@ async def test_a_thousand_cancellations(
     assert report.phases["release"] >= 100
     assert len(report.ways) == (5 if native else 2)
     assert min(report.ways.values()) >= 100
+
+
+@pytest.mark.parametrize(
+    "anyio_backend", [loop for loop in LOOPS if str(loop.id) != "trio"]
+)
+async def test_cancellations_over_a_users_client(redis_server: RedisServer) -> None:
+    """Its pool, its retries and its way with a cancelled command are not used."""
+
+    def opens(url: str) -> Backend:
+        client: Redis = Redis.from_url(url, max_connections=1)
+        return RedisBackend(client)
+
+    report = await redis_cancels.probe(
+        redis_server, 500, SEED, native=True, opens=opens
+    )
+    assert report.faults() == []
+    assert report.cancels >= 500
+    assert len(report.ways) == 5
 
 
 class Forgetful:

@@ -1,11 +1,11 @@
-"""Makes connections: dial, greet, judge. Picks the driver of the running loop."""
+"""Makes connections: dial, greet, judge."""
 
 from __future__ import annotations
 
 import logging
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,22 @@ STEADY = 5.0
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
+Dial = Callable[[Options, Conversation, Host], Awaitable[Wire]]
+"""Connects a conversation to the server; what it raises is an error of the network's
+or of ours."""
+
+
+async def dial_url(options: Options, talk: Conversation, host: Host) -> Wire:
+    """A connection of our own, by the driver of the running loop."""
+    trio = sys.modules.get("trio")  # never imported for asyncio's sake
+    if trio is not None and trio.lowlevel.in_trio_run():
+        from aiorwlock_remote.backends.redis import trio_wire  # noqa: PLC0415
+
+        return await trio_wire.dial(options, talk, host)
+    from aiorwlock_remote.backends.redis import asyncio_wire  # noqa: PLC0415
+
+    return await asyncio_wire.dial(options, talk)
+
 
 class Connector:
     """Makes one connection after the other, each in the place of the one before."""
@@ -37,8 +53,10 @@ class Connector:
         host: Host,
         scripts: Sequence[Script],
         listener: Listener,
+        dial: Dial = dial_url,
     ) -> None:
         """Not connected yet."""
+        self._dial = dial
         self._options = options
         self._host = host
         self._scripts = scripts
@@ -59,7 +77,7 @@ class Connector:
         talk = Conversation(options.where, self._scripts, self._listener)
         try:
             with anyio.fail_after(options.connect_timeout):
-                talk.wire = await _dial(options, self._host, talk)
+                talk.wire = await self._dial(options, talk, self._host)
                 try:
                     self._peer = await self._greet(talk, channels)
                 except BaseException:
@@ -67,6 +85,8 @@ class Connector:
                     with anyio.CancelScope(shield=True):
                         await talk.wire.aclose()
                     raise
+        except BackendError:
+            raise
         except (OSError, EOFError, UnicodeError) as exc:  # Unicode: no such host name
             raise of_failure(exc, options.where) from exc
         self._since = self._host.clock.now()
@@ -101,14 +121,3 @@ class Connector:
         if not talk.alive:
             raise EOFError
         return peer
-
-
-async def _dial(options: Options, host: Host, talk: Conversation) -> Wire:
-    trio = sys.modules.get("trio")  # never imported for asyncio's sake
-    if trio is not None and trio.lowlevel.in_trio_run():
-        from aiorwlock_remote.backends.redis import trio_wire  # noqa: PLC0415
-
-        return await trio_wire.dial(options, talk, host)
-    from aiorwlock_remote.backends.redis import asyncio_wire  # noqa: PLC0415
-
-    return await asyncio_wire.dial(options, talk)

@@ -25,6 +25,9 @@ READONLY: the server has become a replica; the link hangs up, so that the next
 connection may find the new primary. A connection that fails or is silent is
 BackendUnavailable, and what was sent over it may have been carried out.
 
+A user's client (redis-py, valkey-py) connects before our link takes over; what it
+raises then is sorted by the name of its class, so that neither library is imported.
+
 The server quotes a command's arguments when it does not know the command, a password
 of the greeting among them: that part is never repeated.
 """
@@ -70,6 +73,17 @@ _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
     "CROSSSLOT": (Unsupported, _CLUSTER),
     "WRONGTYPE": (BadRecord, "another program uses a key of ours"),
     "BADRECORD": (BadRecord, ""),
+}
+
+_BY_CLASS: dict[str, tuple[type[BackendError], str]] = {
+    "AuthenticationError": (Unsupported, "the client's user or password is wrong"),
+    "AuthorizationError": (Unsupported, "the client's user lacks a permission"),
+    "NoPermissionError": (Unsupported, "the client's user lacks a permission"),
+    "InvalidResponse": (Unsupported, "it does not speak the Redis protocol"),
+    "ResponseError": (BackendError, ""),
+    "DataError": (BackendError, ""),
+    "RedisError": (BackendUnavailable, ""),
+    "ValkeyError": (BackendUnavailable, ""),
 }
 
 
@@ -120,6 +134,30 @@ def of_failure(exc: BaseException | None, where: str) -> BackendError:
             hint="it may not speak TLS: redis://" if plain else "",
         )
     said = str(exc) or type(exc).__name__
+    return BackendUnavailable(what=f"{where}: {said}")
+
+
+def of_client(exc: Exception, where: str) -> BackendError:
+    """The error of ours for what a user's client raised while it connected.
+
+    What is neither the library's nor the network's comes from code of the user's (a
+    credential provider, say), and may go better the next time.
+    """
+    if isinstance(exc, BackendError):
+        return exc
+    behind = exc.__cause__ or exc.__context__
+    for failure in (exc, behind):
+        if isinstance(failure, ssl.SSLError):
+            found = of_failure(failure, where)
+            return type(found)(what=found.what, hint="see ssl_… of the client")
+        if isinstance(failure, TimeoutError):
+            return of_failure(failure, where)
+    said = str(exc) or type(exc).__name__
+    for kind in type(exc).__mro__:
+        known = _BY_CLASS.get(kind.__name__)
+        if known is not None:
+            made, hint = known
+            return made(what=f"{where}: {said}", hint=hint)
     return BackendUnavailable(what=f"{where}: {said}")
 
 

@@ -11,7 +11,7 @@ import anyio
 
 from aiorwlock_remote.backends.redis.aside import Aside
 from aiorwlock_remote.backends.redis.calls import Arg, Call, as_is, pack
-from aiorwlock_remote.backends.redis.connecting import Connector
+from aiorwlock_remote.backends.redis.connecting import Connector, Dial, dial_url
 from aiorwlock_remote.backends.redis.errand import Errand
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.protocol import MAX_UNSENT, Conversation
@@ -56,6 +56,7 @@ class Link:
         *,
         on_message: Callable[[bytes, bytes], object],
         on_reconnect: Callable[[], object],
+        dial: Dial = dial_url,
     ) -> None:
         """Unconnected; see ``open_link``."""
         self._options = options
@@ -69,7 +70,7 @@ class Link:
         self._open: Conversation | None = None
         self._held = False
         self._closed = False
-        self._connector = Connector(options, host, tuple(scripts), self)
+        self._connector = Connector(options, host, tuple(scripts), self, dial)
         self._reconnecting = Errand(host, self._reconnect)
         self._watch = Watch(
             host, options.command_timeout, self._oldest, self._silent, self._tidy
@@ -263,6 +264,7 @@ async def open_link(
     on_message: Callable[[bytes, bytes], object],
     on_reconnect: Callable[[], object],
     channels: Iterable[bytes] = (),
+    dial: Dial = dial_url,
 ) -> Link:
     """A link over the running loop, connected and subscribed to the channels.
 
@@ -275,7 +277,12 @@ async def open_link(
         ConfigurationError: no such database, or unusable certificates.
     """
     link = Link(
-        options, host, scripts, on_message=on_message, on_reconnect=on_reconnect
+        options,
+        host,
+        scripts,
+        on_message=on_message,
+        on_reconnect=on_reconnect,
+        dial=dial,
     )
     for channel in channels:
         link.subscribe(channel)

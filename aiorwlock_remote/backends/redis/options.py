@@ -26,7 +26,8 @@ class Options:
 
     A ``path`` is a Unix socket, else it is ``host`` and ``port``. Timeouts in seconds:
     ``connect_timeout`` until the server has greeted us, ``command_timeout`` until a
-    silent server counts as lost.
+    silent server counts as lost. ``name``: what messages call the server, if it is not
+    found by its address.
     """
 
     host: str = ""
@@ -43,12 +44,13 @@ class Options:
     key_file: str | None = None
     connect_timeout: float = 5.0
     command_timeout: float = 5.0
+    name: str = ""
 
     @property
     def where(self) -> str:
         """The server, for messages."""
-        if self.path:
-            return self.path
+        if self.name or self.path:
+            return self.name or self.path
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
-from aiorwlock_remote.backends.redis.blocking import BlockingLink
 from aiorwlock_remote.backends.redis.commands import (
-    Request,
-    decode,
     decode_look,
     decode_step,
     encode,
@@ -23,23 +20,17 @@ from aiorwlock_remote.backends.redis.keys import (
     resource_of,
     scan_pattern,
 )
+from aiorwlock_remote.backends.redis.lines import Lines, UrlLines
 from aiorwlock_remote.backends.redis.link import Link, open_link
 from aiorwlock_remote.backends.redis.options import Options, options_of
+from aiorwlock_remote.backends.redis.renewer import RedisRenewer
 from aiorwlock_remote.backends.redis.scripts import ALL
-from aiorwlock_remote.backends.redis.set_steps import (
-    SetKeys,
-    decode_member,
-    encode_member,
-)
 from aiorwlock_remote.backends.redis.sets import RedisMembers, Sets
 from aiorwlock_remote.backends.redis.waking import DELETED, Waking, tells_of_keys
 from aiorwlock_remote.core.commands import (
     Command,
-    NotHeld,
     Release,
     Released,
-    Renew,
-    Renewed,
     Reply,
     Waiting,
     Withdraw,
@@ -48,16 +39,14 @@ from aiorwlock_remote.core.moment import by_foreigner
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.pool import Member
-from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import BackendError, BadRecord
+from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
     Bell,
     Capability,
     Finding,
     Host,
-    Renewal,
     Settings,
     Snapshot,
 )
@@ -81,10 +70,18 @@ class RedisStore:
     pace: Pace = Pace()
 
     def __init__(
-        self, options: Options, host: Host, bell: Bell, settings: Settings
+        self,
+        options: Options,
+        host: Host,
+        bell: Bell,
+        settings: Settings,
+        lines: Lines | None = None,
     ) -> None:
-        """Not connected yet; see ``open``."""
+        """Not connected yet; see ``open``. ``lines``: if not those of a URL."""
         self._options = options
+        self._lines: Lines = lines or UrlLines()
+        if not self._lines.off_loop:
+            self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
         self._host = host
         self._bell = bell
         self._settings = settings
@@ -106,6 +103,7 @@ class RedisStore:
             on_message=self._message,
             on_reconnect=self._ring_all,
             channels=(channel(self._settings.prefix, self._settings.gate),),
+            dial=self._lines.dial,
         )
         try:
             events = await tells_of_keys(self._link.call)
@@ -168,14 +166,18 @@ class RedisStore:
         """A mutex set, in a sorted set of that name."""
         return self._sets.members(name, ring)
 
-    def examine(self) -> AsyncIterator[Finding]:
+    async def examine(self) -> AsyncIterator[Finding]:
         """What the server's settings mean for locks."""
-        return examine(self._link.call, self._host.clock)
+        if not self._lines.off_loop:
+            meaning = "a loop that is blocked for a lease loses its locks"
+            yield Finding("renewal", "on the event loop", meaning, "note")
+        async for finding in examine(self._link.call, self._host.clock):
+            yield finding
 
     def renewer(self) -> RedisRenewer:
-        """Renews over a connection of its own."""
-        link = BlockingLink(self._options, self._host.clock, ALL)
-        return RedisRenewer(link, self._settings)
+        """Renews over a connection of its own, if the lines have one for it."""
+        batches = self._lines.batches(self._options, self._host, self._link)
+        return RedisRenewer(batches, self._settings)
 
     async def aclose(self) -> None:
         """Wait for what is under way, close the connection."""
@@ -218,55 +220,6 @@ class RedisStore:
             keys = Keys(self._settings.prefix, resource, self._settings.fence_memory)
             self._keys[resource] = keys
         return keys
-
-
-class RedisRenewer:
-    """Renewals of the keeper's thread: one script each, all in one write."""
-
-    def __init__(self, link: BlockingLink, settings: Settings) -> None:
-        """Connects at the first renewal."""
-        self._link = link
-        self._settings = settings
-
-    def renew(
-        self, batch: Sequence[Renewal], timeout: float
-    ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all in one write and one read."""
-        commands = [Renew(((item.ticket, item.lease),)) for item in batch]
-        requests = [
-            self._request(item.resource, command)
-            for item, command in zip(batch, commands, strict=True)
-        ]
-        answers = self._link.run_many(requests, timeout)
-        return [
-            _outcome(item.resource, command, raw)
-            for item, command, raw in zip(batch, commands, answers, strict=True)
-        ]
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._link.close()
-
-    def _request(self, resource: Resource, command: Renew) -> Request:
-        told = self._settings
-        # Without our gate: nobody here rings the bell, so we get a message, too.
-        if isinstance(resource, Member):
-            return encode_member(SetKeys(told, resource.type, gate=""), command)
-        return encode(Keys(told.prefix, resource, told.fence_memory), command)
-
-
-def _outcome(
-    resource: Resource, command: Renew, raw: object
-) -> Grant | NotHeld | Exception:
-    if isinstance(raw, Exception):
-        return raw
-    try:
-        member = isinstance(resource, Member)
-        reply = (decode_member if member else decode)(command, raw)
-    except BackendError as exc:
-        return exc
-    assert isinstance(reply, Renewed)
-    return reply.outcomes[0]
 
 
 async def open_store(

@@ -1,0 +1,146 @@
+"""Renewals where a user's client opens the connections, which only asyncio can do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from aiorwlock_remote.backends.redis.calls import Arg, Call, as_is
+from aiorwlock_remote.backends.redis.connecting import Connector, Dial
+from aiorwlock_remote.backends.redis.errors import of_failure
+from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.protocol import Conversation
+from aiorwlock_remote.backends.redis.scripts import ALL
+from aiorwlock_remote.core.commands import IllegalCommand
+from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Host
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Script
+
+
+class LoopOfItsOwn:
+    """A connection on an event loop that runs in the keeper's thread, when needed.
+
+    Opens at the first use, and again at the next use after anything went wrong.
+    """
+
+    def __init__(self, options: Options, host: Host, dial: Dial) -> None:
+        """Unconnected."""
+        self._options = options
+        self._connector = Connector(options, host, ALL, self, dial)
+        self._runner: asyncio.Runner | None = None
+        self._talk: Conversation | None = None
+
+    def run_many(
+        self, batch: Sequence[tuple[Script, tuple[Arg, ...]]], timeout: float
+    ) -> list[Any]:
+        """As ``Batches``."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(self._exchange(batch, timeout))
+
+    def close(self) -> None:
+        """Close the connection and the loop."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.run(self._drop())
+            runner.close()
+
+    # What a conversation tells: there is one batch at a time, and no messages.
+
+    def heard(self, channel: bytes, payload: bytes) -> None:
+        """Nobody subscribed."""
+
+    def holding(self) -> None:
+        """Nothing more comes before the batch is answered."""
+
+    def ready(self) -> None:
+        """Likewise."""
+
+    def crowded(self) -> None:
+        """Likewise."""
+
+    def ended(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
+        """The batch fails, the next one opens a new connection."""
+        for call in unsent:
+            call.failed(error)
+
+    async def _exchange(
+        self, batch: Sequence[tuple[Script, tuple[Arg, ...]]], timeout: float
+    ) -> list[Any]:
+        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
+        try:
+            async with asyncio.timeout(timeout):
+                talk = self._talk
+                if talk is None or not talk.alive:
+                    self._talk = talk = await self._connector.connect(())
+                talk.send_all(calls)
+                for call in calls:
+                    with suppress(BackendError, IllegalCommand):
+                        await call
+        except TimeoutError as exc:
+            await self._drop()
+            raise of_failure(exc, self._options.where) from exc
+        except BaseException:
+            await self._drop()
+            raise
+        error = calls[-1].error
+        if error is not None and not talk.alive:
+            raise error
+        return [call.error or call.result() for call in calls]
+
+    async def _drop(self) -> None:
+        talk, self._talk = self._talk, None
+        if talk is not None:
+            await talk.wire.aclose()
+
+
+class UsersLoop:
+    """Renews over the store's own connection: a loop that is blocked renews nothing."""
+
+    def __init__(self, options: Options, host: Host, link: Link) -> None:
+        """Opens nothing."""
+        self._where = options.where
+        self._host = host
+        self._link = link
+
+    def run_many(
+        self, batch: Sequence[tuple[Script, tuple[Arg, ...]]], timeout: float
+    ) -> list[Any]:
+        """As ``Batches``."""
+        answers: list[Pending[Any]] = []
+        answered = threading.Event()
+        left, given_up = len(batch), False
+
+        def told(_: Pending[Any]) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                answered.set()
+
+        def send() -> None:
+            if given_up:  # a late one might renew what was taken for lost
+                return
+            answers.extend(
+                self._link.run(script, args, as_is) for script, args in batch
+            )
+            for answer in answers:
+                answer.then(told)
+
+        self._host.call_soon(send)
+        if not answered.wait(timeout):
+            given_up = True
+            raise BackendUnavailable(
+                what=f"{self._where}: not renewed in {timeout:.3g} s",
+                hint="the event loop was busy, or the server did not answer",
+            )
+        return [answer.error or answer.result() for answer in answers]
+
+    def close(self) -> None:
+        """The connection is the store's."""

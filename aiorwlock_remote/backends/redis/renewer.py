@@ -1,0 +1,69 @@
+"""The keeper's renewals as scripts, over whatever batches go over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiorwlock_remote.backends.redis.commands import Request, decode, encode
+from aiorwlock_remote.backends.redis.keys import Keys
+from aiorwlock_remote.backends.redis.lines import Batches
+from aiorwlock_remote.backends.redis.set_steps import (
+    SetKeys,
+    decode_member,
+    encode_member,
+)
+from aiorwlock_remote.core.commands import NotHeld, Renew, Renewed
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pool import Member
+from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.ports import Renewal, Settings
+
+
+class RedisRenewer:
+    """Renewals of the keeper's thread: one script each, all in one write."""
+
+    def __init__(self, batches: Batches, settings: Settings) -> None:
+        """Connects at the first renewal."""
+        self._batches = batches
+        self._settings = settings
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld | Exception]:
+        """Renew all in one write and one read."""
+        commands = [Renew(((item.ticket, item.lease),)) for item in batch]
+        requests = [
+            self._request(item.resource, command)
+            for item, command in zip(batch, commands, strict=True)
+        ]
+        answers = self._batches.run_many(requests, timeout)
+        return [
+            _outcome(item.resource, command, raw)
+            for item, command, raw in zip(batch, commands, answers, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._batches.close()
+
+    def _request(self, resource: Resource, command: Renew) -> Request:
+        told = self._settings
+        # Without our gate: nobody here rings the bell, so we get a message, too.
+        if isinstance(resource, Member):
+            return encode_member(SetKeys(told, resource.type, gate=""), command)
+        return encode(Keys(told.prefix, resource, told.fence_memory), command)
+
+
+def _outcome(
+    resource: Resource, command: Renew, raw: object
+) -> Grant | NotHeld | Exception:
+    if isinstance(raw, Exception):
+        return raw
+    try:
+        member = isinstance(resource, Member)
+        reply = (decode_member if member else decode)(command, raw)
+    except BackendError as exc:
+        return exc
+    assert isinstance(reply, Renewed)
+    return reply.outcomes[0]

@@ -1,0 +1,113 @@
+"""A connection that redis-py or valkey-py has opened, under a conversation of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import Any, TypeAlias, cast
+
+from aiorwlock_remote.backends.redis.protocol import Conversation
+from aiorwlock_remote.backends.redis.sockets import tune
+from aiorwlock_remote.errors import Unsupported
+
+CHUNK = 65_536
+
+Theirs: TypeAlias = Any
+"""An object of redis-py or of valkey-py, neither of which is imported."""
+
+
+class StreamWire:
+    """Takes over the streams of a connected connection, and closes it in the end.
+
+    The connection object itself is never used to send or read a command again, so
+    nothing of it can repeat one.
+    """
+
+    def __init__(
+        self,
+        talk: Conversation,
+        connection: Theirs,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """Reads from now on."""
+        self._loop = asyncio.get_running_loop()
+        self._talk = talk
+        self._connection = connection
+        self._reader = reader
+        self._writer = writer
+        self._transport = cast("asyncio.Transport", writer.transport)
+        self._gone = asyncio.Event()
+        sock = cast("socket.socket | None", writer.get_extra_info("socket"))
+        if sock is not None:
+            tune(sock)
+        self._task = self._loop.create_task(self._read())  # the loop keeps it weakly
+
+    def write(self, data: bytes) -> None:
+        """Into the transport; what is lost with it is told by the reader."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def wake(self) -> None:
+        """Flush after what is ready to run in this tick."""
+        self._loop.call_soon(self._talk.flush)
+
+    def unsent(self) -> int:
+        """Bytes the transport keeps."""
+        return self._transport.get_write_buffer_size()
+
+    def hang_up(self) -> None:
+        """Close at once; the reader ends by that and tells."""
+        self._transport.abort()
+
+    async def aclose(self) -> None:
+        """Close at once and wait until the socket is closed."""
+        self._transport.abort()
+        await self._gone.wait()
+
+    async def _read(self) -> None:
+        failure: Exception | None = None
+        try:
+            while data := await self._reader.read(CHUNK):
+                self._talk.received(data)
+        except Exception as exc:  # noqa: BLE001 - told to whoever waits for answers
+            failure = exc
+        finally:
+            self._transport.abort()
+            try:
+                with suppress(Exception):  # what was wrong with it is known
+                    await self._writer.wait_closed()
+                await let_go(self._connection)
+            finally:
+                self._gone.set()
+        self._talk.lost(failure)
+
+
+def take_over(talk: Conversation, connection: Theirs, where: str) -> StreamWire:
+    """The wire over a connection that is connected.
+
+    Its two streams are what every connection class of both libraries has to set in
+    ``_connect``, in all versions since 4.2: private, but the contract of subclasses.
+
+    Raises:
+        Unsupported: it has no streams (a fake one, or a library we do not know).
+    """
+    reader = getattr(connection, "_reader", None)
+    writer = getattr(connection, "_writer", None)
+    if not isinstance(reader, asyncio.StreamReader):
+        writer = None
+    if not isinstance(writer, asyncio.StreamWriter):
+        kind = type(connection).__name__
+        raise Unsupported(
+            what=f"{where}: the client's {kind} is not a stream of asyncio",
+            hint="give connect() a URL instead",
+        )
+    assert isinstance(reader, asyncio.StreamReader)
+    return StreamWire(talk, connection, reader, writer)
+
+
+async def let_go(connection: Theirs) -> None:
+    """Close it at once, waiting for nothing; never raises."""
+    with suppress(Exception):
+        await connection.disconnect(nowait=True)

@@ -1,0 +1,53 @@
+"""Clients of users, and links that are opened by them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiorwlock_remote.backends.redis.client_lines import lines_of
+from aiorwlock_remote.backends.redis.link import Link, open_link
+from aiorwlock_remote.runtime.loops import current_host
+from tests.backends.redis.linking import Heard
+from tests.backends.redis.some_scripts import BOTH
+from tests.conftest import LOOPS
+
+ON_ASYNCIO = [
+    pytest.mark.anyio,
+    pytest.mark.parametrize(
+        "anyio_backend", [loop for loop in LOOPS if str(loop.id) != "trio"]
+    ),
+]
+"""Where redis-py works."""
+
+
+@asynccontextmanager
+async def client_of(url: str, **settings: Any) -> AsyncIterator[Redis]:  # noqa: ANN401 - redis-py's
+    """A user's client, which its user closes."""
+    client: Redis = Redis.from_url(url, **settings)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+@asynccontextmanager
+async def linked_by(client: Redis, heard: Heard) -> AsyncIterator[Link]:
+    """A link over a connection as the client makes them."""
+    options, lines = lines_of(client.connection_pool, 5.0)
+    link = await open_link(
+        options,
+        current_host(),
+        BOTH,
+        on_message=heard.message,
+        on_reconnect=heard.reconnected,
+        dial=lines.dial,
+    )
+    try:
+        yield link
+    finally:
+        await link.aclose()

@@ -1,0 +1,67 @@
+"""``RedisBackend`` with a client of valkey-py, whose API is redis-py's of old."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+import valkey
+from valkey.asyncio import Sentinel, Valkey, ValkeyCluster
+
+from aiorwlock_remote import connect
+from aiorwlock_remote.backends.redis import RedisBackend
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
+from tests.backends.redis.clients import ON_ASYNCIO
+from tests.backends.redis.one_sentinel import NAME, watched
+from tests.servers.fix_redis import StartRedis
+from tests.servers.redis import RedisServer
+
+pytestmark = ON_ASYNCIO
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_a_lock_is_taken_and_renewed(
+    fresh_redis: RedisServer, protocol: int
+) -> None:
+    client = Valkey.from_url(fresh_redis.url, protocol=protocol, decode_responses=True)
+    async with (
+        connect(RedisBackend(client)) as locks,
+        connect(fresh_redis.url) as others,
+        locks.mutex("order", 1, lease=0.6) as held,
+    ):
+        await anyio.sleep(1.2)
+        held.check()
+        assert await others.mutex("order", 1).try_acquire() is None
+        assert [f async for f in locks.examine() if f.name == "renewal"] == []
+    assert await client.ping()
+    await client.aclose()
+
+
+async def test_a_wrong_password(start_redis: StartRedis) -> None:
+    server = start_redis(users=["default on >right ~* &* +@all"])
+    client = Valkey.from_url(f"redis://:wrong@127.0.0.1:{server.port}")
+    with pytest.raises(Unsupported) as caught:
+        await connect(RedisBackend(client))
+    assert isinstance(caught.value.__cause__, valkey.AuthenticationError)
+    await client.aclose()
+
+
+async def test_a_client_of_a_cluster_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="cluster"):
+        RedisBackend(ValkeyCluster("localhost", 1))  # type: ignore[arg-type]
+
+
+async def test_sentinel(start_redis: StartRedis, tmp_path: Path) -> None:
+    with watched(start_redis, tmp_path) as servers:
+        sentinel = Sentinel([("127.0.0.1", servers.port)])  # type: ignore[no-untyped-call]
+        client = sentinel.master_for(NAME)
+        async with (
+            connect(RedisBackend(client)) as locks,
+            locks.mutex("order", 1, lease=0.6) as held,
+        ):
+            await anyio.sleep(1.2)
+            held.check()
+        await client.aclose()
+        for asked in sentinel.sentinels:
+            await asked.aclose()

@@ -1,0 +1,38 @@
+"""The Redis store through a user's client, by the conformance suite; no trio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote.testing.conformance import ConformanceSuite
+from tests.conformance.stores import ClientHarness, LoopBoundHarness, RedisHarness
+from tests.conftest import LOOPS
+from tests.servers.redis import RedisServer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server(redis_server: RedisServer) -> None:
+    RedisHarness.server = redis_server
+
+
+@pytest.fixture(
+    scope="module", params=[loop for loop in LOOPS if str(loop.id) != "trio"]
+)
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """The loops that redis-py works on."""
+    backend: tuple[str, dict[str, Any]] = request.param
+    return backend
+
+
+class TestRedisClient(ConformanceSuite):
+    """``RedisBackend``, whose keeper has a connection of its own."""
+
+    harness = ClientHarness()
+
+
+class TestLoopBoundClient(ConformanceSuite):
+    """``RedisBackend``, whose keeper needs the user's loop."""
+
+    harness = LoopBoundHarness()
