@@ -29,9 +29,11 @@ def make_certificates(folder: Path, name: str = "localhost") -> Certificates:
     authority, authority_key = folder / "ca.pem", folder / "ca.key"
     certificate, key, request = (folder / f"server.{s}" for s in ("pem", "key", "csr"))
     names = folder / "names"
-    names.write_text(f"subjectAltName=DNS:{name}\n")
+    # Python 3.13 wants both of them to say what they are for, and by whom.
+    names.write_text(f"subjectAltName=DNS:{name}\nauthorityKeyIdentifier=keyid\n")
     run("req", "-x509", *_KEY, "-days", "2", "-subj", "/CN=tests", "-keyout",
-        authority_key, "-out", authority)  # fmt: skip
+        authority_key, "-out", authority,
+        "-addext", "keyUsage=critical,keyCertSign,cRLSign")  # fmt: skip
     run("req", *_KEY, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
     run("x509", "-req", "-in", request, "-CA", authority, "-CAkey", authority_key,
         "-days", "2", "-extfile", names, "-out", certificate)  # fmt: skip
