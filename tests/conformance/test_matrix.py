@@ -24,6 +24,7 @@ from aiorwlock_remote.testing.conformance.cases.native import (
 from tests.conformance.stores import MemoryHarness
 from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_redis import TestRedis as Redis
+from tests.conformance.test_sentinel import TestSentinel as Sentinel
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
 from tests.conftest import LOOPS
 
@@ -55,6 +56,7 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     Memory: EVERYWHERE,
     Sqlite: EVERYWHERE | {"Process"},
     Redis: EVERYWHERE | {"Process"},
+    Sentinel: EVERYWHERE | {"Process"},
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 

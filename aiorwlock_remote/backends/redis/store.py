@@ -1,4 +1,4 @@
-"""``redis://``, ``rediss://``, ``unix://`` — locks on one Redis or Valkey server."""
+"""``redis://``, ``redis+sentinel://``, … — locks on one Redis or Valkey primary."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from aiorwlock_remote.backends.redis.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.calls import Call
 from aiorwlock_remote.backends.redis.commands import (
     decode,
     decode_look,
@@ -24,6 +25,7 @@ from aiorwlock_remote.backends.redis.keys import (
 )
 from aiorwlock_remote.backends.redis.link import Link, open_link
 from aiorwlock_remote.backends.redis.options import Options, options_of
+from aiorwlock_remote.backends.redis.replicas import Replicas, may_grant
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.waking import Waking, tells_of_keys
 from aiorwlock_remote.core.commands import (
@@ -41,6 +43,7 @@ from aiorwlock_remote.core.moment import by_foreigner
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BackendError, BadRecord
 from aiorwlock_remote.pending import Pending
@@ -83,6 +86,12 @@ class RedisStore:
         self._keys: dict[Resource, Keys] = {}
         self._waking = Waking(options.db, bell)
         self._link: Link
+        self._replicas: Replicas | None = None
+
+    @property
+    def min_replicas(self) -> int:
+        """As the URL or ``connect`` say."""
+        return self._options.min_replicas
 
     async def open(self) -> None:
         """Connect, and see whether the server tells of changed keys.
@@ -90,14 +99,19 @@ class RedisStore:
         Raises:
             BackendError: it does not answer, or is not fit for us.
         """
+        options, needed = self._options, self._options.min_replicas
         self._link = await open_link(
-            self._options,
+            options,
             self._host,
             ALL,
             on_message=self._waking.message,
             on_reconnect=self._waking.ring_all,
             channels=(channel(self._settings.prefix, self._settings.gate),),
         )
+        if needed:
+            self._replicas = Replicas(
+                self._link, needed, options.command_timeout / 4, options.where
+            )
         try:
             if await tells_of_keys(self._link.call):
                 self._waking.listen_on(self._link)
@@ -109,11 +123,12 @@ class RedisStore:
         """One script."""
         keys = self._keys_of(resource)
         script, args = encode(keys, command, self._settings.gate)
-        return self._link.run(
-            script,
-            args,
-            partial(self._decode, keys, command),
-            must_go=isinstance(command, Release | Withdraw),
+        decoded = partial(self._decode, keys, command)
+        must_go = isinstance(command, Release | Withdraw)
+        if self._replicas is None or not may_grant(command):
+            return self._link.run(script, args, decoded, must_go=must_go)
+        return self._replicas.ask(
+            Call(decoded, args, script, must_go), partial(self._take_back, resource)
         )
 
     def watch(self, resource: Resource) -> None:
@@ -163,6 +178,11 @@ class RedisStore:
     async def aclose(self) -> None:
         """Wait for what is under way, close the connection."""
         await self._link.aclose()
+
+    def _take_back(self, resource: Resource, tickets: tuple[str, ...]) -> None:
+        # The mode is that of a place, which stays: any will do.
+        gone = Withdraw(self._settings.gate, Mode.READ, tickets, keep=True)
+        self.step(resource, gone).unawaited()
 
     def _decode(self, keys: Keys, command: Command, raw: object) -> Reply:
         reply, rung = decode_step(command, raw)
@@ -236,13 +256,17 @@ def _outcome(command: Renew, raw: object) -> Grant | NotHeld | Exception:
 async def open_store(
     address: Address, host: Host, bell: Bell, settings: Settings
 ) -> RedisStore:
-    """Open ``redis://``, ``rediss://`` or ``unix://``.
+    """Open ``redis://``, ``rediss://``, ``unix://`` or ``redis+sentinel://``.
 
     Raises:
         ConfigurationError: a part or an option of the URL cannot be used.
         BackendError: the server does not answer, or is not fit for us.
     """
-    options = options_of(address, connect_timeout=settings.connect_timeout)
+    options = options_of(
+        address,
+        connect_timeout=settings.connect_timeout,
+        min_replicas=settings.min_replicas,
+    )
     store = RedisStore(options, host, bell, settings)
     await store.open()
     return store
