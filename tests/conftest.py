@@ -49,6 +49,7 @@ SLOW = (
     "tests/docs/test_blocks.py",
     "tests/faults/test_processes.py",
     "tests/faults/test_redis_cuts.py",
+    "tests/faults/test_redis_failover.py",
     "tests/faults/test_redis_foreign.py",
     "tests/faults/test_redis_restarts.py",
 )
