@@ -1,9 +1,10 @@
 """``min_replicas``: nobody is told of a grant that too few replicas have.
 
 WAIT follows the script in the same write, over the same connection: it asks for what
-that connection did, another one would not know of it. Redis counts the whole connection
-up to the last command before WAIT, so an answer that changed nothing (a repeated
-request finds its grant) is asked about as well.
+that connection wrote, another one would not know of it. A repeated request that finds
+its grant writes nothing, and the grant may have come over a connection that is lost:
+then a message to ourselves, which replicas get like any write, goes before another
+WAIT.
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ def may_grant(command: Command) -> bool:
 class Replicas:
     """Asks for grants, and gives back what fewer than ``needed`` replicas have."""
 
-    def __init__(self, link: Link, needed: int, seconds: float, where: str) -> None:
-        """They have ``seconds`` to acknowledge each grant."""
+    def __init__(
+        self, link: Link, needed: int, seconds: float, where: str, channel: bytes
+    ) -> None:
+        """They have ``seconds`` to acknowledge each grant. ``channel``: our own."""
         self._link = link
         self._needed = needed
         self._milliseconds = max(1, round(seconds * 1000))
         self._where = where
+        self._channel = channel
 
     def ask(self, call: Call[Reply], undo: Undo) -> Pending[Reply]:
         """Send the call and WAIT; the reply when enough replicas have what it grants.
@@ -81,32 +85,29 @@ class Replicas:
         if not grants:
             told.resolve(reply)
             return
-        if wait.done:  # the server had forgotten the script: it ran after WAIT
+        fresh = tuple(
+            g.ticket for one in grants for g in one.grants if g.since == one.now
+        )
+        old = len(fresh) < sum(len(one.grants) for one in grants)
+        if old or wait.done:  # done: the server forgot the script, it ran after WAIT
             wait = self._wait()
-            if not self._link.send_at_once(wait):
+            mark: Call[int] = Call(int, ("PUBLISH", self._channel, b""))
+            if not self._link.send_at_once(mark, wait):
                 wait.fail(BackendUnavailable(what=f"{self._where}: not sent"))
-        wait.then(partial(self._judged, told, reply, grants, undo))
+        wait.then(partial(self._judged, told, reply, partial(undo, fresh)))
 
     def _judged(
         self,
         told: Pending[Reply],
         reply: Reply,
-        grants: tuple[Granted, ...],
-        undo: Undo,
+        undo: Callable[[], object],
         wait: Pending[int],
     ) -> None:
         error = wait.error
         if error is None and wait.result() >= self._needed:
             told.resolve(reply)
             return
-        fresh = tuple(
-            grant.ticket
-            for granted in grants
-            for grant in granted.grants
-            if grant.since == granted.now
-        )
-        if fresh:
-            undo(fresh)
+        undo()
         if isinstance(reply, Released):
             then = tuple(_without_grant(answer) for answer in reply.then)
             told.resolve(Released(reply.held, reply.reason, then))

@@ -87,6 +87,7 @@ class RedisStore:
         self._waking = Waking(options.db, bell)
         self._link: Link
         self._replicas: Replicas | None = None
+        self._channel = channel(settings.prefix, settings.gate)
 
     @property
     def min_replicas(self) -> int:
@@ -106,11 +107,12 @@ class RedisStore:
             ALL,
             on_message=self._waking.message,
             on_reconnect=self._waking.ring_all,
-            channels=(channel(self._settings.prefix, self._settings.gate),),
+            channels=(self._channel,),
         )
         if needed:
             self._replicas = Replicas(
-                self._link, needed, options.command_timeout / 4, options.where
+                *(self._link, needed, options.command_timeout / 4, options.where),
+                self._channel,
             )
         try:
             if await tells_of_keys(self._link.call):
@@ -180,6 +182,8 @@ class RedisStore:
         await self._link.aclose()
 
     def _take_back(self, resource: Resource, tickets: tuple[str, ...]) -> None:
+        if not tickets:
+            return
         # The mode is that of a place, which stays: any will do.
         gone = Withdraw(self._settings.gate, Mode.READ, tickets, keep=True)
         self.step(resource, gone).unawaited()

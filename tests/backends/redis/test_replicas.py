@@ -43,6 +43,10 @@ class Pair:
         count: int = self.primary.ask_all(write, ("WAIT", 1, 100))[1]
         return count
 
+    def level(self) -> bool:
+        _, offset, replicas = self.primary.ask("ROLE")
+        return [int(replica[2]) for replica in replicas] == [offset]
+
     def held(self, key: str) -> bool:
         return bool(self.primary.ask("EXISTS", f"mutex_locks/{key}"))
 
@@ -160,6 +164,19 @@ async def test_who_had_it_before_keeps_it(pair: Pair) -> None:
         assert await locks.release_mutex_lock("mine", 1, "gluww")
 
 
+async def test_a_grant_of_a_lost_connection_is_asked_about(pair: Pair) -> None:
+    """The new connection wrote nothing: its WAIT alone would be content."""
+    async with connect(pair.url) as one:
+        pair.replica.pause()
+        assert await one.acquire_mutex_lock("mine", 1, "gluww")
+        async with connect(pair.url, min_replicas=1) as two:
+            await too_few(two.acquire_mutex_lock("mine", 1, "gluww"))
+            pair.replica.resume()
+            until(pair.level, "the replica has acknowledged everything")
+            assert await two.acquire_mutex_lock("mine", 1, "gluww")
+        assert pair.held("mine,1")
+
+
 async def test_script_and_wait_leave_in_one_write(pair: Pair) -> None:
     with Proxy(pair.primary.port) as proxy:
         async with connect(proxy.url, min_replicas=1) as locks:
@@ -183,7 +200,8 @@ async def test_a_server_that_forgot_the_scripts(pair: Pair) -> None:
         async with locks.mutex("order", 1):
             pass
         pair.primary.ask("SCRIPT", "FLUSH")
-        until(lambda: pair.acknowledged() == 1, "the replica is in step")
+        # So that the first WAIT, before the script, has nothing to wait for.
+        until(pair.level, "the replica has acknowledged everything")
         pair.replica.pause()
         await too_few(locks.mutex("order", 1).acquire())
         assert not pair.held("order,1")
