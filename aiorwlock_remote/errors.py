@@ -236,9 +236,11 @@ class BackendUnavailable(BackendError, ConnectionError):
     """The store cannot be reached or does not answer.
 
     ``nothing_done``: the request was certainly not carried out; else nobody knows.
+    ``replicas``: so many have the grant, fewer than ``min_replicas``; it is given back.
     """
 
     nothing_done: bool = False
+    replicas: int | None = None
 
 
 @dataclass(eq=False, repr=False)

@@ -61,12 +61,17 @@ Bell = Callable[[Resource, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What ``connect`` was told about the store. Seconds."""
+    """What ``connect`` was told about the store. Seconds.
+
+    ``min_replicas``: a store that can (``Replicated``) tells of no grant that fewer
+    replicas have.
+    """
 
     gate: str
     prefix: str = ""
     connect_timeout: float = 5.0
     fence_memory: float = 3600.0
+    min_replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +234,15 @@ class HoldsSets(Protocol):
 
         ``ring(target)``: it is our turn; ``ring(None)``: something has changed.
         """
+
+
+@runtime_checkable
+class Replicated(Protocol):
+    """A store that waits for its replicas, if it is told to."""
+
+    @property
+    def min_replicas(self) -> int:
+        """How many replicas have a grant before anybody is told of it."""
 
 
 class Backend(Protocol):

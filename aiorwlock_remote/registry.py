@@ -19,6 +19,7 @@ _BUILT_IN = {
     "sqlite": "aiorwlock_remote.backends.sql.store:open_store",
     "redis": "aiorwlock_remote.backends.redis.store:open_store",
     "rediss": "aiorwlock_remote.backends.redis.store:open_store",
+    "redis+sentinel": "aiorwlock_remote.backends.redis.store:open_store",
     "unix": "aiorwlock_remote.backends.redis.store:open_store",
 }
 

@@ -18,7 +18,7 @@ from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.ports import Backend, Bell, Host, Settings, Store
+from aiorwlock_remote.ports import Backend, Bell, Host, Replicated, Settings, Store
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.loops import current_host
 from aiorwlock_remote.runtime.room import Room
@@ -30,6 +30,7 @@ def connect(
     prefix: str = "",
     connect_timeout: float = 5.0,
     fence_memory: float = 3600.0,
+    min_replicas: int = 0,
     **options: Unpack[OptionArgs],
 ) -> Connecting:
     """Open the locks of a store; await the result or enter it.
@@ -38,7 +39,9 @@ def connect(
     or a ``Backend`` around a client of your own.
     ``prefix`` goes before all names. ``connect_timeout``: seconds the store may take to
     answer. ``fence_memory``: seconds for which the last fence of an idle resource is
-    remembered. ``options`` are the defaults of all locks; see ``OptionArgs``.
+    remembered. ``min_replicas`` (Redis): a grant that fewer replicas acknowledge in
+    time is given back, with ``BackendUnavailable``. ``options`` are the defaults of
+    all locks; see ``OptionArgs``.
 
     Raises (when awaited or entered):
         ConfigurationError: a URL, a scheme, an option or a file that cannot be used.
@@ -51,11 +54,16 @@ def connect(
         check_seconds(name, seconds)
         if seconds is None:
             raise ConfigurationError(what=f"{name} is a number of seconds")
+    if isinstance(min_replicas, bool) or not isinstance(min_replicas, int):
+        raise ConfigurationError(what=f"min_replicas={min_replicas!r} is no number")
+    if min_replicas < 0:
+        raise ConfigurationError(what=f"min_replicas={min_replicas} is less than 0")
     settings = Settings(
         gate=secrets.token_hex(8),
         prefix=check_prefix(prefix),
         connect_timeout=connect_timeout,
         fence_memory=fence_memory,
+        min_replicas=min_replicas,
     )
     return Connecting(store, settings, Options().but(options))
 
@@ -103,6 +111,9 @@ class Connecting:
             raise BackendUnavailable(
                 what=f"the store did not answer in {settings.connect_timeout:g} s"
             )
+        if settings.min_replicas and not isinstance(store, Replicated):
+            await store.aclose()
+            raise ConfigurationError(what="min_replicas: this store knows no replicas")
         room = Room(settings.gate, store, host)
         rooms.append(room)
         drive = Drive(store, room, host, settings)

@@ -188,7 +188,7 @@ class Gate:
         self._spread(lane, news)
 
     def _failed(self, lane: Lane, error: BaseException) -> None:
-        if not isinstance(error, BackendUnavailable):
+        if not isinstance(error, BackendUnavailable) or error.replicas is not None:
             for waiter in lane.waiters:
                 waiter.told = None  # nothing to be hoped for: all are turned away
         news = lane.failed(self._clock.now(), random())

@@ -19,6 +19,7 @@ from aiorwlock_remote.core.record import Seat
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
 from tests.servers.redis import RedisServer
+from tests.servers.sentinel import SentinelGroup
 
 
 class MemoryHarness(Harness):
@@ -180,6 +181,18 @@ class LoopBoundHarness(ClientHarness):
         """Credentials that come from a provider."""
         provider = redis.UsernamePasswordCredentialProvider("default", "any")
         return {"protocol": 3, "credential_provider": provider}
+
+
+class SentinelHarness(RedisHarness):
+    """``redis+sentinel://``: the foreigner goes to the primary. ``group`` as above."""
+
+    group: ClassVar[SentinelGroup]
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys of its own."""
+        prefix = f"{uuid4().hex}:"
+        foreigner = PlainRedis(self.group.primary.url, prefix)
+        return Site(self.group.url, prefix, foreigner=foreigner)
 
 
 class PlainRedis(Foreigner):

@@ -9,12 +9,14 @@ import pytest
 
 from tests.docs.fix_blocks import NO_RUN, SET_UP, Page, blocks, run
 from tests.servers.redis import RedisServer
+from tests.servers.sentinel import SentinelGroup
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [path for path in PAGES if "_build" not in path.parts]
 RUN = {"python", "sh", "sql"}
 REDIS = "redis://localhost/0"
+SENTINELS = "redis+sentinel://sentinel1,sentinel2,sentinel3/mymaster/0"
 SHOWN = {"text", "toml"}
 DIRECTIVE = re.compile(r"\{[\w-]+\}")
 
@@ -35,6 +37,9 @@ def test_blocks_run(
     if REDIS in path.read_text("utf-8"):
         server: RedisServer = request.getfixturevalue("fresh_redis")
         servers[REDIS] = server.url
+    if SENTINELS in path.read_text("utf-8"):
+        group: SentinelGroup = request.getfixturevalue("sentinel_group")
+        servers[SENTINELS] = group.url
     with Page(tmp_path, servers) as page:
         run(path, page)
 

@@ -99,6 +99,7 @@ STORES = {
     "sqlite": "SqliteStore",
     "redis": "RedisStore",
     "rediss": "RedisStore",
+    "redis+sentinel": "RedisStore",
     "unix": "RedisStore",
 }
 

@@ -2,7 +2,8 @@
 
 ``python -m tests.faults.worker URL DIR NAME PLAN``, the plan as JSON (``Plan``). Writes
 its history to ``DIR/NAME.jsonl``. With ``turns`` it ends after so many grants a task,
-with ``seconds`` after that time; ``writes`` is the share of writers.
+with ``seconds`` after that time; ``writes`` is the share of writers. One that is
+``hardy`` goes on when the store was away.
 """
 
 from __future__ import annotations
@@ -16,11 +17,20 @@ from pathlib import Path
 
 import anyio
 
-from aiorwlock_remote import Held, LockLost, Locks, LockTimeout, connect
+from aiorwlock_remote import (
+    AcquireUncertain,
+    BackendUnavailable,
+    Held,
+    LockLost,
+    Locks,
+    LockTimeout,
+    connect,
+)
 from aiorwlock_remote.testing.history import Attempt, History, now
 from tests.faults.register import Register
 
 RESOURCE = ("shared", 1)
+AWAY = (AcquireUncertain, BackendUnavailable)
 
 
 @dataclass
@@ -34,6 +44,7 @@ class Plan:
     lease: float = 1.0
     body: float = 0.002
     loop: str = "asyncio"
+    hardy: bool = False
 
 
 def deadline(held: Held) -> int | None:
@@ -71,6 +82,11 @@ class Worker:
         except LockTimeout:
             attempt.refused()
             raise
+        except AWAY:
+            attempt.unknown()
+            if not self._plan.hardy:
+                raise
+            return
         attempt.granted(fence=held.fence, until=deadline(held))
         try:
             await self._session(attempt, held)
@@ -80,6 +96,10 @@ class Worker:
                 attempt.released(ok=await held.release())
             except LockLost as exc:
                 attempt.lost(exc.reason)
+            except BackendUnavailable:
+                attempt.released(ok=None)
+                if not self._plan.hardy:
+                    raise
 
     async def _session(self, attempt: Attempt, held: Held) -> None:
         for step in (1, 2):

@@ -8,8 +8,10 @@ import pytest
 
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.redis import RedisServer
+from tests.servers.sentinel import SentinelGroup
 
 StartRedis = Callable[..., RedisServer]
+StartSentinels = Callable[..., SentinelGroup]
 
 
 @pytest.fixture(scope="session")
@@ -53,3 +55,30 @@ def start_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRedis
     yield start
     for server in servers:
         server.close()
+
+
+@pytest.fixture(scope="session")
+def sentinel_group(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SentinelGroup]:
+    """Shared, and no test's business to break: whoever is slow is not replaced."""
+    group = SentinelGroup(tmp_path_factory.mktemp("sentinels"), down_after=60)
+    yield group
+    group.close()
+
+
+@pytest.fixture
+def start_sentinels(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[StartSentinels]:
+    """Starts a group to be broken: ``start_sentinels(down_after=0.5)``, seconds."""
+    groups: list[SentinelGroup] = []
+
+    def start(*, down_after: float = 0.5) -> SentinelGroup:
+        folder = tmp_path_factory.mktemp("sentinels")
+        groups.append(SentinelGroup(folder, down_after=down_after))
+        return groups[-1]
+
+    yield start
+    for group in groups:
+        group.close()

@@ -19,6 +19,24 @@ ATTEMPTS = 5
 _MORE = object()
 
 
+def talk(port: int, *commands: Sequence[str | int | bytes]) -> list[Any]:
+    """Commands and their answers, over one connection; error replies are raised."""
+    reader = hiredis.Reader(notEnoughData=_MORE)
+    answers: list[Any] = []
+    with socket.create_connection(("127.0.0.1", port), 10) as sock:
+        for command in commands:
+            sock.sendall(hiredis.pack_command(tuple(command)))  # type: ignore[arg-type]
+            while (answer := reader.gets()) is _MORE:
+                data = sock.recv(65536)
+                if not data:
+                    raise ConnectionResetError
+                reader.feed(data)
+            if isinstance(answer, Exception):
+                raise answer
+            answers.append(answer)
+    return answers
+
+
 class RedisServer:
     """Listens on a free port and a Unix socket, with TLS too if given certificates.
 
@@ -76,20 +94,7 @@ class RedisServer:
 
     def ask_all(self, *commands: Sequence[str | int | bytes]) -> list[Any]:
         """Several, over one connection."""
-        reader = hiredis.Reader(notEnoughData=_MORE)
-        answers: list[Any] = []
-        with socket.create_connection(("127.0.0.1", self.port), 10) as sock:
-            for command in commands:
-                sock.sendall(hiredis.pack_command(tuple(command)))  # type: ignore[arg-type]
-                while (answer := reader.gets()) is _MORE:
-                    data = sock.recv(65536)
-                    if not data:
-                        raise ConnectionResetError
-                    reader.feed(data)
-                if isinstance(answer, Exception):
-                    raise answer
-                answers.append(answer)
-        return answers
+        return talk(self.port, *commands)
 
     def kill(self) -> None:
         """At once, saving nothing."""

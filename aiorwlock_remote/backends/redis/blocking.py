@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import hiredis
@@ -13,6 +14,7 @@ from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_rep
 from aiorwlock_remote.backends.redis.greeting import Greeting
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.protocol import load
+from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, find_primary
 from aiorwlock_remote.backends.redis.sockets import tune
 from aiorwlock_remote.errors import LockError
 from aiorwlock_remote.ports import Clock
@@ -46,6 +48,9 @@ class BlockingLink:
     ) -> list[Any]:
         """Run all scripts, in one write; the answers as they came, in order.
 
+        A server that is silent for ``command_timeout`` counts as lost before that:
+        there may be time left to renew elsewhere.
+
         An exception takes the place of an answer that is an error. Scripts the server
         forgot are loaded and run again.
 
@@ -58,7 +63,8 @@ class BlockingLink:
         calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
         try:
             if self._socket is None:
-                self._open(deadline)
+                self._open(self._sooner(deadline, self._options.connect_timeout))
+            deadline = self._sooner(deadline, self._options.command_timeout)
             answers = self._exchange([call.packed() for call in calls], deadline)
             missing = [i for i, answer in enumerate(answers) if _missing(answer)]
             if missing:
@@ -79,7 +85,10 @@ class BlockingLink:
         except BaseException:
             self.close()  # an answer may still be on its way
             raise
-        return [self._mapped(answer) for answer in answers]
+        outcomes = [self._mapped(answer) for answer in answers]
+        if any(map(_of_a_replica, answers)):
+            self.close()  # so that the next connection may find the new primary
+        return outcomes
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -88,9 +97,14 @@ class BlockingLink:
             sock.close()
 
     def _open(self, deadline: float) -> None:
+        options, sentinels = self._options, self._options.sentinels
+        if sentinels is not None:
+            deadline = self._sooner(deadline, options.connect_timeout / ATTEMPTS)
+            found = find_primary(sentinels, self._clock, self._left(deadline))
+            options = replace(options, host=found[0], port=found[1])
         self._reader = hiredis.Reader(notEnoughData=_MORE)
-        self._socket = self._dialled(deadline)
-        greeting = Greeting(self._options, self._scripts)
+        self._socket = self._dialled(options, deadline)
+        greeting = Greeting(options, self._scripts)
         calls = greeting.calls
         answers: list[Any] = []
         failure: OSError | None = None
@@ -101,11 +115,11 @@ class BlockingLink:
         for call, answer in zip(calls, answers, strict=False):
             call.resolve(answer)
         for call in calls[len(answers) :]:
-            call.fail(of_failure(failure, self._options.where))
+            call.fail(of_failure(failure, options.where))
         greeting.judge()
 
-    def _dialled(self, deadline: float) -> socket.socket:
-        options, left = self._options, self._left(deadline)
+    def _dialled(self, options: Options, deadline: float) -> socket.socket:
+        left = self._left(deadline)
         context = options.tls_context()
         if options.path:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -147,6 +161,9 @@ class BlockingLink:
             reader.feed(data)
         return answers
 
+    def _sooner(self, deadline: float, seconds: float) -> float:
+        return min(deadline, self._clock.now() + seconds)
+
     def _left(self, deadline: float) -> float:
         left = deadline - self._clock.now()
         if left <= 0:
@@ -157,6 +174,10 @@ class BlockingLink:
         if isinstance(answer, hiredis.ReplyError):
             return of_reply(str(answer), self._options.where)
         return answer
+
+
+def _of_a_replica(answer: object) -> bool:
+    return isinstance(answer, hiredis.ReplyError) and str(answer).startswith("READONLY")
 
 
 def _missing(answer: object) -> bool:

@@ -7,16 +7,29 @@ import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.greeting import Greeting, Peer, kill
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.protocol import Conversation, Listener, Wire
+from aiorwlock_remote.backends.redis.sentinel import (
+    ATTEMPTS,
+    Sentinels,
+    Server,
+    find_primary,
+)
 from aiorwlock_remote.core.pauses import back_off
-from aiorwlock_remote.errors import BackendError, ConfigurationError
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+)
 from aiorwlock_remote.ports import Host
 
 if TYPE_CHECKING:
@@ -24,6 +37,9 @@ if TYPE_CHECKING:
 
 STEADY = 5.0
 """Seconds a connection must have lasted for the back-off to start anew."""
+
+AGAIN = 0.05
+"""Seconds until Sentinel is asked again."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
@@ -69,17 +85,38 @@ class Connector:
     async def connect(self, channels: Sequence[bytes]) -> Conversation:
         """A connection that is fit for commands, within ``connect_timeout``.
 
+        With Sentinel it is asked where the primary is, and asked again, for half of
+        that time, while what it names is not there or no primary (any more).
+
         Raises:
             BackendError: the server cannot be reached, or is not fit for us.
             ConfigurationError: no such database, or unusable certificates.
         """
         options = self._options
+        if options.sentinels is None:
+            return await self._connect(options, channels, options.connect_timeout)
+        # The last attempt is to end, and to be told of, within the timeout.
+        clock, attempt = self._host.clock, options.connect_timeout / ATTEMPTS
+        last = clock.now() + (ATTEMPTS / 2) * attempt
+        while True:
+            host, port = await _primary(options.sentinels, self._host, attempt / 2)
+            there = replace(options, host=host, port=port)
+            try:
+                return await self._connect(there, channels, attempt)
+            except BackendUnavailable:
+                if clock.now() > last:
+                    raise
+            await anyio.sleep(AGAIN)
+
+    async def _connect(
+        self, options: Options, channels: Sequence[bytes], timeout: float
+    ) -> Conversation:
         talk = Conversation(options.where, self._scripts, self._listener)
         try:
-            with anyio.fail_after(options.connect_timeout):
+            with anyio.fail_after(timeout):
                 talk.wire = await self._dial(options, talk, self._host)
                 try:
-                    self._peer = await self._greet(talk, channels)
+                    self._peer = await self._greet(options, talk, channels)
                 except BaseException:
                     talk.wire.hang_up()
                     with anyio.CancelScope(shield=True):
@@ -107,8 +144,10 @@ class Connector:
                 self.why = str(exc)
                 log.exception("connecting failed")
 
-    async def _greet(self, talk: Conversation, channels: Sequence[bytes]) -> Peer:
-        greeting = Greeting(self._options, self._scripts, channels)
+    async def _greet(
+        self, options: Options, talk: Conversation, channels: Sequence[bytes]
+    ) -> Peer:
+        greeting = Greeting(options, self._scripts, channels)
         talk.send_all(greeting.calls)
         for call in greeting.calls:
             with suppress(BackendError):  # judged together
@@ -121,3 +160,12 @@ class Connector:
         if not talk.alive:
             raise EOFError
         return peer
+
+
+async def _primary(sentinels: Sentinels, host: Host, timeout: float) -> Server:
+    """In a thread: names are looked up there, too. A cancelled one ends by itself."""
+    return await anyio.to_thread.run_sync(
+        partial(find_primary, sentinels, host.clock, timeout),
+        abandon_on_cancel=True,
+        limiter=anyio.CapacityLimiter(1),  # the user's may be used up
+    )

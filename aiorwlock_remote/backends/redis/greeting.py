@@ -95,8 +95,10 @@ class Greeting:
         if hello.get("mode") == "sentinel":
             raise Unsupported(what=f"{where}: it is a Sentinel, not a store")
         if hello.get("role") in {"replica", "slave"}:
+            found = self._options.sentinels is not None
             raise BackendUnavailable(
-                what=f"{where}: it is a replica", hint="name the primary in the URL"
+                what=f"{where}: it is a replica",
+                hint="asked again" if found else "name the primary in the URL",
             )
 
     def _selected(self, raw: object) -> None:

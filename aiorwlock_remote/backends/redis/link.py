@@ -103,6 +103,21 @@ class Link:
             self._watch.arm()
         return call
 
+    def send(self, *calls: Call[Any]) -> None:
+        """Send them, together: in one write, or put aside behind each other."""
+        if not self.send_at_once(*calls):
+            for call in calls:
+                _ = self._hand_over(call)
+
+    def send_at_once(self, *calls: Call[Any]) -> bool:
+        """Send them in one write over the connection there is; False: not possible."""
+        talk = self._talk
+        if talk is None or self._held or self._closed or self._full():
+            return False
+        talk.send_all(calls)
+        self._watch.arm()
+        return True
+
     def subscribe(self, channel: bytes) -> None:
         """Hear a channel from now on, over every connection to come as well."""
         self._tell(self._channels.add(channel))

@@ -1,4 +1,4 @@
-"""``redis://``, ``rediss://`` and ``unix://`` URLs → how to reach the server."""
+"""URLs (``redis://``, ``redis+sentinel://``, …) → how to reach the server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import ssl
 from dataclasses import dataclass, field
 
+from aiorwlock_remote.backends.redis.sentinel import Sentinels, sentinels_of
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -15,7 +16,8 @@ CLIENT_NAME = "aiorwlock-remote"
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
-_COMMON = ("client_name", "command_timeout", "db")
+_COMMON = ("client_name", "command_timeout", "db", "min_replicas")
+_SENTINEL = ("sentinel_password", "sentinel_username")
 _TLS = ("ca_file", "cert_file", "key_file", "verify")
 _VERIFY = {"yes": True, "no": False}
 
@@ -24,10 +26,11 @@ _VERIFY = {"yes": True, "no": False}
 class Options:
     """Where the server is and how to talk to it. Its ``repr`` shows no password.
 
-    A ``path`` is a Unix socket, else it is ``host`` and ``port``. Timeouts in seconds:
-    ``connect_timeout`` until the server has greeted us, ``command_timeout`` until a
-    silent server counts as lost. ``name``: what messages call the server, if it is not
-    found by its address.
+    A ``path`` is a Unix socket, else it is ``host`` and ``port``, or ``sentinels`` say
+    where. Timeouts in seconds: ``connect_timeout`` until the server has greeted us,
+    ``command_timeout`` until a silent server counts as lost. Nobody is told of a grant
+    that fewer than ``min_replicas`` have. ``name``: what messages call the server, if
+    it is not found by its address.
     """
 
     host: str = ""
@@ -45,12 +48,16 @@ class Options:
     connect_timeout: float = 5.0
     command_timeout: float = 5.0
     name: str = ""
+    sentinels: Sentinels | None = None
+    min_replicas: int = 0
 
     @property
     def where(self) -> str:
         """The server, for messages."""
         if self.name or self.path:
             return self.name or self.path
+        if not self.host and self.sentinels is not None:
+            return self.sentinels.where
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -78,15 +85,22 @@ class Options:
         return context
 
 
-def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
+def options_of(
+    address: Address, *, connect_timeout: float = 5.0, min_replicas: int = 0
+) -> Options:
     """What a URL says.
 
     Raises:
         ConfigurationError: a part or an option of it cannot be used.
     """
     local, tls = address.scheme == "unix", address.scheme == "rediss"
-    address.only(*_COMMON, *(_TLS if tls else ()))
-    if local:
+    asked = address.scheme == "redis+sentinel"
+    address.only(*_COMMON, *(_TLS if tls else ()), *(_SENTINEL if asked else ()))
+    sentinels: Sentinels | None = None
+    db = "" if local else address.path.removeprefix("/")
+    if asked:
+        sentinels, db = sentinels_of(address)
+    elif local:
         _refuse_host(address)
     elif not address.host or "," in address.host:
         raise ConfigurationError(
@@ -99,10 +113,10 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
     if "key_file" in query and "cert_file" not in query:
         raise ConfigurationError(what=f"{address.scheme}: key_file needs cert_file")
     return Options(
-        host=address.host,
-        port=PORT if address.port is None else address.port,
+        host="" if asked else address.host,
+        port=PORT if asked or address.port is None else address.port,
         path=address.path if local else "",
-        db=_db(address, "" if local else address.path.removeprefix("/")),
+        db=_db(address, db),
         username=address.username or None,
         password=address.password or None,
         client_name=_client_name(address),
@@ -113,6 +127,8 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
         key_file=query.get("key_file"),
         connect_timeout=connect_timeout,
         command_timeout=_seconds(address, "command_timeout", connect_timeout),
+        sentinels=sentinels,
+        min_replicas=_min_replicas(address, min_replicas),
     )
 
 
@@ -132,6 +148,21 @@ def _db(address: Address, path: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ConfigurationError(
             what=f"{address.scheme}: database {text!r} is not a number from 0"
+        )
+    return int(text)
+
+
+def _min_replicas(address: Address, given: int) -> int:
+    text = address.query.get("min_replicas")
+    if text is None:
+        return given
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigurationError(
+            what=f"{address.scheme}: min_replicas={text!r} is not a number from 0"
+        )
+    if given not in {0, int(text)}:
+        raise ConfigurationError(
+            what=f"min_replicas is {given} for connect and {text} in the URL"
         )
     return int(text)
 

@@ -1,4 +1,4 @@
-"""``redis://``, ``rediss://``, ``unix://`` — locks on one Redis or Valkey server."""
+"""``redis://``, ``redis+sentinel://``, … — locks on one Redis or Valkey primary."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
+from aiorwlock_remote.backends.redis.calls import Call
 from aiorwlock_remote.backends.redis.commands import (
     decode_look,
     decode_step,
@@ -24,6 +25,7 @@ from aiorwlock_remote.backends.redis.lines import Lines, UrlLines
 from aiorwlock_remote.backends.redis.link import Link, open_link
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.renewer import RedisRenewer
+from aiorwlock_remote.backends.redis.replicas import Replicas, may_grant
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.sets import RedisMembers, Sets
 from aiorwlock_remote.backends.redis.waking import DELETED, Waking, tells_of_keys
@@ -39,6 +41,7 @@ from aiorwlock_remote.core.moment import by_foreigner
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.pool import Member
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.pending import Pending
@@ -89,6 +92,13 @@ class RedisStore:
         self._waking = Waking(options.db, bell)
         self._sets = Sets(options.db, settings)
         self._link: Link
+        self._replicas: Replicas | None = None
+        self._channel = channel(settings.prefix, settings.gate)
+
+    @property
+    def min_replicas(self) -> int:
+        """As the URL or ``connect`` say."""
+        return self._options.min_replicas
 
     async def open(self) -> None:
         """Connect, and see whether the server tells of changed keys.
@@ -96,15 +106,21 @@ class RedisStore:
         Raises:
             BackendError: it does not answer, or is not fit for us.
         """
+        options, needed = self._options, self._options.min_replicas
         self._link = await open_link(
-            self._options,
+            options,
             self._host,
             ALL,
             on_message=self._message,
             on_reconnect=self._ring_all,
-            channels=(channel(self._settings.prefix, self._settings.gate),),
+            channels=(self._channel,),
             dial=self._lines.dial,
         )
+        if needed:
+            self._replicas = Replicas(
+                *(self._link, needed, options.command_timeout / 4, options.where),
+                self._channel,
+            )
         try:
             events = await tells_of_keys(self._link.call)
             if events is None or events & DELETED:  # who may not know may hope
@@ -120,11 +136,12 @@ class RedisStore:
             return self._sets.step(resource, command)
         keys = self._keys_of(resource)
         script, args = encode(keys, command, self._settings.gate)
-        return self._link.run(
-            script,
-            args,
-            partial(self._decode, keys, command),
-            must_go=isinstance(command, Release | Withdraw),
+        decoded = partial(self._decode, keys, command)
+        must_go = isinstance(command, Release | Withdraw)
+        if self._replicas is None or not may_grant(command):
+            return self._link.run(script, args, decoded, must_go=must_go)
+        return self._replicas.ask(
+            Call(decoded, args, script, must_go), partial(self._take_back, resource)
         )
 
     def watch(self, resource: Resource) -> None:
@@ -191,6 +208,13 @@ class RedisStore:
         self._waking.ring_all()
         self._sets.ring_all()
 
+    def _take_back(self, resource: Resource, tickets: tuple[str, ...]) -> None:
+        if not tickets:
+            return
+        # The mode is that of a place, which stays: any will do.
+        gone = Withdraw(self._settings.gate, Mode.READ, tickets, keep=True)
+        self.step(resource, gone).unawaited()
+
     def _decode(self, keys: Keys, command: Command, raw: object) -> Reply:
         reply, rung = decode_step(command, raw)
         if rung:  # a script does not publish to the one who called it
@@ -225,13 +249,17 @@ class RedisStore:
 async def open_store(
     address: Address, host: Host, bell: Bell, settings: Settings
 ) -> RedisStore:
-    """Open ``redis://``, ``rediss://`` or ``unix://``.
+    """Open ``redis://``, ``rediss://``, ``unix://`` or ``redis+sentinel://``.
 
     Raises:
         ConfigurationError: a part or an option of the URL cannot be used.
         BackendError: the server does not answer, or is not fit for us.
     """
-    options = options_of(address, connect_timeout=settings.connect_timeout)
+    options = options_of(
+        address,
+        connect_timeout=settings.connect_timeout,
+        min_replicas=settings.min_replicas,
+    )
     store = RedisStore(options, host, bell, settings)
     await store.open()
     return store

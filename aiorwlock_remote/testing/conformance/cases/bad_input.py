@@ -89,6 +89,7 @@ class BadInputCases(Cases):
             *(("prefix", prefix) for prefix in BAD_PREFIXES),
             *(("connect_timeout", number) for number in (*NO_NUMBERS, None)),
             *(("fence_memory", number) for number in (*NO_NUMBERS, None)),
+            *(("min_replicas", number) for number in (-1, 0.5, True, "1", None)),
         ):
             option: Any = {name: value}
             with pytest.raises(ConfigurationError):

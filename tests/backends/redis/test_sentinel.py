@@ -1,0 +1,297 @@
+"""Finding the primary: what the URL says, what Sentinels say, and whom to believe."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+import pytest
+from hiredis import pack_command
+
+from aiorwlock_remote import connect
+from aiorwlock_remote.backends.redis.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.options import Options, options_of
+from aiorwlock_remote.backends.redis.sentinel import Sentinels, find_primary
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.errors import (
+    BackendUnavailable,
+    ConfigurationError,
+    Unsupported,
+)
+from aiorwlock_remote.runtime.clock import SystemClock
+from tests.backends.redis.linking import linked
+from tests.backends.redis.some_scripts import BOTH, INCR
+from tests.servers.fix_redis import StartRedis
+from tests.servers.redis import RedisServer
+from tests.servers.sentinel import NAME, SentinelGroup
+from tests.servers.strangers import stranger
+
+pytestmark = pytest.mark.anyio
+
+LOCAL = "127.0.0.1"
+
+
+def read(url: str) -> Options:
+    return options_of(parse(url))
+
+
+def ask(*ports: int, timeout: float = 5.0, name: str = NAME) -> tuple[str, int]:
+    servers = tuple((LOCAL, port) for port in ports)
+    return find_primary(Sentinels(name, servers), SystemClock(), timeout)
+
+
+def bulk(*words: str) -> bytes:
+    """An array of strings, as a server writes it."""
+    packed: bytes = pack_command(words)  # type: ignore[arg-type]
+    return packed
+
+
+def says(port: int, epoch: int) -> bytes:
+    """What a Sentinel answers to both questions."""
+    return bulk(LOCAL, str(port)) + bulk("name", NAME, "config-epoch", str(epoch))
+
+
+def test_urls() -> None:
+    options = read("redis+sentinel://bob:pw@h1:1,h2,[::1]:3,[::2]/name/7")
+    assert options.sentinels is not None
+    assert options.sentinels.servers == (
+        *(("h1", 1), ("h2", 26379), ("::1", 3), ("::2", 26379)),
+    )
+    assert (options.sentinels.name, options.db) == ("name", 7)
+    assert (options.username, options.password) == ("bob", "pw")
+    assert options.where == "name (Sentinel at h1:1, h2:26379, [::1]:3, [::2]:26379)"
+
+
+def test_one_sentinel_and_its_password() -> None:
+    options = read(
+        "redis+sentinel://h:5/name?db=2&sentinel_username=eve&sentinel_password=hunter2"
+    )
+    assert options.db == 2
+    assert options.sentinels == Sentinels("name", (("h", 5),), "eve", "hunter2")
+    assert "hunter2" not in f"{options!r} {options.where}"
+    assert read("redis+sentinel://h/name").sentinels == Sentinels(
+        "name", (("h", 26379),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis+sentinel://h1,h2", "name the primary"),
+        ("redis+sentinel://h1,h2/", "name the primary"),
+        ("redis+sentinel:///name", "one Sentinel or more"),
+        ("redis+sentinel://h1,/name", "is not a host"),
+        ("redis+sentinel://h1:x,h2/name", "is not a host"),
+        ("redis+sentinel://h1:0,h2/name", "one Sentinel or more"),
+        ("redis+sentinel://h1:70000,h2/name", "one Sentinel or more"),
+        ("redis+sentinel://h1,h2/name/x", "not a number"),
+        ("redis+sentinel://h1,h2/name/1?db=2", "twice"),
+        ("redis+sentinel://h/name?ca_file=x", "unknown option"),
+        ("redis://h?sentinel_password=x", "unknown option"),
+    ],
+)
+def test_refused(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        read(url)
+
+
+def test_found(sentinel_group: SentinelGroup) -> None:
+    ports = [sentinel.port for sentinel in sentinel_group.sentinels]
+    assert ask(*ports) == (LOCAL, sentinel_group.primary.port)
+    assert ask(ports[0]) == (LOCAL, sentinel_group.primary.port)
+
+
+def test_one_that_is_down_and_one_that_is_silent_cost_no_time(
+    sentinel_group: SentinelGroup,
+) -> None:
+    with stranger(None) as gone:
+        pass
+    with stranger(None) as silent:
+        started = time.monotonic()
+        found = ask(gone, silent, sentinel_group.sentinels[0].port)
+    assert found == (LOCAL, sentinel_group.primary.port)
+    assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize("newest", [0, 1, 2])
+def test_the_one_that_knows_of_the_latest_failover_is_believed(newest: int) -> None:
+    epochs = [7, 7, 7]
+    epochs[newest] = 8
+    with (
+        stranger(says(1000, epochs[0])) as one,
+        stranger(says(1001, epochs[1])) as two,
+        stranger(says(1002, epochs[2])) as three,
+    ):
+        assert ask(one, two, three) == (LOCAL, 1000 + newest)
+
+
+def test_a_user_who_may_not_know_of_failovers_is_told_where_it_is() -> None:
+    with stranger(bulk(LOCAL, "1000") + b"-NOPERM no SENTINEL MASTER\r\n") as port:
+        assert ask(port) == (LOCAL, 1000)
+
+
+def test_a_name_nobody_knows(sentinel_group: SentinelGroup) -> None:
+    port = sentinel_group.sentinels[0].port
+    with pytest.raises(ConfigurationError, match=f":{port}.*no primary 'other'"):
+        ask(port, name="other")
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        (b"-NOAUTH Authentication required.\r\n" * 2, Unsupported, "sentinel_password"),
+        (b"-ERR unknown command 'SENTINEL'\r\n" * 2, Unsupported, "it is no Sentinel"),
+        (b"-ERR ILLEGAL\r\n" * 2, BackendUnavailable, "ILLEGAL"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", Unsupported, "does not speak"),
+        (b":1\r\n:1\r\n", Unsupported, "does not speak"),
+        (b"", BackendUnavailable, "closed"),
+        (None, BackendUnavailable, "no answer in time"),
+    ],
+)
+def test_strangers(
+    answer: bytes | None,
+    kind: type[Exception],
+    said: str,
+) -> None:
+    with stranger(answer) as port, pytest.raises(kind, match=said):
+        ask(port, timeout=0.5)
+
+
+def test_nobody_there() -> None:
+    with stranger(None) as gone:
+        pass
+    with pytest.raises(BackendUnavailable, match=f"no Sentinel tells.*:{gone}"):
+        ask(gone)
+    lost = Sentinels(NAME, (("no-such-host.invalid", 1),))
+    with pytest.raises(BackendUnavailable, match=r"no-such-host\.invalid"):
+        find_primary(lost, SystemClock(), 5)
+
+
+def test_the_password_is_sent_and_is_in_no_error(start_redis: StartRedis) -> None:
+    server = start_redis(users=["eve on >hunter2 +@all"])
+    for username, said in (("eve", "no Sentinel"), ("bob", "sentinel_password")):
+        asked = Sentinels(NAME, ((LOCAL, server.port),), username, "hunter2")
+        with pytest.raises(Unsupported, match=said) as caught:
+            find_primary(asked, SystemClock(), 5)
+        assert "hunter2" not in f"{caught.value} {caught.value!r}"
+
+
+@contextmanager
+def changing(*answers: bytes) -> Iterator[int]:
+    """A Sentinel that changes its mind, once for each who asks; the last one stays."""
+    server = socket.create_server((LOCAL, 0))
+
+    def serve() -> None:
+        told = list(answers)
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:
+                return
+            with client:
+                client.recv(4096)
+                client.sendall(told.pop(0) if len(told) > 1 else told[0])
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join()
+
+
+def through(port: int) -> str:
+    return f"redis+sentinel://{LOCAL}:{port}/{NAME}/0"
+
+
+@pytest.mark.parametrize("wrong", ["replica", "down", "silent"])
+async def test_asked_again_while_it_names_the_wrong_one(
+    start_redis: StartRedis, wrong: str
+) -> None:
+    primary, other = start_redis(), start_redis()
+    if wrong == "replica":
+        other.ask("REPLICAOF", LOCAL, primary.port)
+    elif wrong == "down":
+        other.kill()
+    else:
+        other.pause()
+    answers = says(other.port, 1), says(primary.port, 2)
+    with changing(*answers) as port:
+        async with linked(through(port), connect_timeout=2) as link:
+            assert await link.run(INCR, (1, "k"), int) == 1
+    with changing(*answers) as port:
+        keeper = BlockingLink(read(through(port)), SystemClock(), BOTH)
+        with pytest.raises(BackendUnavailable):
+            keeper.run_many([(INCR, (1, "k"))], 0.5)
+        assert keeper.run_many([(INCR, (1, "k"))], 5) == [2]
+        keeper.close()
+
+
+async def test_a_replica_is_refused_in_the_end(start_redis: StartRedis) -> None:
+    primary, replica = start_redis(), start_redis()
+    replica.ask("REPLICAOF", LOCAL, primary.port)
+    with stranger(says(replica.port, 1)) as port:
+        started = anyio.current_time()
+        with pytest.raises(BackendUnavailable, match="it is a replica"):
+            async with connect(through(port), connect_timeout=1):
+                pass
+        assert anyio.current_time() - started < 1.5
+
+
+async def test_the_keeper_leaves_a_primary_that_became_a_replica(
+    start_redis: StartRedis,
+) -> None:
+    """READONLY: asked again, where the link's own hang-up does the same."""
+    first, second = start_redis(), start_redis()
+    with changing(says(first.port, 1), says(second.port, 2)) as port:
+        keeper = BlockingLink(read(through(port)), SystemClock(), BOTH)
+        assert keeper.run_many([(INCR, (1, "k"))], 5) == [1]
+        first.ask("CONFIG", "SET", "replica-read-only", "yes")
+        first.ask("REPLICAOF", LOCAL, second.port)
+        (refused,) = keeper.run_many([(INCR, (1, "k"))], 5)
+        assert isinstance(refused, BackendUnavailable)
+        assert keeper.run_many([(INCR, (1, "k"))], 5) == [1]
+        assert second.ask("GET", "k") == b"1"
+        keeper.close()
+
+
+async def test_the_keeper_does_not_spend_a_lease_on_a_silent_server(
+    start_redis: StartRedis,
+) -> None:
+    server: RedisServer = start_redis()
+    keeper = BlockingLink(
+        read(f"{server.url}?command_timeout=0.3"), SystemClock(), BOTH
+    )
+    assert keeper.run_many([(INCR, (1, "k"))], 5) == [1]
+    server.pause()
+    started = time.monotonic()
+    with pytest.raises(BackendUnavailable, match="no answer in time"):
+        keeper.run_many([(INCR, (1, "k"))], 60)
+    assert time.monotonic() - started < 5
+    server.resume()
+    keeper.close()
+
+
+async def test_examined_through_sentinel(sentinel_group: SentinelGroup) -> None:
+    async with connect(sentinel_group.url) as locks:
+        found = {finding.name: finding async for finding in locks.examine()}
+    assert found["role"].value == "primary of 2 replicas"
+
+
+async def test_cancelled_while_sentinel_is_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """At once, and nothing is heard of it again."""
+    with caplog.at_level(logging.WARNING), stranger(None) as port:
+        with anyio.move_on_after(0.1) as scope:
+            async with connect(through(port)):
+                pass
+        assert scope.cancelled_caught
+    assert caplog.messages == []

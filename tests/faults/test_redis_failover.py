@@ -1,0 +1,181 @@
+"""A primary that is replaced by Sentinel while locks are held and waited for."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from aiorwlock_remote import BackendUnavailable, LockLost, connect
+from aiorwlock_remote.testing.events import Event, Granted
+from aiorwlock_remote.testing.history import now
+from aiorwlock_remote.testing.judge import judge
+from tests.backends.redis.linking import eventually
+from tests.faults.fleet import Fleet
+from tests.faults.redis_waits import renewed, waits
+from tests.faults.register import Register
+from tests.judge.fix_judge import GoJudge
+from tests.servers.fix_redis import StartSentinels
+from tests.servers.process import until
+from tests.servers.redis import RedisServer
+from tests.servers.sentinel import SentinelGroup, cut_off
+
+QUICK = "command_timeout=0.5"
+BAR = 5.0
+"""Seconds after which somebody has entered at the new primary."""
+
+
+@pytest.fixture
+def group(start_sentinels: StartSentinels) -> SentinelGroup:
+    return start_sentinels(down_after=0.5)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Without uvloop: a server that is gone is nothing new to it."""
+    backend: str = request.param
+    return backend
+
+
+def strike(primary: RedisServer, how: str) -> None:
+    if how == "kill":
+        primary.kill()
+    else:
+        primary.pause()
+
+
+def entered(events: list[Event], after: int) -> float:
+    """Seconds from a moment until somebody was let in."""
+    first = min(e.at for e in events if isinstance(e, Granted) and e.at > after)
+    return (first - after) / 1e9
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_while_four_processes_lock(
+    group: SentinelGroup, tmp_path: Path, go_judge: GoJudge, how: str
+) -> None:
+    """No fence goes back, nothing comes between the accesses of a session."""
+    plan = {"tasks": 4, "writes": 0.5, "lease": 1.0, "body": 0.002, "hardy": True}
+    old = group.primary
+    with Fleet(f"{group.url}?{QUICK}", tmp_path) as fleet:
+        for loop in ("asyncio", "trio", "asyncio", "trio"):
+            fleet.start(loop=loop, **plan)
+        time.sleep(0.5)
+        strike(old, how)
+        group.await_another(old)
+        healed = now()
+        time.sleep(BAR)
+        if how == "stop":
+            old.resume()  # it believes to be the primary until it is told
+            until(lambda: old.ask("ROLE")[0] == b"slave", "it is a replica now", 40)
+            time.sleep(0.5)
+        for name in fleet.names:
+            fleet.kill(name)
+        events = fleet.history()
+    gap = entered(events, healed)
+    assert gap < BAR
+    verdict = judge(events)
+    # Replication is asynchronous: two may hold at once, and the fence tells them apart.
+    assert {violation.kind for violation in verdict.violations} <= {"exclusion"}
+    assert verdict.grants > 100
+    told = go_judge(sorted(tmp_path.glob("*.jsonl")), 1000)
+    assert not set(told.violations) & {"fence", "isolation", "garbage"}
+    processes = {e.process for e in events if isinstance(e, Granted) and e.at > healed}
+    assert processes == {"w0", "w1", "w2", "w3"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["kill", "stop"])
+async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> None:
+    """What the replicas have is held on, renewed there, waited for there."""
+    old, url = group.primary, f"{group.url}?{QUICK}"
+    async with connect(url) as locks, connect(url) as others:
+        held = await locks.mutex("kept", 1).acquire(lease=15)
+        read = await locks.rwlock("kept", 2).reader.acquire(lease=15)
+        fences: list[int] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def wait() -> None:
+                async with others.mutex("kept", 1).acquire(timeout=60) as mine:
+                    fences.append(mine.fence)
+
+            tasks.start_soon(wait)
+            await waits(old, locks.mutex("kept", 1))
+            until(lambda: group.in_step(old, 2), "the replicas have it")
+            strike(old, how)
+            new = await anyio.to_thread.run_sync(group.await_another, old)
+            await renewed(new, held)
+            read.check()
+            assert fences == []
+            if how == "stop":  # nothing was sent since: nobody knows that it is silent
+                with pytest.raises(BackendUnavailable, match="silent"):
+                    await locks.mutex("kept", 1).info()
+            assert await held.release()
+        assert fences[0] > held.fence
+        assert await read.release()
+
+
+@pytest.mark.anyio
+async def test_promotion_after_lost_writes(
+    group: SentinelGroup, tmp_path: Path
+) -> None:
+    """A grant that the new primary does not know is lost, and has the older fence.
+
+    Until its holder is told there are two: without the fence both would write.
+    """
+    old = group.primary
+    async with connect(group.url) as locks, connect(group.url) as others:
+        cut_off(old)
+        held = await locks.mutex("lost", 1).acquire(lease=20)
+        read = await locks.rwlock("lost", 2).reader.acquire(lease=20)
+        old.kill()
+        await anyio.to_thread.run_sync(group.await_another, old)
+        fenced, bare = Register(tmp_path / "fenced"), Register(tmp_path / "bare")
+        async with others.mutex("lost", 1).acquire(timeout=20) as second:
+            held.check()  # it has not been told: that is the damage
+            assert second.fence > held.fence
+            assert fenced.access(second.fence) == 1
+            assert fenced.access(held.fence) is None
+            assert [bare.access(0), bare.access(0)] == [1, 2]  # no fence: both
+        async with others.rwlock("lost", 2).writer.acquire(timeout=20) as writer:
+            assert writer.fence > read.fence
+        for gone in (held, read):
+            await eventually(lambda: not gone.valid, "told", 20)  # noqa: B023
+            with pytest.raises(LockLost) as caught:
+                gone.check()
+            assert caught.value.reason in {"expired", "forced", "stolen"}
+        fenced.close()
+        bare.close()
+
+
+@pytest.mark.anyio
+async def test_with_enough_replicas_nothing_is_lost(group: SentinelGroup) -> None:
+    """``min_replicas``: what the replicas do not have, nobody was told of."""
+    old = group.primary
+    url = f"{group.url}?command_timeout=2"
+    async with connect(url, min_replicas=2) as locks:
+        held = await locks.mutex("kept", 1).acquire(lease=30)
+        cut_off(old)
+        with anyio.fail_after(10):
+            assert await _refused(url, 2)
+        old.kill()
+        new = await anyio.to_thread.run_sync(group.await_another, old)
+        held.check()
+        assert new.ask("EXISTS", "mutex_locks/kept,1") == 1
+        async with connect(url, min_replicas=1) as others:
+            assert await others.mutex("kept", 1).try_acquire() is None
+            assert await held.release()
+            async with others.mutex("kept", 1).acquire(timeout=20) as mine:
+                assert mine.fence > held.fence
+
+
+async def _refused(url: str, replicas: int) -> bool:
+    async with connect(url, min_replicas=replicas) as locks:
+        try:
+            await locks.mutex("more", 1).acquire()
+        except BackendUnavailable as exc:
+            return exc.replicas == 0
+    return False
