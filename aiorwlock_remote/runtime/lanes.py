@@ -75,6 +75,7 @@ class Lanes:
         self._clock = host.clock
         self._lanes: dict[str, Lane] = {}
         self._life = PLACE_LIVES * look_every
+        self._lease = 0
         self._rounds = Rounds(host, look_every, self._look)
         self.members: Members = members(self._ring)
 
@@ -82,6 +83,7 @@ class Lanes:
         """Wait; the waiter is ``ready`` when it is decided."""
         if not self._lanes:
             self.members.watch()
+        self._lease = waiter.lease
         lane = self._lanes.setdefault(waiter.target, Lane(waiter.target))
         lane.waiters.append(waiter)
         if len(lane.waiters) == 1:
@@ -108,6 +110,9 @@ class Lanes:
             self.members.unwatch()
             self._rounds.end()
 
+    def _give_up_place(self, target: str) -> None:
+        self.members.withdraw((target,), (), self._lease).unawaited()
+
     def _ring(self, target: str | None) -> None:
         """The store: it is our turn there, or (None) something has changed."""
         if target is None:
@@ -115,7 +120,9 @@ class Lanes:
                 self._rounds.hint(0.0)
             return
         lane = self._lanes.get(target)
-        if lane is not None and lane.asked is None:
+        if lane is None:
+            self._give_up_place(target)
+        elif lane.asked is None:
             # Else what is on its way was carried out after this was sent.
             self._ask([lane])
 
@@ -171,6 +178,8 @@ class Lanes:
         first.took, first.sent_at = took, sent_at
         if not lane.waiters and self._lanes.get(lane.target) is lane:
             self._drop(lane.target)
+            if lane.placed:  # for others, who left while this was on its way
+                self._give_up_place(lane.target)
         first.decide()
 
     def _failed(self, lanes: list[Lane], error: BaseException) -> None:

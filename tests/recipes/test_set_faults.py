@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, connect
-from aiorwlock_remote.core.pool import Ask, Took
+from aiorwlock_remote.core.pool import Ask, Told, Took
+from aiorwlock_remote.pending import Pending
 from tests.backends.redis.linking import eventually
 from tests.recipes.fix_sets import KEY, QUEUE, proxies, score, traces
 from tests.runtime.cancel_at import CancelAt
@@ -91,6 +93,40 @@ async def test_the_next_in_line_takes_over_from_who_gave_up(
             await held.release()
             with anyio.fail_after(1):
                 await got.wait()
+
+
+async def test_the_last_in_line_gives_up_while_the_first_asks(
+    fresh_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place that was kept for him goes, too."""
+    async with proxies(fresh_redis, "a") as pool, proxies(fresh_redis) as other:
+        held = await other.acquire()
+        members, scope = pool._pool.members, anyio.CancelScope()
+        really = members.ask
+
+        def ask(asks: Sequence[Ask], place_life: float) -> Pending[Told]:
+            if asks[0].more:
+                scope.cancel()
+            return really(asks, place_life)
+
+        monkeypatch.setattr(members, "ask", ask)
+
+        async def first() -> None:
+            async with pool.acquire():
+                pass
+
+        async def last() -> None:
+            with scope:
+                await pool.acquire()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(first)
+            await eventually(lambda: fresh_redis.ask("ZCARD", QUEUE) == 1, "queued")
+            group.start_soon(last)
+            await anyio.wait_all_tasks_blocked()
+            await held.release()
+        await eventually(lambda: traces(fresh_redis) == [], "nothing stays", 2)
+        assert scope.cancelled_caught
 
 
 async def test_a_lost_answer(start_redis: StartRedis) -> None:

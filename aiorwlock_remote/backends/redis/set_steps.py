@@ -19,8 +19,6 @@ from aiorwlock_remote.core.commands import (
     Renew,
     Renewed,
     Reply,
-    Withdraw,
-    Withdrawn,
 )
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.pool import Ask, Busy, Took
@@ -73,8 +71,6 @@ def encode_member(keys: SetKeys, command: Command) -> Request:
     if isinstance(command, Renew):
         tickets = (ticket for ticket, _ in command.tickets)
         return SET_LEAVE, (*keys.args, "n", *tickets)
-    if isinstance(command, Withdraw):
-        return encode_withdraw(keys, (), command.tickets, 1)
     raise Unsupported(what=f"a mutex of a set knows no {type(command).__name__}")
 
 
@@ -83,8 +79,6 @@ def decode_member(command: Command, answer: Any) -> Reply:  # noqa: ANN401
     if isinstance(command, Renew):
         outcomes = zip(command.tickets, answers(answer), strict=True)
         return Renewed(tuple(_renewed(*asked, told) for asked, told in outcomes))
-    if isinstance(command, Withdraw):
-        return Withdrawn()
     return decode_release(answer)
 
 

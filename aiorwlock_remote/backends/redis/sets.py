@@ -29,7 +29,7 @@ from aiorwlock_remote.backends.redis.set_steps import (
     shown,
     target_of,
 )
-from aiorwlock_remote.core.commands import Command, Release, Reply, Withdraw
+from aiorwlock_remote.core.commands import Command, Release, Reply
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.pool import Ask, Member, Told
 from aiorwlock_remote.pending import Pending
@@ -70,7 +70,7 @@ class Sets:
         """Release or renew one; what comes of it for our own pools is rung."""
         keys = self.keys(member.type)
         script, args = encode_member(keys, command)
-        leaves = isinstance(command, Release | Withdraw)
+        leaves = isinstance(command, Release)
         decode = self.ringing(partial(decode_member, command))
         return self.link.run(script, args, decode, must_go=leaves)
 
