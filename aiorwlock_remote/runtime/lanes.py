@@ -29,11 +29,11 @@ class Waiter:
     __slots__ = ("claim", "error", "ready", "sent_at", "target", "took")
 
     def __init__(self, target: str, claim: Claim) -> None:
-        self.target = target
-        self.claim = claim
+        self.target: str = target
+        self.claim: Claim = claim
         self.ready: Pending[None] = Pending()
         self.took: Took | None = None
-        self.sent_at = 0.0
+        self.sent_at: float = 0.0
         self.error: BaseException | None = None
 
     @property
@@ -56,10 +56,10 @@ class Lane:
     __slots__ = ("asked", "placed", "target", "waiters")
 
     def __init__(self, target: str) -> None:
-        self.target = target
+        self.target: str = target
         self.waiters: deque[Waiter] = deque()
         self.asked: Waiter | None = None
-        self.placed = False
+        self.placed: bool = False
 
 
 class Lanes:

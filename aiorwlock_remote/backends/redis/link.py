@@ -40,9 +40,9 @@ class Link:
     nobody knows whether it was carried out. What was not sent yet waits for the next
     connection, but no longer than ``connect_timeout``, and was certainly not carried
     out if it fails. What ``must_go`` fails then, too, but is still sent if a connection
-    comes within 30 s. A server that is silent for
-    ``command_timeout`` counts as lost. Before the first command on a new connection the
-    server is told to forget the lost one, if our user may do so.
+    comes within 30 s. A server that is silent for ``command_timeout`` counts as lost.
+    Before the first command on a new connection the server is told to forget the lost
+    one, if our user may do so.
 
     Used in its loop's thread only. Cancelling whoever waits for an answer takes
     nothing back.
@@ -269,37 +269,3 @@ class Link:
         return BackendUnavailable(
             what=f"{self._options.where}: {why}; {said}", nothing_done=for_good
         )
-
-
-async def open_link(
-    options: Options,
-    host: Host,
-    scripts: Sequence[Script],
-    *,
-    on_message: Callable[[bytes, bytes], object],
-    on_reconnect: Callable[[], object],
-    channels: Iterable[bytes] = (),
-    dial: Dial = dial_url,
-) -> Link:
-    """A link over the running loop, connected and subscribed to the channels.
-
-    ``on_message(channel, payload)`` is called for each message, ``on_reconnect()`` when
-    a lost connection was replaced, its channels subscribed again and the calls that
-    had waited sent.
-
-    Raises:
-        BackendError: the server cannot be reached, or is not fit for us.
-        ConfigurationError: no such database, or unusable certificates.
-    """
-    link = Link(
-        options,
-        host,
-        scripts,
-        on_message=on_message,
-        on_reconnect=on_reconnect,
-        dial=dial,
-    )
-    for channel in channels:
-        link.subscribe(channel)
-    await link.open()
-    return link

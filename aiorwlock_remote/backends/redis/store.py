@@ -22,7 +22,8 @@ from aiorwlock_remote.backends.redis.keys import (
     scan_pattern,
 )
 from aiorwlock_remote.backends.redis.lines import Lines, UrlLines
-from aiorwlock_remote.backends.redis.link import Link, open_link
+from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.renewer import RedisRenewer
 from aiorwlock_remote.backends.redis.replicas import Replicas, may_grant

@@ -10,7 +10,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiorwlock_remote.backends.redis.client_lines import lines_of
-from aiorwlock_remote.backends.redis.link import Link, open_link
+from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.redis.linking import Heard
 from tests.backends.redis.some_scripts import BOTH

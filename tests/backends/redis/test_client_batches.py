@@ -14,7 +14,8 @@ from redis.asyncio import Redis
 from aiorwlock_remote.backends.redis import client_batches
 from aiorwlock_remote.backends.redis.client_batches import LoopOfItsOwn, UsersLoop
 from aiorwlock_remote.backends.redis.client_lines import lines_of
-from aiorwlock_remote.backends.redis.link import Link, open_link
+from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.runtime.loops import current_host

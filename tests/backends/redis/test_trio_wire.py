@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from aiorwlock_remote.backends.redis.link import open_link
+from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.backends.redis.protocol import Conversation
 from aiorwlock_remote.backends.redis.trio_wire import PlainWire

@@ -1,0 +1,48 @@
+"""Opening the connection of a ``Locks``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from aiorwlock_remote.backends.redis.connecting import Dial, dial_url
+from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.ports import Host
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Script
+
+
+async def open_link(
+    options: Options,
+    host: Host,
+    scripts: Sequence[Script],
+    *,
+    on_message: Callable[[bytes, bytes], object],
+    on_reconnect: Callable[[], object],
+    channels: Iterable[bytes] = (),
+    dial: Dial = dial_url,
+) -> Link:
+    """A link over the running loop, connected and subscribed to the channels.
+
+    ``on_message(channel, payload)`` is called for each message, ``on_reconnect()`` when
+    a lost connection was replaced, its channels subscribed again and the calls that
+    had waited sent.
+
+    Raises:
+        BackendError: the server cannot be reached, or is not fit for us.
+        ConfigurationError: no such database, or unusable certificates.
+    """
+    link = Link(
+        options,
+        host,
+        scripts,
+        on_message=on_message,
+        on_reconnect=on_reconnect,
+        dial=dial,
+    )
+    for channel in channels:
+        link.subscribe(channel)
+    await link.open()
+    return link
