@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from aiorwlock_remote.backends.redis.calls import Raw
 from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,
@@ -39,7 +40,7 @@ LIVE, WAITING, REFUSED, NOT_HELD, CONFLICT = 0, -1, -2, -3, -4
 _MODES = {"r": Mode.READ, "w": Mode.WRITE}
 
 
-def decode(command: Command, raw: Any) -> Reply:  # noqa: ANN401 - what the server said
+def decode(command: Command, raw: Raw) -> Reply:
     """The reply to a command.
 
     Raises:
@@ -50,7 +51,7 @@ def decode(command: Command, raw: Any) -> Reply:  # noqa: ANN401 - what the serv
 
 def decode_step(
     command: Command,
-    raw: Any,  # noqa: ANN401
+    raw: Raw,
 ) -> tuple[Reply, bool]:
     """The reply, and whether the gate given to ``encode`` is to be rung.
 
@@ -91,7 +92,7 @@ def _ending(text: str) -> Ending:
     return Ending(int(fence), holder, known.get(reason, "forced"))
 
 
-def _acquired(command: Acquire, raw: Any) -> Answer:  # noqa: ANN401
+def _acquired(command: Acquire, raw: Raw) -> Answer:
     kind = raw[0]
     if kind > 0:
         placed = command.more > 0
@@ -113,7 +114,7 @@ def _granted(
     return Granted(tuple(grants), now, placed)
 
 
-def _live(mode: Mode, raw: Any) -> Granted:  # noqa: ANN401
+def _live(mode: Mode, raw: Raw) -> Granted:
     _, now, placed, fence, *items = raw
     grants = (
         grant_of(ticket.decode(), mode, fence, since, _time(ends), details.decode())
@@ -122,11 +123,11 @@ def _live(mode: Mode, raw: Any) -> Granted:  # noqa: ANN401
     return Granted(tuple(grants), now, bool(placed))
 
 
-def _waiting(raw: Any) -> Waiting:  # noqa: ANN401
+def _waiting(raw: Raw) -> Waiting:
     return Waiting(raw[1], _time(raw[2]), tuple(map(_shown, raw[3:])))
 
 
-def _refused(raw: Any) -> Refused:  # noqa: ANN401
+def _refused(raw: Raw) -> Refused:
     return Refused(raw[1].decode(), _time(raw[2]), tuple(map(_shown, raw[3:])))
 
 
@@ -147,25 +148,25 @@ def _why(last: int, endings: bytes, ticket: str) -> LossReason:
     return why_gone(Record(last=last, endings=noted), holder_of(ticket))
 
 
-def _released(command: Release, raw: Any) -> Released:  # noqa: ANN401
+def _released(command: Release, raw: Raw) -> Released:
     if raw == 1:
-        return Released(True)  # noqa: FBT003
+        return Released(held=True)
     if raw[0] > 1:
         (ask,) = command.then
-        return Released(True, "expired", (_acquired(ask, raw),))  # noqa: FBT003
+        return Released(held=True, then=(_acquired(ask, raw),))
     if raw[0] == 1:
-        return Released(True, _why(raw[1], raw[2], command.ticket))  # noqa: FBT003
+        return Released(held=True, reason=_why(raw[1], raw[2], command.ticket))
     _, held, last, endings, *answers = raw
     reason = _why(last, endings, command.ticket) if endings else "expired"
     then = tuple(map(_acquired, command.then, answers))
     return Released(held == 1, reason, then)
 
 
-def _withdrawn(_command: Withdraw, raw: Any) -> Withdrawn:  # noqa: ANN401
+def _withdrawn(_command: Withdraw, raw: Raw) -> Withdrawn:
     return Withdrawn(tuple(ticket.decode() for ticket in raw))
 
 
-def _renewed(command: Renew, raw: Any) -> Renewed:  # noqa: ANN401
+def _renewed(command: Renew, raw: Raw) -> Renewed:
     last, endings, *items = raw
     outcomes: list[Grant | NotHeld] = []
     for (ticket, _), item in zip(command.tickets, items, strict=True):
@@ -180,7 +181,7 @@ def _renewed(command: Renew, raw: Any) -> Renewed:  # noqa: ANN401
 
 def _moved(
     command: Downgrade | Upgrade,
-    raw: Any,  # noqa: ANN401
+    raw: Raw,
 ) -> Granted | NotHeld | Conflict | Waiting | Refused:
     mode = Mode.READ if isinstance(command, Downgrade) else Mode.WRITE
     kind = raw[0]
@@ -195,7 +196,7 @@ def _moved(
     return _waiting(raw) if kind == WAITING else _refused(raw)
 
 
-def _forced(_command: Force, raw: Any) -> Forced:  # noqa: ANN401
+def _forced(_command: Force, raw: Raw) -> Forced:
     return Forced(raw == 1)
 
 

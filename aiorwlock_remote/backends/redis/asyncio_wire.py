@@ -10,11 +10,12 @@ from typing import cast
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.protocol import Conversation
 from aiorwlock_remote.backends.redis.sockets import tune
+from aiorwlock_remote.backends.redis.transport_wire import TransportWire
 
 ROOM = 65_536
 
 
-class AsyncioWire(asyncio.BufferedProtocol):
+class AsyncioWire(TransportWire, asyncio.BufferedProtocol):
     """A transport of asyncio under a conversation.
 
     It brings its own buffer: for a plain Protocol asyncio makes one of 256 kB for each
@@ -23,11 +24,8 @@ class AsyncioWire(asyncio.BufferedProtocol):
 
     def __init__(self, talk: Conversation) -> None:
         """Connected by the loop."""
-        self._loop = asyncio.get_running_loop()
-        self._talk = talk
-        self._gone = asyncio.Event()
+        super().__init__(talk)
         self._buffer = memoryview(bytearray(ROOM))
-        self._transport: asyncio.Transport
         self.write: Callable[[bytes], None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -49,23 +47,6 @@ class AsyncioWire(asyncio.BufferedProtocol):
         """The connection is gone."""
         self._gone.set()
         self._talk.lost(exc)
-
-    def wake(self) -> None:
-        """Flush after what is ready to run in this tick."""
-        self._loop.call_soon(self._talk.flush)
-
-    def unsent(self) -> int:
-        """Bytes the transport keeps."""
-        return self._transport.get_write_buffer_size()
-
-    def hang_up(self) -> None:
-        """Close at once."""
-        self._transport.abort()
-
-    async def aclose(self) -> None:
-        """Close at once; the loop closes the socket in its next tick."""
-        self._transport.abort()
-        await self._gone.wait()
 
 
 async def dial(options: Options, talk: Conversation) -> AsyncioWire:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import hiredis
 
@@ -19,6 +19,9 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 Arg = bytes | str | int
+
+Raw: TypeAlias = Any
+"""What the server said, as hiredis gives it: any shape, until it is decoded."""
 
 # hiredis's own stub takes it for a function of a 1-tuple.
 pack: Callable[[tuple[Arg, ...]], bytes] = cast(

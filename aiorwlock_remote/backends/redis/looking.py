@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from aiorwlock_remote.backends.redis.answers import endings_of, grant_of, who_of
+from aiorwlock_remote.backends.redis.calls import Raw
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Extra, Grant, Place, Record, Seat, Upgrader
 from aiorwlock_remote.core.ticket import Mode
@@ -22,7 +21,7 @@ _SCALARS = (
 _KNOWN = {"v", "seat", "writer", "upgrader", "endings", "upgraded", "places", "keep"}
 
 
-def decode_look(resource: Resource, raw: Any) -> Snapshot:  # noqa: ANN401
+def decode_look(resource: Resource, raw: Raw) -> Snapshot:
     """A resource as it stands, of what ``look`` answered.
 
     Raises:

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from aiorwlock_remote.backends.redis.calls import Arg
+from aiorwlock_remote.backends.redis.calls import Arg, Raw
 from aiorwlock_remote.backends.redis.keys import channel
 from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE, Script
 from aiorwlock_remote.core.commands import (
@@ -74,7 +73,7 @@ def encode_member(keys: SetKeys, command: Command) -> Request:
     raise Unsupported(what=f"a mutex of a set knows no {type(command).__name__}")
 
 
-def decode_member(command: Command, answer: Any) -> Reply:  # noqa: ANN401
+def decode_member(command: Command, answer: Raw) -> Reply:
     """The reply to such a command."""
     if isinstance(command, Renew):
         outcomes = zip(command.tickets, answers(answer), strict=True)
@@ -92,7 +91,7 @@ def encode_ask(
     return SET_ENTER, tuple(args)
 
 
-def decode_ask(answer: Any) -> tuple[Took | Busy, ...]:  # noqa: ANN401
+def decode_ask(answer: Raw) -> tuple[Took | Busy, ...]:
     """Who got what."""
     return tuple(
         Took(shown(second), first)
@@ -115,13 +114,15 @@ def encode_release(keys: SetKeys, ticket: str, *, remove: bool) -> Request:
     return SET_LEAVE, (*keys.args, "r", ticket, int(remove))
 
 
-def decode_release(answer: Any) -> Released:  # noqa: ANN401
+def decode_release(answer: Raw) -> Released:
     """Whether the ticket held it."""
     (told,) = answers(answer)
-    return Released(True) if told[0] == 1 else Released(False, _REASONS[told[1]])  # noqa: FBT003
+    if told[0] == 1:
+        return Released(held=True)
+    return Released(held=False, reason=_REASONS[told[1]])
 
 
-def answers(answer: Any) -> Any:  # noqa: ANN401
+def answers(answer: Raw) -> Raw:
     """What follows the places that are rung."""
     return answer[1:]
 
@@ -136,7 +137,7 @@ def target_of(place: bytes) -> str:
     return shown(place.partition(b",")[2])
 
 
-def _renewed(ticket: str, lease: int | None, told: Any) -> Grant | NotHeld:  # noqa: ANN401
+def _renewed(ticket: str, lease: int | None, told: Raw) -> Grant | NotHeld:
     if told[0] == 0:
         return NotHeld(_REASONS[told[1]])
     score: int = told[0]

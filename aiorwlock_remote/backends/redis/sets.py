@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
+from aiorwlock_remote.backends.redis.calls import Raw
 from aiorwlock_remote.backends.redis.link import Link
 from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE
 from aiorwlock_remote.backends.redis.set_steps import (
@@ -34,6 +35,8 @@ from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.pool import Ask, Member, Told
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Settings
+
+T = TypeVar("T")
 
 Ring = Callable[[str | None], object]
 
@@ -105,10 +108,10 @@ class Sets:
                 del self._listening[channel]
                 self.link.unsubscribe(channel)
 
-    def ringing(self, decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def ringing(self, decode: Callable[[Raw], T]) -> Callable[[Raw], T]:
         """Decode an answer, and ring those of our pools that it names."""
 
-        def decoded(answer: Any) -> Any:  # noqa: ANN401
+        def decoded(answer: Raw) -> T:
             value = decode(answer)
             for place in answer[0]:
                 self.rung(place)
@@ -188,7 +191,7 @@ class RedisMembers:
             if int(cursor) == 0:
                 return
 
-    def _told(self, answer: Any) -> Told:  # noqa: ANN401
+    def _told(self, answer: Raw) -> Told:
         mine: list[str] = []
         told = decode_ask(answer)
         for place in answer[0]:
@@ -207,7 +210,7 @@ class RedisMembers:
         self._sets.unlisten(self)
 
 
-def _done(answer: Any) -> bool:  # noqa: ANN401
+def _done(answer: Raw) -> bool:
     return bool(answers(answer)[0])
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from aiorwlock_remote.backends.redis.protocol import Conversation
 from aiorwlock_remote.backends.redis.sockets import tune
+from aiorwlock_remote.backends.redis.transport_wire import TransportWire
 from aiorwlock_remote.errors import Unsupported
 
 CHUNK = 65_536
@@ -17,7 +18,7 @@ Theirs: TypeAlias = Any
 """An object of redis-py or of valkey-py, neither of which is imported."""
 
 
-class StreamWire:
+class StreamWire(TransportWire):
     """Takes over the streams of a connected connection, and closes it in the end.
 
     The connection object itself is never used to send or read a command again, so
@@ -32,13 +33,11 @@ class StreamWire:
         writer: asyncio.StreamWriter,
     ) -> None:
         """Reads from now on."""
-        self._loop = asyncio.get_running_loop()
-        self._talk = talk
+        super().__init__(talk)
         self._connection = connection
         self._reader = reader
         self._writer = writer
         self._transport = cast("asyncio.Transport", writer.transport)
-        self._gone = asyncio.Event()
         sock = cast("socket.socket | None", writer.get_extra_info("socket"))
         if sock is not None:
             tune(sock)
@@ -48,23 +47,6 @@ class StreamWire:
         """Into the transport; what is lost with it is told by the reader."""
         if not self._transport.is_closing():
             self._transport.write(data)
-
-    def wake(self) -> None:
-        """Flush after what is ready to run in this tick."""
-        self._loop.call_soon(self._talk.flush)
-
-    def unsent(self) -> int:
-        """Bytes the transport keeps."""
-        return self._transport.get_write_buffer_size()
-
-    def hang_up(self) -> None:
-        """Close at once; the reader ends by that and tells."""
-        self._transport.abort()
-
-    async def aclose(self) -> None:
-        """Close at once and wait until the socket is closed."""
-        self._transport.abort()
-        await self._gone.wait()
 
     async def _read(self) -> None:
         failure: Exception | None = None
