@@ -45,17 +45,19 @@ from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Asking, Request
 from aiorwlock_remote.runtime.room import Room
+from aiorwlock_remote.runtime.taking import Taking
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
-class Drive:
+class Drive(Taking):
     """Everything that talks to the store on behalf of the public classes."""
 
     def __init__(
         self, store: Store, room: Room, host: LoopHost, settings: Settings
     ) -> None:
         """Starts the keeper (its thread comes with the first lease)."""
+        super().__init__(host.clock)
         self.store = store
         self.host = host
         self.gate_name: str = settings.gate
@@ -65,42 +67,13 @@ class Drive:
         self._patience: float = settings.connect_timeout
         self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
 
-    async def acquire(self, request: Request) -> Lease:
-        """Wait for a grant.
-
-        Raises:
-            LockTimeout: not within ``timeout``.
-            TooManyWaiters: the queue is full.
-            AcquireUncertain: the store never said.
-            BackendError: the store failed before there was a place in the queue.
-        """
-        clock = self.host.clock
-        until = None if request.timeout is None else clock.now() + request.timeout
-        while True:
-            if request.timeout is not None and request.timeout <= 0:
-                lease = await self._try(request)
-            else:
-                lease = await self._wait(request, until)
-            if not lease.expired():
-                return lease
-            # The loop was blocked, or the store slow, for longer than the lease.
-            log.warning("late", extra={"resource": request.resource.label})
-            self.store.step(request.resource, Release(lease.ticket)).unawaited()
-
-    async def try_acquire(self, request: Request) -> Lease | None:
-        """A grant if it can be had right now; takes no place in the queue."""
-        try:
-            return await self._try(request)
-        except LockTimeout:
-            return None
-
     def release(self, lease: Lease) -> Pending[Reply]:
         """Send the release; waiters of this process ask in the same request."""
         return self.room.gate(lease.resource).release(lease.ticket)
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
         """One renewal by hand."""
-        sent_at = self.host.clock.now()
+        sent_at = self._clock.now()
         length = None if seconds is None else micros(seconds)
         command = Renew(((lease.ticket, length),))
         reply = await self.store.step(lease.resource, command)
@@ -129,7 +102,7 @@ class Drive:
 
     def lease(self, request: Request, grant: Grant, sent_at: float) -> Lease:
         """What a grant is to this process."""
-        return Lease(request.resource, grant, request.terms, sent_at, self.host.clock)
+        return Lease(request.resource, grant, request.terms, sent_at, self._clock)
 
     async def resolve(
         self,
@@ -181,10 +154,13 @@ class Drive:
         with anyio.CancelScope(shield=True):
             await done.wait()
 
+    def _let_go(self, lease: Lease) -> None:
+        self.store.step(lease.resource, Release(lease.ticket)).unawaited()
+
     async def _try(self, request: Request) -> Lease:
         claim = self.asking.claim(request)
         command = Acquire((claim,), request.mode, request.policy)
-        sent_at = self.host.clock.now()
+        sent_at = self._clock.now()
         reply = await self.ask(request.resource, command, claim)
         try:
             await checkpoint()
@@ -209,7 +185,7 @@ class Drive:
             elif until is None and request.slow_wait is None:
                 await visitor.ready
             else:
-                left = None if until is None else until - self.host.clock.now()
+                left = None if until is None else until - self._clock.now()
                 with anyio.move_on_after(left):
                     await self._patiently(visitor, request)
         except BaseException:
@@ -226,7 +202,7 @@ class Drive:
         if visitor.error is not None:
             patience = self._patience
             if until is not None:
-                patience = max(0.0, min(patience, until - self.host.clock.now()))
+                patience = max(0.0, min(patience, until - self._clock.now()))
             await self._turned_away(request, visitor, gate, patience)
             raise visitor.error
         told = visitor.told

@@ -17,9 +17,10 @@ from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.lanes import Lanes, Waiter
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.taking import Taking
 
 
-class Pool:
+class Pool(Taking):
     """Waits for mutexes of one set, and takes them."""
 
     def __init__(
@@ -33,9 +34,9 @@ class Pool:
 
         ``revalidate_seconds`` of the published design: in case no message came.
         """
+        super().__init__(drive.host.clock)
         self._name = name
         self._drive = drive
-        self._clock = drive.host.clock
         self._lanes = Lanes(drive.host, members, look_every)
         self._waiting: set[Waiter] = set()
 
@@ -44,39 +45,14 @@ class Pool:
         """The set in the store."""
         return self._lanes.members
 
-    async def acquire(self, request: Request) -> Lease:
-        """Wait for a grant.
-
-        Raises:
-            LockTimeout: not within ``timeout``.
-            AcquireUncertain: the store never said.
-            BackendError: the store failed before there was a place in the queue.
-            Closed: the ``Locks`` was closed meanwhile.
-        """
-        timeout = request.timeout
-        until = None if timeout is None else self._clock.now() + timeout
-        while True:
-            if timeout is not None and timeout <= 0:
-                lease = await self._try(request)
-            else:
-                lease = await self._wait(request, until)
-            if not lease.expired():
-                return lease
-            # The loop was blocked, or the store slow, for longer than the lease.
-            self._drive.release(lease).unawaited()
-
-    async def try_acquire(self, request: Request) -> Lease | None:
-        """A grant if it can be had right now; takes no place in the queue."""
-        try:
-            return await self._try(request)
-        except LockTimeout:
-            return None
-
     def close(self, error: BaseException) -> None:
         """End all waiting with ``error``."""
         for waiter in list(self._waiting):
             self._lanes.leave(waiter)
             waiter.decide(error)
+
+    def _let_go(self, lease: Lease) -> None:
+        self._drive.release(lease).unawaited()
 
     async def _try(self, request: Request) -> Lease:
         waiter = self._waiter(request)

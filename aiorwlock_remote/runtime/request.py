@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from aiorwlock_remote.core.commands import Claim
 from aiorwlock_remote.core.lease import micros
@@ -40,7 +41,9 @@ class Asking:
         self._host = host
         self._hostname = socket.gethostname()
         self._pid = os.getpid()  # a forked child must not use it
-        self._who: dict[str, Who] = {}
+        self._unexplained = lru_cache(REMEMBERED)(
+            partial(Who, self._hostname, self._pid)
+        )
 
     def claim(self, request: Request) -> Claim:
         """A fresh ticket, 128 random bits."""
@@ -49,18 +52,9 @@ class Asking:
         return Claim(
             secrets.token_hex(16),
             None if lease is None else micros(lease),
-            self.who(reason) if reason else self._plain_who(),
+            self.who(reason) if reason else self._unexplained(self._host.task_name()),
             micros(request.lock_delay) if request.lock_delay else 0,
         )
-
-    def _plain_who(self) -> Who:
-        name = self._host.task_name()
-        who = self._who.get(name)
-        if who is None:
-            if len(self._who) >= REMEMBERED:
-                self._who.clear()
-            who = self._who[name] = Who(self._hostname, self._pid, name)
-        return who
 
     def who(self, reason: str = "") -> Who:
         """This task, for people."""

@@ -8,7 +8,7 @@ waits. They are never switched on for that.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -52,7 +52,9 @@ class Sets:
         """``db``: the number is part of what the server tells."""
         self._events = f"__keyspace@{db}__:".encode()
         self._settings = settings
-        self._keys: dict[str, SetKeys] = {}
+        self.keys = lru_cache(REMEMBERED)(
+            partial(SetKeys, settings, gate=settings.gate)
+        )
         self._members: dict[bytes, RedisMembers] = {}  # by pool
         self._listening: dict[bytes, list[RedisMembers]] = {}  # by channel
         self._numbers = count()
@@ -118,16 +120,6 @@ class Sets:
             return value
 
         return decoded
-
-    def keys(self, name: str) -> SetKeys:
-        """The keys of a set."""
-        keys = self._keys.get(name)
-        if keys is None:
-            if len(self._keys) >= REMEMBERED:
-                self._keys.clear()
-            keys = SetKeys(self._settings, name, self._settings.gate)
-            self._keys[name] = keys
-        return keys
 
     def rung(self, place: bytes) -> bool:
         """It is the turn of a place of ours; whether it is one of a set."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from aiorwlock_remote.backends.redis.calls import Call
@@ -89,7 +89,9 @@ class RedisStore:
         self._host = host
         self._bell = bell
         self._settings = settings
-        self._keys: dict[Resource, Keys] = {}
+        self._keys_of = lru_cache(REMEMBERED)(
+            partial(Keys, settings.prefix, fence_memory=settings.fence_memory)
+        )
         self._waking = Waking(options.db, bell)
         self._sets = Sets(options.db, settings)
         self._link: Link
@@ -236,15 +238,6 @@ class RedisStore:
         keys = self._keys_of(resource)
         script, args = encode_look(keys)
         return self._link.run(script, args, partial(decode_look, resource))
-
-    def _keys_of(self, resource: Resource) -> Keys:
-        keys = self._keys.get(resource)
-        if keys is None:
-            if len(self._keys) >= REMEMBERED:
-                self._keys.clear()
-            keys = Keys(self._settings.prefix, resource, self._settings.fence_memory)
-            self._keys[resource] = keys
-        return keys
 
 
 async def open_store(

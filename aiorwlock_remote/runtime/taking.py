@@ -1,0 +1,63 @@
+"""The attempts of an acquire, the same for a lock and for a mutex of a set."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+
+from aiorwlock_remote.errors import LockTimeout
+from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.runtime.lease import Lease
+from aiorwlock_remote.runtime.request import Request
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
+
+
+class Taking(ABC):
+    """Acquires until a grant came that may be believed, or there is nothing to hope."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Local time."""
+        self._clock = clock
+
+    async def acquire(self, request: Request) -> Lease:
+        """Wait for a grant.
+
+        Raises:
+            LockTimeout: not within ``timeout``.
+            TooManyWaiters: the queue is full.
+            AcquireUncertain: the store never said.
+            BackendError: the store failed before there was a place in the queue.
+            Closed: the ``Locks`` was closed meanwhile.
+        """
+        timeout = request.timeout
+        until = None if timeout is None else self._clock.now() + timeout
+        while True:
+            if timeout is not None and timeout <= 0:
+                lease = await self._try(request)
+            else:
+                lease = await self._wait(request, until)
+            if not lease.expired():
+                return lease
+            # The loop was blocked, or the store slow, for longer than the lease.
+            log.warning("late", extra={"resource": request.resource.label})
+            self._let_go(lease)
+
+    async def try_acquire(self, request: Request) -> Lease | None:
+        """A grant if it can be had right now; takes no place in the queue."""
+        try:
+            return await self._try(request)
+        except LockTimeout:
+            return None
+
+    @abstractmethod
+    async def _try(self, request: Request) -> Lease:
+        """One try, without a place in the queue."""
+
+    @abstractmethod
+    async def _wait(self, request: Request, until: float | None) -> Lease:
+        """Wait until then; None: for ever."""
+
+    @abstractmethod
+    def _let_go(self, lease: Lease) -> None:
+        """Release what came too late to be believed."""
