@@ -174,6 +174,21 @@ async def test_nobody_says_whether(start_redis: StartRedis) -> None:
             await eventually(lambda: score(server, "a") == 0, "given back late")
 
 
+async def test_nobody_says_whether_in_time(start_redis: StartRedis) -> None:
+    """Told when the caller's time is up, however long the server may be away."""
+    server = start_redis()
+    with Proxy(server.port) as proxy:
+        async with connect(proxy.url, connect_timeout=60) as locks:
+            pool = locks.mutex_set(KEY)
+            await pool.create("a")
+            proxy.refuse()
+            proxy.cut_after(1, to="client")
+            with anyio.fail_after(20), pytest.raises(AcquireUncertain):
+                await pool.acquire(timeout=1)
+            proxy.accept()
+            await eventually(lambda: score(server, "a") == 0, "given back late")
+
+
 async def test_a_waiter_survives_a_lost_connection(start_redis: StartRedis) -> None:
     server = start_redis()
     with Proxy(server.port) as proxy:
