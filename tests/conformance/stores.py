@@ -18,6 +18,7 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.record import Seat
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
+from tests.backends.redis.rights import rules, under, url_of
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -193,6 +194,38 @@ class SentinelHarness(RedisHarness):
         prefix = f"{uuid4().hex}:"
         foreigner = PlainRedis(self.group.primary.url, prefix)
         return Site(self.group.url, prefix, foreigner=foreigner)
+
+
+class RightsHarness(RedisHarness):
+    """A user of its own for each test, with the rights of the documentation.
+
+    Besides them the one that lists need. Every pattern begins with the prefix, and with
+    those that the suite puts behind it.
+    """
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys and a user of its own."""
+        name = uuid4().hex
+        prefixes = [f"{name}:{more}" for more in ("", "eu:", "us:")]
+        patterns = [rule for prefix in prefixes for rule in under(prefix, rules())]
+        others = [rule for rule in rules() if rule[0] not in "~&"]
+        self.server.ask("ACL", "SETUSER", name, *others, *patterns, "+scan")
+        url = url_of(self.server, name)
+        return Site(url, prefixes[0], foreigner=PlainRedis(url, prefixes[0]))
+
+
+class TlsHarness(RedisHarness):
+    """``rediss://`` at a server that demands a certificate of its clients."""
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys of its own; redis-py names the same files otherwise."""
+        prefix, files = f"{uuid4().hex}:", self.server.certificates
+        assert files is not None
+        at = f"rediss://localhost:{self.server.tls_port}/0"
+        ours = f"ca_file={files.authority}&cert_file={files.certificate}"
+        theirs = f"ssl_ca_certs={files.authority}&ssl_certfile={files.certificate}"
+        foreigner = PlainRedis(f"{at}?{theirs}&ssl_keyfile={files.key}", prefix)
+        return Site(f"{at}?{ours}&key_file={files.key}", prefix, foreigner=foreigner)
 
 
 class PlainRedis(Foreigner):
