@@ -60,12 +60,14 @@ class Pool(Taking):
         waiter.sent_at = self._clock.now()
         asked = self.members.ask((ask,), 0.0)
         try:
-            told = await asked
+            (answer,) = (await asked).answers
             await checkpoint()
         except BaseException as exc:
             await self._take_back(request, waiter, exc)
             raise
-        (answer,) = told.answers
+        if isinstance(answer, BaseException):
+            await self._take_back(request, waiter, answer)
+            raise answer
         if isinstance(answer, Busy):
             raise self._timed_out(request, answer)
         waiter.took = answer

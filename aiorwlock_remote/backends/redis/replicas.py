@@ -10,7 +10,9 @@ WAIT.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar
 
 from aiorwlock_remote.backends.redis.calls import Call
 from aiorwlock_remote.backends.redis.link import Link
@@ -29,8 +31,22 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.pending import Pending
 
+T = TypeVar("T")
+
 Undo = Callable[[tuple[str, ...]], object]
 """Takes these tickets back, whatever became of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt(Generic[T]):
+    """Something is granted, and nobody is told of it before replicas have it.
+
+    ``instead(error)`` takes it back; what is told then. ``old``: it may have come over
+    a connection that is lost.
+    """
+
+    instead: Callable[[BaseException], T | BaseException]
+    old: bool = False
 
 
 def may_grant(command: Command) -> bool:
@@ -61,9 +77,19 @@ class Replicas:
         know whether it was told of. Grants that a release carried along become places,
         so that their waiters ask again; the release itself needs no replica.
         """
-        told: Pending[Reply] = Pending()
+        return self.confirm(call, partial(_doubt, undo))
+
+    def confirm(
+        self, call: Call[T], doubt: Callable[[T], Doubt[T] | None]
+    ) -> Pending[T]:
+        """The same for any answer; ``doubt`` finds what is granted in it, if anything.
+
+        What is told instead comes from there; it fails with a ``BackendError`` that
+        does.
+        """
+        told: Pending[T] = Pending()
         wait = self._wait()
-        call.then(partial(self._answered, told, wait, undo))
+        call.then(partial(self._answered, told, wait, doubt))
         self._link.send(call, wait)
         return told
 
@@ -72,47 +98,40 @@ class Replicas:
 
     def _answered(
         self,
-        told: Pending[Reply],
+        told: Pending[T],
         wait: Call[int],
-        undo: Undo,
-        call: Pending[Reply],
+        doubt: Callable[[T], Doubt[T] | None],
+        call: Pending[T],
     ) -> None:
         if call.error is not None:
             told.fail(call.error)
             return
-        reply = call.result()
-        grants = _grants(reply)
-        if not grants:
-            told.resolve(reply)
+        answer = call.result()
+        doubted = doubt(answer)
+        if doubted is None:
+            told.resolve(answer)
             return
-        fresh = tuple(
-            g.ticket for one in grants for g in one.grants if g.since == one.now
-        )
-        old = len(fresh) < sum(len(one.grants) for one in grants)
-        if old or wait.done:  # done: the server forgot the script, it ran after WAIT
+        if doubted.old or wait.done:  # done: the script was forgotten, and ran after it
             wait = self._wait()
             mark: Call[int] = Call(int, ("PUBLISH", self._channel, b""))
             if not self._link.send_at_once(mark, wait):
                 wait.fail(BackendUnavailable(what=f"{self._where}: not sent"))
-        wait.then(partial(self._judged, told, reply, partial(undo, fresh)))
+        wait.then(partial(self._judged, told, answer, doubted))
 
     def _judged(
-        self,
-        told: Pending[Reply],
-        reply: Reply,
-        undo: Callable[[], object],
-        wait: Pending[int],
+        self, told: Pending[T], answer: T, doubted: Doubt[T], wait: Pending[int]
     ) -> None:
         error = wait.error
-        if error is None and wait.result() >= self._needed:
-            told.resolve(reply)
-            return
-        undo()
-        if isinstance(reply, Released):
-            then = tuple(_without_grant(answer) for answer in reply.then)
-            told.resolve(Released(reply.held, reply.reason, then))
+        if error is None:
+            if wait.result() >= self._needed:
+                told.resolve(answer)
+                return
+            error = self._too_few(wait.result())
+        instead = doubted.instead(error)
+        if isinstance(instead, BaseException):
+            told.fail(instead)
         else:
-            told.fail(error or self._too_few(wait.result()))
+            told.resolve(instead)
 
     def _too_few(self, count: int) -> BackendError:
         seconds = self._milliseconds / 1000
@@ -123,9 +142,27 @@ class Replicas:
         )
 
 
-def _grants(reply: Reply) -> tuple[Granted, ...]:
+def _doubt(undo: Undo, reply: Reply) -> Doubt[Reply] | None:
     answers = reply.then if isinstance(reply, Released) else (reply,)
-    return tuple(a for a in answers if isinstance(a, Granted) and a.grants)
+    grants = [g for a in answers if isinstance(a, Granted) for g in a.grants]
+    if not grants:
+        return None
+    fresh = tuple(
+        g.ticket
+        for a in answers
+        if isinstance(a, Granted)
+        for g in a.grants
+        if g.since == a.now
+    )
+
+    def instead(error: BaseException) -> Reply | BaseException:
+        undo(fresh)
+        if isinstance(reply, Released):
+            then = tuple(_without_grant(answer) for answer in reply.then)
+            return Released(reply.held, reply.reason, then)
+        return error
+
+    return Doubt(instead, old=len(fresh) < len(grants))
 
 
 def _without_grant(answer: Answer) -> Answer:
