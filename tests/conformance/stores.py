@@ -221,11 +221,12 @@ class TlsHarness(RedisHarness):
         """Keys of its own; redis-py names the same files otherwise."""
         prefix, files = f"{uuid4().hex}:", self.server.certificates
         assert files is not None
-        at = f"rediss://localhost:{self.server.tls_port}/0"
-        ours = f"ca_file={files.authority}&cert_file={files.certificate}"
-        theirs = f"ssl_ca_certs={files.authority}&ssl_certfile={files.certificate}"
-        foreigner = PlainRedis(f"{at}?{theirs}&ssl_keyfile={files.key}", prefix)
-        return Site(f"{at}?{ours}&key_file={files.key}", prefix, foreigner=foreigner)
+        theirs = (
+            f"rediss://localhost:{self.server.tls_port}/0"
+            f"?ssl_ca_certs={files.authority}&ssl_certfile={files.certificate}"
+            f"&ssl_keyfile={files.key}"
+        )
+        return Site(self.server.tls_url, prefix, PlainRedis(theirs, prefix))
 
 
 class PlainRedis(Foreigner):
