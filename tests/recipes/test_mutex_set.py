@@ -24,7 +24,6 @@ from tests.recipes.fix_sets import (
     Place,
     Server,
     proxies,
-    requests,
     score,
     traces,
 )
@@ -199,29 +198,6 @@ async def test_named_and_any_wait_together(place: Place) -> None:
             await eventually(lambda: "named" in got, "got it")
             await b.release()
         assert got["named"] == "a"
-
-
-async def test_waiting_costs_one_request_a_second(start_redis: StartRedis) -> None:
-    """20 tasks for any and for two names, in one process; with events of others."""
-    server = start_redis(config={"notify-keyspace-events": "Kz"})
-    async with (
-        proxies(server, "a", "b") as holder,
-        proxies(server) as pool,
-        holder.acquire("a"),
-        holder.acquire("b"),
-    ):
-        async with anyio.create_task_group() as group:
-            for name in (None, "a", "b") * 7:
-                group.start_soon(pool.acquire(name).__aenter__)
-            await queued(server, 3)
-            await anyio.sleep(1)  # what came before must not count
-            before = requests(server)
-            for _ in range(40):
-                await anyio.sleep(0.1)
-                server.ask("ZADD", KEY, str(time.time()), "c")
-            assert requests(server) - before <= 4 + 2
-            group.cancel_scope.cancel()
-        await eventually(lambda: server.ask("ZCARD", QUEUE) == 0, "all withdrawn")
 
 
 async def test_closing_ends_waiting_and_gives_back(place: Place) -> None:
