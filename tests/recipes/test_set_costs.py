@@ -23,7 +23,8 @@ pytestmark = pytest.mark.anyio
 def overheard(server: RedisServer) -> Iterator[list[list[str]]]:
     """What the scripts call until the block ends, as words; complete after it."""
     heard: list[list[str]] = []
-    with redis.Redis.from_url(server.url).monitor() as monitor:
+    plain = redis.Redis.from_url(server.url)
+    with plain.monitor() as monitor:  # type: ignore[no-untyped-call]
         yield heard
         server.ask("ECHO", "that is all")
         while (told := monitor.next_command())["command"] != "ECHO that is all":
