@@ -6,7 +6,7 @@ A backend is one function, ``open(address, host, bell, settings)``, that gives a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Literal, Protocol, runtime_checkable
@@ -113,6 +113,17 @@ class Renewer(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
+
+
+@runtime_checkable
+class Laned(Protocol):
+    """A renewer with several connections, which may be used at the same time.
+
+    So that a server that does not answer delays only its own renewals.
+    """
+
+    def lane(self, resource: Resource) -> Hashable:
+        """Those of one lane go one after the other; None: all are of the same."""
 
 
 class Notifier(Protocol):

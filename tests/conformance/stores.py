@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -19,6 +22,7 @@ from aiorwlock_remote.core.record import Seat
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
 from tests.backends.redis.rights import rules, under, url_of
+from tests.servers.cluster import Cluster
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -229,6 +233,18 @@ class TlsHarness(RedisHarness):
         return Site(self.server.tls_url, prefix, PlainRedis(theirs, prefix))
 
 
+class ClusterHarness(RedisHarness):
+    """``redis+cluster://``: the foreigner finds the node. ``cluster`` as above."""
+
+    cluster: ClassVar[Cluster]
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys of its own."""
+        prefix = f"{uuid4().hex}:"
+        url = self.cluster.url
+        return Site(url, prefix, foreigner=PlainCluster(url, prefix))
+
+
 class PlainRedis(Foreigner):
     """The published statements, by redis-py."""
 
@@ -262,7 +278,7 @@ class PlainRedis(Foreigner):
         assert value is None or isinstance(value, str)
         return None if value is None else value.rpartition(",")[0]
 
-    def _client(self) -> redis.Redis:
+    def _client(self) -> AbstractContextManager[Any]:
         return redis.Redis.from_url(self._url, decode_responses=True)
 
     def _key(self, name: Name) -> str:
@@ -270,3 +286,17 @@ class PlainRedis(Foreigner):
 
     def _value(self, ticket: str) -> str:
         return f"{ticket},{int(time.time())}"
+
+
+class PlainCluster(PlainRedis):
+    """The same by redis-py's client of a cluster, which takes long to connect."""
+
+    @contextmanager
+    def _client(self) -> Iterator[redis.RedisCluster]:
+        yield _cluster_client(self._url)
+
+
+@cache
+def _cluster_client(url: str) -> redis.RedisCluster:
+    first = url.removeprefix("redis+cluster://").partition(",")[0]
+    return redis.RedisCluster.from_url(f"redis://{first}", decode_responses=True)

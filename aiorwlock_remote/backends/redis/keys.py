@@ -1,7 +1,12 @@
-"""The names of a resource's keys, and of a process's channel.
+"""The names of a resource's keys, and of the channels where a process hears of it.
 
 The seat is the published mutex record. What belongs to it lies in the same slot of a
 cluster, by the braces: ``{…}.state``, ``{…}.readers``, ``{…}.queue``.
+
+In a cluster a script names one key more, with which the channels begin:
+``{…}.rwlock.wake/``. They belong to the slot, too (SPUBLISH). And the key never exists:
+a node that is giving the slot away, or getting it, refuses whoever names keys that are
+not all there (TRYAGAIN), so no script is carried out halfway between two nodes.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource, from_key
 
 SEAT = "mutex_locks/"
+WAKE = "rwlock.wake/"
 _PARTS = ("state", "readers", "queue")
 
 
@@ -19,16 +25,27 @@ class Keys:
     __slots__ = ("args", "resource", "seat")
 
     def __init__(
-        self, prefix: str, resource: Resource, fence_memory: float = 3600.0
+        self,
+        prefix: str,
+        resource: Resource,
+        fence_memory: float = 3600.0,
+        *,
+        cluster: bool = False,
     ) -> None:
         """``fence_memory``: seconds that a record is kept after its last use."""
         seat = f"{prefix}{SEAT}{resource.key}"
         self.resource: Resource = resource
         self.seat: bytes = seat.encode()
-        beside = tuple(f"{{{seat}}}.{part}".encode() for part in _PARTS)
+        parts = (*_PARTS, WAKE) if cluster else _PARTS
+        beside = tuple(f"{{{seat}}}.{part}".encode() for part in parts)
         # What every script begins with: how many keys, the keys, ARGV[1].
         memory = micros(fence_memory)
-        self.args: tuple[int | bytes, ...] = (4, self.seat, *beside, memory)
+        self.args: tuple[int | bytes, ...] = (
+            1 + len(beside),
+            self.seat,
+            *beside,
+            memory,
+        )
 
 
 def resource_of(prefix: str, name: bytes) -> Resource | None:
@@ -59,7 +76,7 @@ def scan_pattern(prefix: str, resource_type: str | None) -> str:
 
 def channel(prefix: str, gate: str) -> bytes:
     """Where a process hears that it may be its turn: the seat's key is sent."""
-    return f"{prefix}rwlock.wake/{gate}".encode()
+    return f"{prefix}{WAKE}{gate}".encode()
 
 
 def _literal(text: str) -> str:

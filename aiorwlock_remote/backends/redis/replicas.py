@@ -2,9 +2,9 @@
 
 WAIT follows the script in the same write, over the same connection: it asks for what
 that connection wrote, another one would not know of it. A repeated request that finds
-its grant writes nothing, and the grant may have come over a connection that is lost:
-then a message to ourselves, which replicas get like any write, goes before another
-WAIT.
+its grant writes nothing, and the grant may have come over a connection that is lost, or
+the script may have been sent on to another node of a cluster: then a key that lives for
+a millisecond, which replicas get like any write, goes before another WAIT.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-from aiorwlock_remote.backends.redis.calls import Call
-from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.calls import Call, as_is
+from aiorwlock_remote.backends.redis.lines import Endpoint
+from aiorwlock_remote.backends.redis.slots import beside
 from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,
@@ -59,15 +60,12 @@ def may_grant(command: Command) -> bool:
 class Replicas:
     """Asks for grants, and gives back what fewer than ``needed`` replicas have."""
 
-    def __init__(
-        self, link: Link, needed: int, seconds: float, where: str, channel: bytes
-    ) -> None:
-        """They have ``seconds`` to acknowledge each grant. ``channel``: our own."""
+    def __init__(self, link: Endpoint, needed: int, seconds: float, where: str) -> None:
+        """They have ``seconds`` to acknowledge each grant."""
         self._link = link
         self._needed = needed
         self._milliseconds = max(1, round(seconds * 1000))
         self._where = where
-        self._channel = channel
 
     def ask(self, call: Call[Reply], undo: Undo) -> Pending[Reply]:
         """Send the call and WAIT; the reply when enough replicas have what it grants.
@@ -89,7 +87,8 @@ class Replicas:
         """
         told: Pending[T] = Pending()
         wait = self._wait()
-        call.then(partial(self._answered, told, wait, doubt))
+        key = cast("bytes", call.args[1])
+        call.then(partial(self._answered, key, told, wait, doubt))
         self._link.send(call, wait)
         return told
 
@@ -98,6 +97,7 @@ class Replicas:
 
     def _answered(
         self,
+        key: bytes,
         told: Pending[T],
         wait: Call[int],
         doubt: Callable[[T], Doubt[T] | None],
@@ -113,8 +113,8 @@ class Replicas:
             return
         if doubted.old or wait.done:  # done: the script was forgotten, and ran after it
             wait = self._wait()
-            mark: Call[int] = Call(int, ("PUBLISH", self._channel, b""))
-            if not self._link.send_at_once(mark, wait):
+            mark: Call[Any] = Call(as_is, ("SET", beside(key, b".mark"), "", "PX", 1))
+            if not self._link.send_at_once(key, mark, wait):
                 wait.fail(BackendUnavailable(what=f"{self._where}: not sent"))
         wait.then(partial(self._judged, told, answer, doubted))
 

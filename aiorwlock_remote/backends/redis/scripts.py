@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha1
 from importlib.resources import files
+from typing import TypeAlias
+
+from aiorwlock_remote.backends.redis.calls import Arg
 
 PARTS = (
     *("head", "fast", "record", "turn", "seat"),
@@ -19,10 +22,14 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script: ``sha`` is how the server names it."""
+    """A script: ``sha`` is how the server names it.
+
+    ``waits``: whether it may give a place, whose owner is told of its turn.
+    """
 
     name: str
     text: str = field(repr=False)
+    waits: bool = True
     sha: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,11 +52,14 @@ def body(parts: Iterable[str] = PARTS) -> str:
 _BODY = body()
 _SET = body(("mutex_set", "mutex_set_main"))
 
+Request: TypeAlias = "tuple[Script, tuple[Arg, ...]]"
+"""A script, and what follows its hash: the number of keys, the keys, the arguments."""
+
 ENTER = Script("enter", "#!lua\n" + _BODY)
 """A step; refused by a server that is out of memory."""
 LEAVE = Script("leave", "#!lua flags=allow-oom\n" + _BODY)
 """The same step, carried out whatever the memory."""
-LOOK = Script("look", "#!lua flags=no-writes\n" + read("look"))
+LOOK = Script("look", "#!lua flags=no-writes\n" + read("look"), waits=False)
 """A resource as it stands."""
 SET_ENTER = Script("set_enter", "#!lua\n" + _SET)
 """A step on a mutex set; refused by a server that is out of memory."""

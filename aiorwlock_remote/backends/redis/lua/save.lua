@@ -13,9 +13,9 @@ function save.tell(gates, own)
       if gate == own then
         rung = true
       elseif not match(gate, ':') then -- the published calls' places: nobody listens
-        channel = channel or match(SEAT, '^(.*)mutex_locks/') .. 'rwlock.wake/'
+        channel = channel or KEYS[5] or match(SEAT, '^(.*)mutex_locks/') .. 'rwlock.wake/'
         -- pcall: a user without the right to publish must still be able to release.
-        if redis.pcall('PUBLISH', channel .. gate, SEAT) == 0 then
+        if redis.pcall(KEYS[5] and 'SPUBLISH' or 'PUBLISH', channel .. gate, SEAT) == 0 then
           deaf[gate], somebody = true, true
         end
       end
