@@ -33,6 +33,12 @@ def lost(locks: Locks) -> bool:
     return locks._session.drive.store._link._talk is None  # type: ignore[attr-defined]
 
 
+async def killed(server: RedisServer, locks: Locks) -> None:
+    """Kill the server; return when they have noticed."""
+    server.kill()
+    await eventually(lambda: lost(locks), "the loss is noticed")
+
+
 async def refused(lock: AnyLock) -> None:
     """An attempt that fails because of the server."""
     with pytest.raises(REFUSED):

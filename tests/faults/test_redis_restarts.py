@@ -15,7 +15,7 @@ from aiorwlock_remote import (
     connect,
 )
 from tests.backends.redis.linking import eventually
-from tests.faults.redis_waits import lost, refused, renewed, waits
+from tests.faults.redis_waits import killed, lost, refused, renewed, waits
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
@@ -141,8 +141,7 @@ async def test_fences_rise_over_everything(start_redis: StartRedis) -> None:
         await turn()
         server.ask("FLUSHALL")
         await turn()
-        server.kill()
-        await eventually(lambda: lost(locks), "the loss is noticed")
+        await killed(server, locks)
         server.start()
         await turn()
         server.ask("FLUSHALL")
@@ -177,8 +176,7 @@ async def test_a_server_that_is_down(
     """What was never sent is not uncertain: told after ``connect_timeout``."""
     server = start_redis()
     async with connect(server.url, connect_timeout=0.3) as locks:
-        server.kill()
-        await eventually(lambda: lost(locks), "the loss is noticed")
+        await killed(server, locks)
         with anyio.fail_after(5), pytest.raises(BackendUnavailable):
             await locks.mutex("down", 1).acquire(timeout)
         server.start()
@@ -206,7 +204,6 @@ async def test_a_release_does_not_wait_for_a_dead_server(
     server = start_redis()
     async with connect(server.url, connect_timeout=0.3) as locks:
         held = await locks.mutex("gone", 1).acquire()
-        server.kill()
-        await eventually(lambda: lost(locks), "the loss is noticed")
+        await killed(server, locks)
         with anyio.fail_after(5), pytest.raises(BackendUnavailable):
             await held.release()
