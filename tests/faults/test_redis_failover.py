@@ -17,7 +17,7 @@ from aiorwlock_remote.testing.history import now
 from aiorwlock_remote.testing.judge import judge
 from tests.backends.redis.linking import eventually
 from tests.faults.fleet import Fleet
-from tests.faults.redis_waits import renewed, waits
+from tests.faults.redis_waits import renewed, take_turn, waits
 from tests.faults.register import Register
 from tests.judge.fix_judge import GoJudge
 from tests.servers.fix_redis import StartSentinels
@@ -152,12 +152,7 @@ async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> No
         read = await locks.rwlock("kept", 2).reader.acquire(lease=15)
         fences: list[int] = []
         async with anyio.create_task_group() as tasks:
-
-            async def wait() -> None:
-                async with others.mutex("kept", 1).acquire(timeout=60) as mine:
-                    fences.append(mine.fence)
-
-            tasks.start_soon(wait)
+            tasks.start_soon(take_turn, others.mutex("kept", 1), fences)
             await waits(old, locks.mutex("kept", 1))
             until(lambda: group.in_step(old, 2), "the replicas have it")
             strike(old, how)
