@@ -35,7 +35,7 @@ class Endpoint(Protocol):
     ) -> Pending[T]:
         """Run a script."""
 
-    def send(self, call: Call[Any], *more: Call[Any]) -> None:
+    def send(self, call: Call[Any], /, *more: Call[Any]) -> None:
         """Send a script, and others right behind it over the same connection."""
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
