@@ -26,7 +26,7 @@ from tests.servers.redis import RedisServer
 
 pytestmark = ON_ASYNCIO
 
-LEASE = 0.6
+LEASE = 1.2
 
 
 async def holds(client: Redis) -> None:
