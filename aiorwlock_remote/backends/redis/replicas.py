@@ -144,16 +144,15 @@ class Replicas:
 
 def _doubt(undo: Undo, reply: Reply) -> Doubt[Reply] | None:
     answers = reply.then if isinstance(reply, Released) else (reply,)
-    grants = [g for a in answers if isinstance(a, Granted) for g in a.grants]
+    grants = [
+        (grant.ticket, grant.since == answer.now)
+        for answer in answers
+        if isinstance(answer, Granted)
+        for grant in answer.grants
+    ]
     if not grants:
         return None
-    fresh = tuple(
-        g.ticket
-        for a in answers
-        if isinstance(a, Granted)
-        for g in a.grants
-        if g.since == a.now
-    )
+    fresh = tuple(ticket for ticket, new in grants if new)
 
     def instead(error: BaseException) -> Reply | BaseException:
         undo(fresh)

@@ -8,6 +8,7 @@ waits. They are never switched on for that.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from copy import copy
 from functools import lru_cache, partial
 from itertools import count
 from typing import Any, TypeVar
@@ -210,7 +211,8 @@ class RedisMembers:
         def instead(error: BaseException) -> Told:
             tickets = [ask.ticket for ask in took]
             self.withdraw((), tickets, took[0].lease).unawaited()
-            answers = (error if isinstance(a, Took) else a for a in told.answers)
+            # A raised exception collects tracebacks: one each.
+            answers = (copy(error) if isinstance(a, Took) else a for a in told.answers)
             return Told(tuple(answers), told.rung)
 
         return Doubt(instead)
