@@ -13,9 +13,11 @@ from typing import Literal, Protocol, runtime_checkable
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pair import Pair
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.pool import Ask, Told
 from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.pending import Pending as Pending  # noqa: PLC0414 - part of the port
 
@@ -75,10 +77,23 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class Guest:
+    """A holder that another program wrote, by ``value``; nobody knows since when.
+
+    ``expires``: microseconds of the store's clock; None: never.
+    """
+
+    value: str = field(repr=False)
+    mode: Mode
+    expires: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A resource as it stands; times are microseconds of the store's clock.
 
-    ``wall``: the store's wall clock at ``now``, to show times to people.
+    ``wall``: the store's wall clock at ``now``, to show times to people. ``guests``:
+    foreign holders, where there can be others than one in the seat.
     """
 
     resource: Resource
@@ -86,6 +101,7 @@ class Snapshot:
     seat: Seat | None
     now: int
     wall: int
+    guests: tuple[Guest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +249,21 @@ class HoldsSets(Protocol):
         """The set of that name; no I/O.
 
         ``ring(target)``: it is our turn; ``ring(None)``: something has changed.
+        """
+
+
+@runtime_checkable
+class HoldsPairs(Protocol):
+    """A store that can hold readers-writer locks on pairs of published keys.
+
+    A ``Pair`` is a resource of it like any other.
+    """
+
+    def check_pair(self, pair: Pair) -> None:
+        """Refuse a pair whose keys this store cannot change in one step.
+
+        Raises:
+            ConfigurationError: it has to be named otherwise.
         """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiorwlock_remote.backends.redis.commands import Request, decode, encode
-from aiorwlock_remote.backends.redis.keys import Keys
+from aiorwlock_remote.backends.redis.keys import keys_of
 from aiorwlock_remote.backends.redis.lines import Batches
 from aiorwlock_remote.backends.redis.set_steps import (
     SetKeys,
@@ -52,7 +52,7 @@ class RedisRenewer:
         # Without our gate: nobody here rings the bell, so we get a message, too.
         if isinstance(resource, Member):
             return encode_member(SetKeys(told, resource.type, gate=""), command)
-        return encode(Keys(told.prefix, resource, told.fence_memory), command)
+        return encode(keys_of(told.prefix, resource, told.fence_memory), command)
 
 
 def _outcome(

@@ -18,6 +18,7 @@ from aiorwlock_remote.backends.redis.examine import examine
 from aiorwlock_remote.backends.redis.keys import (
     Keys,
     channel,
+    keys_of,
     resource_of,
     scan_pattern,
 )
@@ -40,6 +41,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.moment import by_foreigner
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pair import Pair
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode
@@ -90,7 +92,7 @@ class RedisStore:
         self._bell = bell
         self._settings = settings
         self._keys_of = lru_cache(REMEMBERED)(
-            partial(Keys, settings.prefix, fence_memory=settings.fence_memory)
+            partial(keys_of, settings.prefix, fence_memory=settings.fence_memory)
         )
         self._waking = Waking(options.db, bell)
         self._sets = Sets(options.db, settings)
@@ -149,11 +151,11 @@ class RedisStore:
 
     def watch(self, resource: Resource) -> None:
         """Ring when it may be free for us: our own scripts tell without being asked."""
-        self._waking.watch(resource, self._keys_of(resource).seat)
+        self._waking.watch(resource, self._keys_of(resource).seats)
 
     def unwatch(self, resource: Resource) -> None:
         """Not any more."""
-        self._waking.unwatch(self._keys_of(resource).seat)
+        self._waking.unwatch(self._keys_of(resource).seats)
 
     async def look(self, resource: Resource) -> Snapshot:
         """The resource as it stands. Takes as long as there are readers."""
@@ -185,6 +187,9 @@ class RedisStore:
     def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
         """A mutex set, in a sorted set of that name."""
         return self._sets.members(name, ring)
+
+    def check_pair(self, pair: Pair) -> None:
+        """A server alone has all keys of any pair."""
 
     async def examine(self) -> AsyncIterator[Finding]:
         """What the server's settings mean for locks."""
@@ -232,7 +237,7 @@ class RedisStore:
 
     def _stands(self, keys: Keys, told: Waiting) -> None:
         if told.ahead == 0 and by_foreigner(told.holders):
-            self._waking.foreign(keys.seat)
+            self._waking.foreign(keys.seats)
 
     def _look(self, resource: Resource) -> Pending[Snapshot]:
         keys = self._keys_of(resource)

@@ -22,3 +22,4 @@ local stored = call('HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'pl
   'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
   'upgraded', 'keep')
 local op, own = ARGV[2], ARGV[3]
+local SEAT_TURNS = 100
