@@ -3,7 +3,8 @@
 ``python -m tests.faults.worker URL DIR NAME PLAN``, the plan as JSON (``Plan``). Writes
 its history to ``DIR/NAME.jsonl``. With ``turns`` it ends after so many grants a task,
 with ``seconds`` after that time; ``writes`` is the share of writers. One that is
-``hardy`` goes on when the store was away.
+``hardy`` goes on when the store was away. ``pair``: a lock on a pair of keys (S3).
+``locks``: the number of what is locked; what is used is always the same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from aiorwlock_remote import (
 from aiorwlock_remote.testing.history import Attempt, History, now
 from tests.faults.register import Register
 
-RESOURCE = ("shared", 1)
 AWAY = (AcquireUncertain, BackendUnavailable)
 
 
@@ -45,6 +45,8 @@ class Plan:
     body: float = 0.002
     loop: str = "asyncio"
     hardy: bool = False
+    pair: bool = False
+    locks: int = 1
 
 
 def deadline(held: Held) -> int | None:
@@ -60,7 +62,8 @@ class Worker:
     def __init__(
         self, locks: Locks, history: History, register: Register, plan: Plan
     ) -> None:
-        self._lock = locks.rwlock(*RESOURCE, lease=plan.lease)
+        make = locks.set_rwlock if plan.pair else locks.rwlock
+        self._lock = make("shared", plan.locks, lease=plan.lease)
         self._history = history
         self._register = register
         self._plan = plan

@@ -180,6 +180,7 @@ async def test_connects_policy_is_not_this_locks(fresh_redis: RedisServer) -> No
         assert lock.reader._request.policy == "writer"
 
 
+@pytest.mark.slow
 async def test_waiting_costs_about_one_request_a_second(
     fresh_redis: RedisServer,
 ) -> None:

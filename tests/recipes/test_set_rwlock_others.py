@@ -246,8 +246,9 @@ async def test_among_many_of_ours(fresh_redis: RedisServer) -> None:
 
 
 @pytest.mark.slow
-async def test_side_by_side(fresh_redis: RedisServer) -> None:
+async def test_side_by_side(start_redis: StartRedis) -> None:
     """Two programs of theirs and 10 tasks of ours: never a writer beside anybody."""
+    server = start_redis(config={"notify-keyspace-events": "Kgx"})
     inside: list[tuple[str, str]] = []
     guard = threading.Lock()
     turns = {"ours": 0, "theirs": 0}
@@ -266,7 +267,7 @@ async def test_side_by_side(fresh_redis: RedisServer) -> None:
             inside.remove((mode, who))
 
     def foreign(mode: str) -> None:
-        with other(fresh_redis, f"joe-{mode}") as theirs:
+        with other(server, f"joe-{mode}") as theirs:
             while not done.wait(0.001):
                 if theirs.enter(mode):
                     enter(mode, "theirs")
@@ -274,7 +275,7 @@ async def test_side_by_side(fresh_redis: RedisServer) -> None:
                     leave(mode, "theirs")
                     assert theirs.leave(mode)
 
-    async with catalog(fresh_redis) as lock:
+    async with catalog(server) as lock:
 
         async def work(number: int) -> None:
             mode = MODES[number % 2]
