@@ -12,7 +12,7 @@ from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.locks.lock import RWLock
 from aiorwlock_remote.locks.options import OnLost, OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.ports import HoldsPairs, HoldsSets
+from aiorwlock_remote.recipe_ports import HoldsPairs, HoldsSets
 from aiorwlock_remote.recipes import MutexSet, Occupancy, RowLock
 from aiorwlock_remote.recipes.mutex_set import Pools
 

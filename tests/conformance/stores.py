@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -18,6 +21,7 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.record import Seat
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
+from tests.servers.cluster import Cluster
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -195,6 +199,18 @@ class SentinelHarness(RedisHarness):
         return Site(self.group.url, prefix, foreigner=foreigner)
 
 
+class ClusterHarness(RedisHarness):
+    """``redis+cluster://``: the foreigner finds the node. ``cluster`` as above."""
+
+    cluster: ClassVar[Cluster]
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys of its own."""
+        prefix = f"{uuid4().hex}:"
+        url = self.cluster.url
+        return Site(url, prefix, foreigner=PlainCluster(url, prefix))
+
+
 class PlainRedis(Foreigner):
     """The published statements, by redis-py."""
 
@@ -228,7 +244,7 @@ class PlainRedis(Foreigner):
         assert value is None or isinstance(value, str)
         return None if value is None else value.rpartition(",")[0]
 
-    def _client(self) -> redis.Redis:
+    def _client(self) -> AbstractContextManager[Any]:
         return redis.Redis.from_url(self._url, decode_responses=True)
 
     def _key(self, name: Name) -> str:
@@ -236,3 +252,17 @@ class PlainRedis(Foreigner):
 
     def _value(self, ticket: str) -> str:
         return f"{ticket},{int(time.time())}"
+
+
+class PlainCluster(PlainRedis):
+    """The same by redis-py's client of a cluster, which takes long to connect."""
+
+    @contextmanager
+    def _client(self) -> Iterator[redis.RedisCluster]:
+        yield _cluster_client(self._url)
+
+
+@cache
+def _cluster_client(url: str) -> redis.RedisCluster:
+    first = url.removeprefix("redis+cluster://").partition(",")[0]
+    return redis.RedisCluster.from_url(f"redis://{first}", decode_responses=True)

@@ -38,7 +38,10 @@ def test_killed_holders_and_waiters(
     fresh_redis: RedisServer, tmp_path: Path, go_judge: GoJudge
 ) -> None:
     """SIGKILL at random moments: somebody enters each time, and nobody clashes."""
-    chance, plan = random.Random(1), {"tasks": 8, "lease": 0.5, "body": 0.02, "pair": True}
+    chance, plan = (
+        random.Random(1),
+        {"tasks": 8, "lease": 0.5, "body": 0.02, "pair": True},
+    )
     with Fleet(fresh_redis.url, tmp_path) as fleet:
         for loop in LOOPS:
             fleet.start(**plan, loop=loop)

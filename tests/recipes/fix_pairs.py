@@ -17,9 +17,8 @@ from tests.servers.redis import RedisServer
 NAME = "catalog:7"
 TARGET: Pair = pair("catalog", 7)
 READ_KEY, WRITE_KEY = f"readlock:{NAME}", f"writelock:{NAME}"
-STATE, EXPIRY, QUEUE = (
-    f"{{{READ_KEY}}}.{part}" for part in ("state", "expiry", "queue")
-)
+PARTS = ("state", "expiry", "queue")
+STATE, EXPIRY, QUEUE = (f"{{{READ_KEY}}}.{part}" for part in PARTS)
 MODES = ("read", "write")
 
 

@@ -18,13 +18,16 @@ from aiorwlock_remote import (
     WouldDeadlock,
     connect,
 )
-from aiorwlock_remote.backends.redis.keys import PairKeys
+from aiorwlock_remote.backends.redis.pair_keys import PairKeys
+from aiorwlock_remote.backends.redis.slots import slot_of
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pair import Pair, pair
+from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
 from tests.backends.redis.linking import eventually
 from tests.recipes.fix_pairs import (
     EXPIRY,
     MODES,
+    PARTS,
     QUEUE,
     READ_KEY,
     STATE,
@@ -35,6 +38,7 @@ from tests.recipes.fix_pairs import (
     traces,
 )
 from tests.recipes.fix_sets import requests
+from tests.servers.cluster import Cluster
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +55,11 @@ async def test_readers_share_a_writer_is_alone(fresh_redis: RedisServer) -> None
     ):
         async with one.reader as first, two.reader_lock as second:
             assert first.fence == second.fence, "one phase"
-            assert (first.resource, first.name, first.mode) == ("catalog:7", "7", "read")
+            assert (first.resource, first.name, first.mode) == (
+                "catalog:7",
+                "7",
+                "read",
+            )
             assert fresh_redis.ask("SCARD", READ_KEY) == 2
             assert fresh_redis.ask("ZCARD", EXPIRY) == 2
             assert await three.writer.try_acquire() is None
@@ -295,41 +303,59 @@ def test_names_that_cannot_be_used(datatype: str, number: str, why: str) -> None
 
 
 def test_one_name_is_one_lock() -> None:
-    same = pair("a:b", "c"), pair("a", "b:c"), pickle.loads(pickle.dumps(pair("a", "b:c")))  # noqa: S301
-    assert len(set(same)) == 1
+    same = {pair("a:b", "c"), pair("a", "b:c")}
+    assert len(same) == 1
+    again = pickle.loads(pickle.dumps(pair("a", "b:c")))  # noqa: S301 - our own
+    assert again in same
     assert pair("x", 42) == pair("x", "42")
     assert Pair("x", "1") != Resource("x", "1")
 
 
-@pytest.mark.parametrize("names", [("{t}", "1"), ("a", "{t}"), ("{t", "}"), ("x", "{}{t}")])
-def test_slots_of_a_cluster(names: tuple[str, str]) -> None:
-    """A tag brings all keys into one slot; without one the pair is refused there."""
+@pytest.mark.parametrize(
+    "names", [("{t}", "1"), ("a", "{t}"), ("{t", "}"), ("}", "{t}")]
+)
+def test_a_tag_brings_all_keys_into_one_slot(names: tuple[str, str]) -> None:
+    for cluster in (False, True):
+        keys = PairKeys("p:", pair(*names), cluster=cluster)
+        some = [key for key in keys.args[1:-1] if isinstance(key, bytes)]
+        assert len(some) == 5 + cluster
+        assert len({slot_of(key) for key in some}) == 1
+
+
+@pytest.mark.parametrize("names", [("a", "1"), ("x", "{}{t}"), ("}{", "1")])
+def test_without_a_tag_there_is_no_place_in_a_cluster(names: tuple[str, str]) -> None:
     keys = PairKeys("", pair(*names))
-    tags = {_slot_name(key) for key in keys.args[1:6]}  # type: ignore[arg-type]
-    if names == ("x", "{}{t}"):
-        assert len(tags) > 1, "an empty tag is none, and nothing comes after it"
-    else:
-        assert len(tags) == 1
-        keys.check_slot()
-        return
-    with pytest.raises(ConfigurationError, match="slot"):
-        keys.check_slot()
+    beside = tuple(f"{{readlock:{':'.join(names)}}}.{p}" for p in PARTS)
+    assert keys.args[2:5] == tuple(key.encode() for key in beside)
+    with pytest.raises(ConfigurationError, match=r"slots.*\{tag\}"):
+        PairKeys("", pair(*names), cluster=True)
 
 
-def test_no_tag_no_cluster() -> None:
-    keys = PairKeys("", pair("a", "1"))
-    assert keys.args[2:5] == tuple(
-        f"{{readlock:a:1}}.{part}".encode() for part in ("state", "expiry", "queue")
-    )
-    with pytest.raises(ConfigurationError, match=r"\{a\}:1"):
-        keys.check_slot()
+async def test_in_a_cluster(redis_cluster: Cluster) -> None:
+    async with (
+        connect(redis_cluster.url) as locks,
+        connect(redis_cluster.url) as others,
+    ):
+        with pytest.raises(ConfigurationError, match="slots"):
+            locks.set_rwlock("catalog", 7)
+        ours, theirs = (some.set_rwlock("{catalog}", 7) for some in (locks, others))
+        got: list[float] = []
 
+        async def wait(lock: ReaderLock | WriterLock) -> None:
+            async with lock as held:
+                got.append(anyio.current_time())
+                assert held.valid
 
-def _slot_name(key: bytes) -> bytes:
-    """What Redis hashes: between the first { and the next }, if not empty."""
-    start = key.find(b"{")
-    end = key.find(b"}", start + 1)
-    return key[start + 1 : end] if start >= 0 and end > start + 1 else key
+        for waits in MODES:
+            async with anyio.create_task_group() as group:
+                async with ours.writer as held:
+                    group.start_soon(wait, side(theirs, waits))
+                    with anyio.fail_after(10):
+                        while not (await ours.info()).queue:  # noqa: ASYNC110
+                            await anyio.sleep(0.01)
+                    await held.extend()
+                released = anyio.current_time()
+            assert got.pop() - released < SOON
 
 
 # ---------------------------------------------------------------- bad input

@@ -215,10 +215,9 @@ async def test_closing_gives_back(fresh_redis: RedisServer, mode: str) -> None:
 async def test_waiting_when_the_connection_ends(fresh_redis: RedisServer) -> None:
     """Leaving ``connect`` withdraws the place."""
     async with catalog(fresh_redis) as holder, holder.writer:
-        async with anyio.create_task_group() as group:
-            async with catalog(fresh_redis) as lock:
-                group.start_soon(_closed, lock)
-                await queued(fresh_redis, 1)
+        async with anyio.create_task_group() as group, catalog(fresh_redis) as lock:
+            group.start_soon(_closed, lock)
+            await queued(fresh_redis, 1)
         await queued(fresh_redis, 0)
 
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 
 from tests.servers.certificates import Certificates, make_certificates
+from tests.servers.cluster import Cluster
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
 StartRedis = Callable[..., RedisServer]
 StartSentinels = Callable[..., SentinelGroup]
+StartCluster = Callable[..., Cluster]
 
 
 @pytest.fixture(scope="session")
@@ -82,3 +84,26 @@ def start_sentinels(
     yield start
     for group in groups:
         group.close()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Shared, and no test's business to break: whoever is slow is not replaced."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), node_timeout=60)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartCluster]:
+    """Starts one to be broken: ``start_cluster(node_timeout=1)``, seconds."""
+    clusters: list[Cluster] = []
+
+    def start(*, node_timeout: float = 1.0) -> Cluster:
+        folder = tmp_path_factory.mktemp("cluster")
+        clusters.append(Cluster(folder, node_timeout=node_timeout))
+        return clusters[-1]
+
+    yield start
+    for cluster in clusters:
+        cluster.close()

@@ -11,7 +11,7 @@ from aiorwlock_remote.backends.redis.answers import decode, decode_step
 from aiorwlock_remote.backends.redis.calls import Arg
 from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.looking import decode_look
-from aiorwlock_remote.backends.redis.scripts import Script
+from aiorwlock_remote.backends.redis.scripts import Request
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -26,8 +26,6 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 
 __all__ = ["decode", "decode_look", "decode_step", "encode", "encode_look"]
-
-Request = tuple[Script, tuple[Arg, ...]]
 
 _MODES = {Mode.READ: "r", Mode.WRITE: "w", None: ""}
 WRITE = Mode.WRITE
@@ -104,7 +102,13 @@ def _renew(keys: Keys, command: Renew, gate: str) -> Request:
 
 
 def _downgrade(keys: Keys, command: Downgrade, gate: str) -> Request:
-    return keys.leave, (*keys.args, "d", gate, command.ticket, *_claims((command.claim,)))
+    return keys.leave, (
+        *keys.args,
+        "d",
+        gate,
+        command.ticket,
+        *_claims((command.claim,)),
+    )
 
 
 def _upgrade(keys: Keys, command: Upgrade, gate: str) -> Request:

@@ -1,30 +1,25 @@
-"""The names of a resource's keys, and of a process's channel.
+"""The names of a resource's keys, and of the channels where a process hears of it.
 
 The seat is the published mutex record. What belongs to it lies in the same slot of a
 cluster, by the braces: ``{…}.state``, ``{…}.readers``, ``{…}.queue``.
+
+In a cluster a script names one key more, with which the channels begin:
+``{…}.rwlock.wake/``. They belong to the slot, too (SPUBLISH). And the key never exists:
+a node that is giving the slot away, or getting it, refuses whoever names keys that are
+not all there (TRYAGAIN), so no script is carried out halfway between two nodes.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from aiorwlock_remote.backends.redis.scripts import (
-    ENTER,
-    LEAVE,
-    LOOK,
-    PAIR_ENTER,
-    PAIR_LEAVE,
-    PAIR_LOOK,
-    Script,
-)
+from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE, LOOK, Script
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource, from_key
-from aiorwlock_remote.core.pair import READ_LOCK, WRITE_LOCK, Pair
-from aiorwlock_remote.errors import ConfigurationError
 
 SEAT = "mutex_locks/"
+WAKE = "rwlock.wake/"
 _PARTS = ("state", "readers", "queue")
-_PAIR_PARTS = ("state", "expiry", "queue")
 
 
 class Keys:
@@ -41,77 +36,32 @@ class Keys:
     look: ClassVar[Script] = LOOK
 
     def __init__(
-        self, prefix: str, resource: Resource, fence_memory: float = 3600.0
+        self,
+        prefix: str,
+        resource: Resource,
+        fence_memory: float = 3600.0,
+        *,
+        cluster: bool = False,
     ) -> None:
         """``fence_memory``: seconds that a record is kept after its last use."""
-        seat = f"{prefix}{SEAT}{resource.key}"
+        seat = f"{prefix}{SEAT}{resource.key}".encode()
+        parts = (*_PARTS, WAKE) if cluster else _PARTS
+        beside = (b"{%b}.%b" % (seat, part.encode()) for part in parts)
+        self._use(resource, (seat, *beside), (seat,), fence_memory)
+
+    def _use(
+        self,
+        resource: Resource,
+        keys: tuple[bytes, ...],
+        seats: tuple[bytes, ...],
+        fence_memory: float,
+    ) -> None:
         self.resource: Resource = resource
-        self.seat: bytes = seat.encode()
-        beside = tuple(f"{{{seat}}}.{part}".encode() for part in _PARTS)
+        self.seat: bytes = keys[0]
+        self.seats: tuple[bytes, ...] = seats
         # What every script begins with: how many keys, the keys, ARGV[1].
         memory = micros(fence_memory)
-        self.args: tuple[int | bytes, ...] = (4, self.seat, *beside, memory)
-        self.seats: tuple[bytes, ...] = (self.seat,)
-
-
-class PairKeys(Keys):
-    """The keys of a pair: the two published ones as they are, and ours beside them."""
-
-    __slots__ = ()
-
-    enter = PAIR_ENTER
-    leave = PAIR_LEAVE
-    look = PAIR_LOOK
-
-    def __init__(
-        self, prefix: str, resource: Resource, fence_memory: float = 3600.0
-    ) -> None:
-        """As ``Keys``."""
-        names = f"{resource.type}:{resource.id}"
-        self.resource = resource
-        self.seat = f"{prefix}{WRITE_LOCK}{names}".encode()
-        readers = f"{prefix}{READ_LOCK}{names}".encode()
-        self.seats = (self.seat, readers)
-        start = _beside(readers)
-        beside = tuple(start + part.encode() for part in _PAIR_PARTS)
-        memory = micros(fence_memory)
-        self.args = (5, self.seat, *beside, readers, memory)
-
-    def check_slot(self) -> None:
-        """Refuse a pair that a cluster would keep in two slots.
-
-        Raises:
-            ConfigurationError: neither part of the name has a ``{tag}``.
-        """
-        if _tag(self.seat) is None:
-            raise ConfigurationError(
-                what=f"in a cluster {self.resource.label!r} would be two keys in "
-                "different slots",
-                hint="give the datatype or the id a {tag}: "
-                f"'{{{self.resource.type}}}:{self.resource.id}'",
-            )
-
-
-def keys_of(prefix: str, resource: Resource, fence_memory: float) -> Keys:
-    """The keys of a resource, whichever layout it has."""
-    made = PairKeys if isinstance(resource, Pair) else Keys
-    return made(prefix, resource, fence_memory)
-
-
-def _tag(key: bytes) -> bytes | None:
-    """What decides about a key's slot in a cluster, if not all of it does."""
-    _, brace, rest = key.partition(b"{")
-    tag, end, _ = rest.partition(b"}")
-    return tag if brace and end and tag else None
-
-
-def _beside(key: bytes) -> bytes:
-    """What the names of keys begin with that are ours and lie in the slot of this one.
-
-    Never what a published key begins with.
-    """
-    tag = _tag(key)
-    return b"{%b}." % key if tag is None else b"{%b}.%b." % (tag, key)
+        self.args: tuple[int | bytes, ...] = (len(keys), *keys, memory)
 
 
 def resource_of(prefix: str, name: bytes) -> Resource | None:
@@ -142,7 +92,7 @@ def scan_pattern(prefix: str, resource_type: str | None) -> str:
 
 def channel(prefix: str, gate: str) -> bytes:
     """Where a process hears that it may be its turn: the seat's key is sent."""
-    return f"{prefix}rwlock.wake/{gate}".encode()
+    return f"{prefix}{WAKE}{gate}".encode()
 
 
 def _literal(text: str) -> str:

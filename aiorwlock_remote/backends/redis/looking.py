@@ -56,20 +56,17 @@ def _pair(
         for grant in record.grants
         if grant.mode is Mode.WRITE or grant.ticket in there
     )
-    seat, guests = None, [
-        Guest(ticket, Mode.READ)
-        for ticket in sorted(there - {grant.ticket for grant in grants})
-    ]
-    expires = None if ends < 0 else ends * 1000
-    if writer is not None and record.seat == f"w{_text(writer)}":
-        seat = Seat(record.seat, expires)
-    elif writer is not None:
-        guests.append(Guest(_text(writer), Mode.WRITE, expires))
-    if record.seat == "r" and there:
-        seat = Seat(record.seat)
-    return Snapshot(
-        resource, replace(record, grants=grants), seat, now, now, tuple(guests)
-    )
+    ours = {grant.ticket for grant in grants}
+    guests = [Guest(value, Mode.READ) for value in sorted(there - ours)]
+    seat = Seat("r") if record.seat == "r" and there else None
+    if writer is not None:
+        value, expires = _text(writer), None if ends < 0 else ends * 1000
+        if record.seat == f"w{value}":
+            seat = Seat(f"w{value}", expires)
+        else:
+            guests.append(Guest(value, Mode.WRITE, expires))
+    record = replace(record, grants=grants)
+    return Snapshot(resource, record, seat, now, now, tuple(guests))
 
 
 def _text(raw: bytes) -> str:

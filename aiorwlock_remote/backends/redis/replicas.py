@@ -2,18 +2,20 @@
 
 WAIT follows the script in the same write, over the same connection: it asks for what
 that connection wrote, another one would not know of it. A repeated request that finds
-its grant writes nothing, and the grant may have come over a connection that is lost:
-then a message to ourselves, which replicas get like any write, goes before another
-WAIT.
+its grant writes nothing, and the grant may have come over a connection that is lost, or
+the script may have been sent on to another node of a cluster: then a key that lives for
+a millisecond, which replicas get like any write, goes before another WAIT.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, cast
 
-from aiorwlock_remote.backends.redis.calls import Call
-from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.calls import Call, as_is
+from aiorwlock_remote.backends.redis.lines import Endpoint
+from aiorwlock_remote.backends.redis.slots import beside
 from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,
@@ -43,15 +45,12 @@ def may_grant(command: Command) -> bool:
 class Replicas:
     """Asks for grants, and gives back what fewer than ``needed`` replicas have."""
 
-    def __init__(
-        self, link: Link, needed: int, seconds: float, where: str, channel: bytes
-    ) -> None:
-        """They have ``seconds`` to acknowledge each grant. ``channel``: our own."""
+    def __init__(self, link: Endpoint, needed: int, seconds: float, where: str) -> None:
+        """They have ``seconds`` to acknowledge each grant."""
         self._link = link
         self._needed = needed
         self._milliseconds = max(1, round(seconds * 1000))
         self._where = where
-        self._channel = channel
 
     def ask(self, call: Call[Reply], undo: Undo) -> Pending[Reply]:
         """Send the call and WAIT; the reply when enough replicas have what it grants.
@@ -63,7 +62,8 @@ class Replicas:
         """
         told: Pending[Reply] = Pending()
         wait = self._wait()
-        call.then(partial(self._answered, told, wait, undo))
+        key = cast("bytes", call.args[1])
+        call.then(partial(self._answered, key, told, wait, undo))
         self._link.send(call, wait)
         return told
 
@@ -72,6 +72,7 @@ class Replicas:
 
     def _answered(
         self,
+        key: bytes,
         told: Pending[Reply],
         wait: Call[int],
         undo: Undo,
@@ -91,8 +92,8 @@ class Replicas:
         old = len(fresh) < sum(len(one.grants) for one in grants)
         if old or wait.done:  # done: the server forgot the script, it ran after WAIT
             wait = self._wait()
-            mark: Call[int] = Call(int, ("PUBLISH", self._channel, b""))
-            if not self._link.send_at_once(mark, wait):
+            mark: Call[Any] = Call(as_is, ("SET", beside(key, b".mark"), "", "PX", 1))
+            if not self._link.send_at_once(key, mark, wait):
                 wait.fail(BackendUnavailable(what=f"{self._where}: not sent"))
         wait.then(partial(self._judged, told, reply, partial(undo, fresh)))
 

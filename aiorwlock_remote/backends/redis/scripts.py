@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha1
 from importlib.resources import files
+from typing import TypeAlias
+
+from aiorwlock_remote.backends.redis.calls import Arg
 
 PARTS = (
     *("head", "fast", "record", "turn", "seat"),
@@ -24,10 +27,14 @@ PAIR_PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script: ``sha`` is how the server names it."""
+    """A script: ``sha`` is how the server names it.
+
+    ``waits``: whether it may give a place, whose owner is told of its turn.
+    """
 
     name: str
     text: str = field(repr=False)
+    waits: bool = True
     sha: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,11 +58,14 @@ _BODY = body()
 _PAIR = body(PAIR_PARTS)
 _SET = body(("mutex_set", "mutex_set_main"))
 
+Request: TypeAlias = "tuple[Script, tuple[Arg, ...]]"
+"""A script, and what follows its hash: the number of keys, the keys, the arguments."""
+
 ENTER = Script("enter", "#!lua\n" + _BODY)
 """A step; refused by a server that is out of memory."""
 LEAVE = Script("leave", "#!lua flags=allow-oom\n" + _BODY)
 """The same step, carried out whatever the memory."""
-LOOK = Script("look", "#!lua flags=no-writes\n" + read("look"))
+LOOK = Script("look", "#!lua flags=no-writes\n" + read("look"), waits=False)
 """A resource as it stands."""
 PAIR_ENTER = Script("pair_enter", "#!lua\n" + _PAIR)
 """A step at a pair of keys; refused by a server that is out of memory."""

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from aiorwlock_remote.backends.redis.calls import Raw
-from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.lines import Endpoint
 from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE
 from aiorwlock_remote.backends.redis.set_steps import (
     SetKeys,
@@ -48,20 +48,20 @@ _CHANGED = frozenset("zA")
 class Sets:
     """Every mutex set of a ``RedisStore``. Lives in the loop's thread."""
 
-    def __init__(self, db: int, settings: Settings) -> None:
+    def __init__(self, db: int, settings: Settings, *, cluster: bool) -> None:
         """``db``: the number is part of what the server tells."""
         self._events = f"__keyspace@{db}__:".encode()
         self._settings = settings
         self.keys = lru_cache(REMEMBERED)(
-            partial(SetKeys, settings, gate=settings.gate)
+            partial(SetKeys, settings, gate=settings.gate, cluster=cluster)
         )
         self._members: dict[bytes, RedisMembers] = {}  # by pool
         self._listening: dict[bytes, list[RedisMembers]] = {}  # by channel
         self._numbers = count()
         self._tells = False
-        self.link: Link
+        self.link: Endpoint
 
-    def use(self, link: Link, events: frozenset[str]) -> None:
+    def use(self, link: Endpoint, events: frozenset[str]) -> None:
         """The connection, and which events the server tells."""
         self.link, self._tells = link, bool(events & _CHANGED)
 
@@ -173,8 +173,8 @@ class RedisMembers:
         seen: set[bytes] = set()
         cursor: Any = 0
         while True:
-            cursor, flat = await self._sets.link.call(
-                "ZSCAN", self.keys.key, cursor, "COUNT", SCAN_COUNT
+            cursor, flat = await self._sets.link.call_at(
+                *(self.keys.key, "ZSCAN", self.keys.key, cursor, "COUNT", SCAN_COUNT)
             )
             for name in flat[::2]:
                 if name not in seen:

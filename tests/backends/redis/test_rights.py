@@ -65,6 +65,8 @@ async def everything(server: RedisServer, url: str) -> None:
         await first.release()
         written = await second.upgrade(timeout=1)
         await (await written.downgrade()).release()
+        (await both.reader.acquire(lease=0.2)).detach()  # and nobody adopts it
+        await (await theirs.writer.acquire(timeout=2)).release()
 
 
 async def _use(lock: Mutex) -> None:

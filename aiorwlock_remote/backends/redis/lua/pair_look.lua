@@ -1,6 +1,7 @@
 -- A resource locked by a pair of published keys, as it stands; changes nothing.
 --
--- KEYS     the writer's string, state, expiry, queue, the readers' set
+-- KEYS     the writer's string, state, expiry, queue, the readers' set (and in a cluster
+--          one that never exists)
 -- Returns  what look.lua returns, and the members of the set.
 
 local call = redis.call

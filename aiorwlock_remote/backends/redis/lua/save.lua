@@ -17,9 +17,9 @@ function save.tell(gates, own)
       if gate == own then
         rung = true
       elseif not match(gate, ':') then -- the published calls' places: nobody listens
-        channel = channel or save.prefix() .. 'rwlock.wake/'
+        channel = channel or wake or save.prefix() .. 'rwlock.wake/'
         -- pcall: a user without the right to publish must still be able to release.
-        if redis.pcall('PUBLISH', channel .. gate, SEAT) == 0 then
+        if redis.pcall(wake and 'SPUBLISH' or 'PUBLISH', channel .. gate, SEAT) == 0 then
           deaf[gate], somebody = true, true
         end
       end
