@@ -62,7 +62,7 @@ class Replicas:
         """
         told: Pending[Reply] = Pending()
         wait = self._wait()
-        key = cast("bytes", call.args[1])
+        key = cast("bytes", call.args[2])  # not the seat: what is beside it is ours
         call.then(partial(self._answered, key, told, wait, undo))
         self._link.send(call, wait)
         return told
