@@ -26,6 +26,7 @@ from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_redis import TestRedis as Redis
 from tests.conformance.test_redis_client import TestLoopBoundClient as LoopBoundClient
 from tests.conformance.test_redis_client import TestRedisClient as RedisClient
+from tests.conformance.test_redis_pairs import TestRedisPairs as RedisPairs
 from tests.conformance.test_sentinel import TestSentinel as Sentinel
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
 from tests.conftest import LOOPS
@@ -60,6 +61,7 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     Redis: EVERYWHERE | {"Process"},
     RedisClient: EVERYWHERE | {"Process"},
     LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process"},
+    RedisPairs: EVERYWHERE - {"Seat"},
     Sentinel: EVERYWHERE | {"Process"},
 }
 ASYNCIO_ONLY: set[type[ConformanceSuite]] = {RedisClient, LoopBoundClient}
