@@ -24,7 +24,12 @@ async def renewed(server: RedisServer, held: Held) -> None:
 
 async def waits(server: RedisServer, lock: AnyLock) -> None:
     """Wait until somebody has a place there."""
-    queue = f"{{mutex_locks/{lock.key}}}.queue"
+    await waits_at(server, f"mutex_locks/{lock.key}".encode())
+
+
+async def waits_at(server: RedisServer, seat: bytes) -> None:
+    """The same, by the seat's name."""
+    queue = b"{%b}.queue" % seat
     await eventually(lambda: server.ask("HLEN", queue) > 0, "somebody waits")
 
 

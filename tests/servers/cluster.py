@@ -135,7 +135,7 @@ class Cluster:
             server.ask("CLUSTER", "ADDSLOTSRANGE", first, last)
         for server in self.servers[1:]:
             bus = server.ask("CONFIG", "GET", "cluster-port")[1]
-            there = ("127.0.0.1", server.port, int(bus))
+            there = ("127.0.0.1", server.tls_port or server.port, int(bus))
             self.servers[0].ask("CLUSTER", "MEET", *there)
         until(lambda: all(map(self._knows_all, self.servers)), "the nodes are one")
         for primary, replica in zip(primaries, replicas, strict=True):

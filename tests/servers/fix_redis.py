@@ -99,10 +99,22 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
     """Starts one to be broken: ``start_cluster(node_timeout=1)``, seconds."""
     clusters: list[Cluster] = []
 
-    def start(*, node_timeout: float = 1.0) -> Cluster:
-        folder = tmp_path_factory.mktemp("cluster")
-        clusters.append(Cluster(folder, node_timeout=node_timeout))
-        return clusters[-1]
+    def start(
+        *,
+        node_timeout: float = 1.0,
+        config: Mapping[str, str] | None = None,
+        users: Sequence[str] = (),
+        certificates: Certificates | None = None,
+    ) -> Cluster:
+        cluster = Cluster(
+            tmp_path_factory.mktemp("cluster"),
+            node_timeout=node_timeout,
+            config=config,
+            users=users,
+            certificates=certificates,
+        )
+        clusters.append(cluster)
+        return cluster
 
     yield start
     for cluster in clusters:

@@ -19,7 +19,7 @@ from aiorwlock_remote.backends.redis.calls import Arg, Call, Subscribing, as_is
 from aiorwlock_remote.backends.redis.channels import Channels
 from aiorwlock_remote.backends.redis.discovery import Discovery
 from aiorwlock_remote.backends.redis.errand import Errand
-from aiorwlock_remote.backends.redis.hosts import Server
+from aiorwlock_remote.backends.redis.hosts import Server, shown
 from aiorwlock_remote.backends.redis.link import Ask
 from aiorwlock_remote.backends.redis.node import Node
 from aiorwlock_remote.backends.redis.nodes import Nodes
@@ -106,12 +106,12 @@ class Cluster:
             _ = (self._nodes.find(owner) or self._start(owner)).hand_over(call)
         return call
 
-    def everywhere(self) -> list[Ask]:
-        """How to ask each node that has slots."""
-        return [
-            (self._nodes.find(server) or self._start(server)).call
+    def everywhere(self) -> dict[str, Ask]:
+        """How to ask each node that has slots, by its name."""
+        return {
+            shown(server): (self._nodes.find(server) or self._start(server)).call
             for server in self.slots.primaries
-        ]
+        }
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
         """Send a script, the others right behind it; they fail if it has to wait."""

@@ -35,7 +35,7 @@ class Endpoint(Protocol):
     ) -> Pending[T]:
         """Run a script."""
 
-    def send(self, call: Call[Any], *more: Call[Any]) -> None:
+    def send(self, call: Call[Any], /, *more: Call[Any]) -> None:
         """Send a script, and others right behind it over the same connection."""
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
@@ -47,8 +47,8 @@ class Endpoint(Protocol):
     def call_at(self, key: bytes, *args: Arg) -> Pending[Any]:
         """Send a command to the server that has this key."""
 
-    def everywhere(self) -> list[Ask]:
-        """How to ask each server that has keys of its own."""
+    def everywhere(self) -> dict[str, Ask]:
+        """How to ask each server that has keys of its own, by its name."""
 
     def subscribe(self, channel: bytes) -> None:
         """Hear what is told of a key from now on."""

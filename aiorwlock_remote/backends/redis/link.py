@@ -87,9 +87,9 @@ class Link:
         """Send a command to the server that has this key."""
         return self.call(*args)
 
-    def everywhere(self) -> list[Ask]:
-        """How to ask each server that has keys of its own."""
-        return [self.call]
+    def everywhere(self) -> dict[str, Ask]:
+        """How to ask each server that has keys of its own, by its name."""
+        return {self._options.where: self.call}
 
     def run(
         self,

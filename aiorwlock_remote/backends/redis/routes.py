@@ -106,6 +106,15 @@ class Routes:
             what=f"{self._options.where}: {why}; {said}", nothing_done=for_good
         )
 
+    def look(self) -> None:
+        """Try again what waits, and fail what has waited for too long."""
+        now = self._clock.now()
+        for slot, hold in list(self._holds.items()):
+            for call in hold.take_late(now):
+                call.failed(self.unsent(hold.why, for_good=not call.must_go))
+            if hold.drained:
+                self._try_again(slot, hold, now)
+
     async def aclose(self) -> None:
         """Nothing waits any more."""
         self._closed = True
@@ -137,15 +146,17 @@ class Routes:
 
     def _drain(self, slot: int, hold: Hold, node: Node | None) -> None:
         """Wait until the node has answered all that it was sent."""
-        if node is None or not node.connected:  # nothing is under way
-            hold.drained = hold.pause = True
+        if node is None or not node.connected:
+            hold.wait_for_none()
             return
-        hold.drained = hold.pause = False
+        under_way = (call for call in node.under_way() if call.script is not None)
+        hold.wait_for(call for call in under_way if _slot(call) == slot)
         last: Call[Any] = Call(as_is, ("PING",), must_go=True)
         node.hand_over(last).then(lambda _: self._drained(slot, hold))
 
     def _drained(self, slot: int, hold: Hold) -> None:
-        hold.collect(self._clock.now())
+        for call in hold.collect(self._clock.now()):
+            call.failed(self.unsent("a later command of ours was carried out"))
         if not hold.pause:
             self._let_go(slot)
 
@@ -158,12 +169,7 @@ class Routes:
     async def _mend(self) -> None:
         while self._holds:
             await anyio.sleep(PAUSE * (0.5 + random.random()))
-            now = self._clock.now()
-            for slot, hold in list(self._holds.items()):
-                for call in hold.take_late(now):
-                    call.failed(self.unsent(hold.why, for_good=not call.must_go))
-                if hold.drained:
-                    self._try_again(slot, hold, now)
+            self.look()
 
     def _try_again(self, slot: int, hold: Hold, now: float) -> None:
         """With the first call alone: if it is refused, the others need not go."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -167,7 +168,7 @@ class RedisStore:
         """
         seen: set[Resource] = set()
         pattern = scan_pattern(self._settings.prefix, resource_type)
-        for ask in self._link.everywhere():
+        for ask in self._link.everywhere().values():
             async for names in _keys(ask, pattern):
                 named = {resource_of(self._settings.prefix, name) for name in names}
                 found = [r for r in named - seen if r is not None]
@@ -191,8 +192,14 @@ class RedisStore:
         if not self._lines.off_loop:
             meaning = "a loop that is blocked for a lease loses its locks"
             yield Finding("renewal", "on the event loop", meaning, "note")
-        async for finding in examine(self._link.call, self._host.clock):
-            yield finding
+        servers = self._link.everywhere()
+        for where, ask in servers.items():
+            async for found in examine(ask, self._host.clock):
+                yield (
+                    found
+                    if len(servers) == 1
+                    else replace(found, name=f"{found.name} {where}")
+                )
 
     def renewer(self) -> RedisRenewer:
         """Renews over a connection of its own, if the lines have one for it."""
