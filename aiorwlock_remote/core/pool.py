@@ -25,14 +25,10 @@ class Member(Resource):
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self) -> tuple[object, tuple[str, str]]:
-        """Another process hashes text otherwise."""
-        return Member, (self.type, self.id)
-
     @property
-    def name(self) -> str:
-        """What it is called in the set."""
-        return self.id
+    def shown(self) -> tuple[str, str]:
+        """As they are."""
+        return self.type, self.id
 
     @property
     def label(self) -> str:

@@ -16,7 +16,8 @@ from aiorwlock_remote.core.commands import Claim
 from aiorwlock_remote.core.pool import Ask, Busy, Told, Took
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.ports import Host, Members
+from aiorwlock_remote.ports import Host
+from aiorwlock_remote.recipe_ports import Members
 from aiorwlock_remote.runtime.rounds import Rounds
 
 PLACE_LIVES = 3

@@ -26,6 +26,7 @@ from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_redis import TestRedis as Redis
 from tests.conformance.test_redis_client import TestLoopBoundClient as LoopBoundClient
 from tests.conformance.test_redis_client import TestRedisClient as RedisClient
+from tests.conformance.test_redis_pairs import TestRedisPairs as RedisPairs
 from tests.conformance.test_redis_rights import TestRedisRights as RedisRights
 from tests.conformance.test_redis_tls import TestRedisTls as RedisTls
 from tests.conformance.test_sentinel import TestSentinel as Sentinel
@@ -64,6 +65,7 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process"},
     RedisRights: EVERYWHERE | {"Process"},
     RedisTls: EVERYWHERE | {"Process"},
+    RedisPairs: EVERYWHERE - {"Seat"},
     Sentinel: EVERYWHERE | {"Process"},
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}

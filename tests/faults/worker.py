@@ -5,7 +5,8 @@ its history to ``DIR/NAME.jsonl``. With ``turns`` it ends after so many grants a
 with ``seconds`` after that time; ``writes`` is the share of writers. One that is
 ``hardy`` goes on when the store was away. While there is a file ``DIR/halt`` nobody
 asks, and who has made the first of his two accesses stays where he is. The resource of
-those that are not ``fenced`` refuses nobody.
+those that are not ``fenced`` refuses nobody. ``pair``: a lock on a pair of keys (S3).
+``locks``: the number of what is locked; what is used is always the same.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from aiorwlock_remote import (
 from aiorwlock_remote.testing.history import Attempt, History, now
 from tests.faults.register import Register
 
-RESOURCE = ("shared", 1)
 AWAY = (AcquireUncertain, BackendUnavailable)
 
 
@@ -49,6 +49,8 @@ class Plan:
     loop: str = "asyncio"
     hardy: bool = False
     fenced: bool = True
+    pair: bool = False
+    locks: int = 1
 
 
 def deadline(held: Held) -> int | None:
@@ -64,7 +66,8 @@ class Worker:
     def __init__(
         self, locks: Locks, history: History, folder: Path, plan: Plan
     ) -> None:
-        self._lock = locks.rwlock(*RESOURCE, lease=plan.lease)
+        make = locks.set_rwlock if plan.pair else locks.rwlock
+        self._lock = make("shared", plan.locks, lease=plan.lease)
         self._history = history
         self._register = Register(folder / "register")
         self._halt = folder / "halt"

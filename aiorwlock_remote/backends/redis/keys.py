@@ -11,6 +11,9 @@ not all there (TRYAGAIN), so no script is carried out halfway between two nodes.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE, LOOK, Script
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource, from_key
 
@@ -20,9 +23,17 @@ _PARTS = ("state", "readers", "queue")
 
 
 class Keys:
-    """The keys of one resource, made once and used for every request."""
+    """The keys of one resource, made once and used for every request.
 
-    __slots__ = ("args", "resource", "seat")
+    ``enter``, ``leave``, ``look``: the scripts for these keys. ``seats``: the published
+    keys, which other programs change; ``seat`` is the one that messages name.
+    """
+
+    __slots__ = ("args", "resource", "seat", "seats")
+
+    enter: ClassVar[Script] = ENTER
+    leave: ClassVar[Script] = LEAVE
+    look: ClassVar[Script] = LOOK
 
     def __init__(
         self,
@@ -33,19 +44,24 @@ class Keys:
         cluster: bool = False,
     ) -> None:
         """``fence_memory``: seconds that a record is kept after its last use."""
-        seat = f"{prefix}{SEAT}{resource.key}"
-        self.resource: Resource = resource
-        self.seat: bytes = seat.encode()
+        seat = f"{prefix}{SEAT}{resource.key}".encode()
         parts = (*_PARTS, WAKE) if cluster else _PARTS
-        beside = tuple(f"{{{seat}}}.{part}".encode() for part in parts)
+        beside = (b"{%b}.%b" % (seat, part.encode()) for part in parts)
+        self._use(resource, (seat, *beside), (seat,), fence_memory)
+
+    def _use(
+        self,
+        resource: Resource,
+        keys: tuple[bytes, ...],
+        seats: tuple[bytes, ...],
+        fence_memory: float,
+    ) -> None:
+        self.resource: Resource = resource
+        self.seat: bytes = keys[0]
+        self.seats: tuple[bytes, ...] = seats
         # What every script begins with: how many keys, the keys, ARGV[1].
         memory = micros(fence_memory)
-        self.args: tuple[int | bytes, ...] = (
-            1 + len(beside),
-            self.seat,
-            *beside,
-            memory,
-        )
+        self.args: tuple[int | bytes, ...] = (len(keys), *keys, memory)
 
 
 def resource_of(prefix: str, name: bytes) -> Resource | None:

@@ -7,8 +7,8 @@ from typing import cast
 
 from aiorwlock_remote.backends.redis.cluster_batches import NodeBatches
 from aiorwlock_remote.backends.redis.commands import decode, encode
-from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.lines import Batches
+from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.backends.redis.scripts import Request
 from aiorwlock_remote.backends.redis.set_steps import (
     SetKeys,
@@ -64,10 +64,8 @@ class RedisRenewer:
         if isinstance(resource, Member):
             set_keys = SetKeys(told, resource.type, gate="", cluster=self._cluster)
             return encode_member(set_keys, command)
-        return encode(
-            Keys(told.prefix, resource, told.fence_memory, cluster=self._cluster),
-            command,
-        )
+        keys = keys_of(told.prefix, resource, told.fence_memory, cluster=self._cluster)
+        return encode(keys, command)
 
 
 def _outcome(

@@ -87,7 +87,7 @@ class Replicas:
         """
         told: Pending[T] = Pending()
         wait = self._wait()
-        key = cast("bytes", call.args[1])
+        key = cast("bytes", call.args[2])  # not the seat: what is beside it is ours
         call.then(partial(self._answered, key, told, wait, doubt))
         self._link.send(call, wait)
         return told

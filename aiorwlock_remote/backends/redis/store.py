@@ -25,6 +25,7 @@ from aiorwlock_remote.backends.redis.keys import (
 from aiorwlock_remote.backends.redis.lines import Endpoint, Lines, UrlLines
 from aiorwlock_remote.backends.redis.link import Ask
 from aiorwlock_remote.backends.redis.options import Options, options_of
+from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.backends.redis.renewer import RedisRenewer
 from aiorwlock_remote.backends.redis.replicas import Replicas, may_grant
 from aiorwlock_remote.backends.redis.sets import RedisMembers, Sets
@@ -39,6 +40,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.moment import by_foreigner
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pair import Pair
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode
@@ -91,7 +93,7 @@ class RedisStore:
         cluster = bool(options.seeds)
         self._keys_of = lru_cache(REMEMBERED)(
             partial(
-                Keys,
+                keys_of,
                 settings.prefix,
                 fence_memory=settings.fence_memory,
                 cluster=cluster,
@@ -149,11 +151,11 @@ class RedisStore:
 
     def watch(self, resource: Resource) -> None:
         """Ring when it may be free for us: our own scripts tell without being asked."""
-        self._waking.watch(resource, self._keys_of(resource).seat)
+        self._waking.watch(resource, self._keys_of(resource).seats)
 
     def unwatch(self, resource: Resource) -> None:
         """Not any more."""
-        self._waking.unwatch(self._keys_of(resource).seat)
+        self._waking.unwatch(self._keys_of(resource).seats)
 
     async def look(self, resource: Resource) -> Snapshot:
         """The resource as it stands. Takes as long as there are readers."""
@@ -180,6 +182,10 @@ class RedisStore:
     def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
         """A mutex set, in a sorted set of that name."""
         return self._sets.members(name, ring)
+
+    def check_pair(self, pair: Pair) -> None:
+        """A server alone has all keys of any pair, a cluster if they have a tag."""
+        self._keys_of(pair)
 
     async def examine(self) -> AsyncIterator[Finding]:
         """What the server's settings mean for locks."""
@@ -233,7 +239,7 @@ class RedisStore:
 
     def _stands(self, keys: Keys, told: Waiting) -> None:
         if told.ahead == 0 and by_foreigner(told.holders):
-            self._waking.foreign(keys.seat)
+            self._waking.foreign(keys.seats)
 
     def _look(self, resource: Resource) -> Pending[Snapshot]:
         keys = self._keys_of(resource)

@@ -15,13 +15,26 @@ LINES = re.findall(r"^ACL SETUSER locks (.*)$", PAGE, re.MULTILINE)
 
 def rules() -> list[str]:
     """What locks need."""
-    needed: str = LINES[0]
-    return needed.split()
+    return _rules(0)
 
 
 def set_rules() -> list[str]:
     """What a mutex set ``proxies`` needs besides."""
-    needed: str = LINES[1]
+    return _rules(1)
+
+
+def pair_rules() -> list[str]:
+    """What a lock on a pair of keys needs besides."""
+    return _rules(2)
+
+
+def cluster_rules() -> list[str]:
+    """What a cluster needs besides."""
+    return _rules(3)
+
+
+def _rules(number: int) -> list[str]:
+    needed: str = LINES[number]
     return needed.split()
 
 

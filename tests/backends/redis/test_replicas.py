@@ -27,6 +27,10 @@ async def works(locks: Locks) -> None:
     """A turn in each mode, and both moves."""
     async with locks.mutex("fine", 1):
         pass
+    async with locks.set_rwlock("{fine}", 3).reader as reader:
+        await reader.extend()
+    async with locks.set_rwlock("{fine}", 3).writer:
+        pass
     async with locks.rwlock("fine", 2).writer as writer:
         assert isinstance(writer, Held)
         reader = await writer.downgrade()

@@ -22,4 +22,5 @@ end
 local stored = call('HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
   'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
   'upgraded', 'keep')
-local op, own = ARGV[2], ARGV[3]
+local op, own, wake = ARGV[2], ARGV[3], KEYS[5]
+local SEAT_TURNS = 100
