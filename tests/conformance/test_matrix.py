@@ -22,6 +22,7 @@ from aiorwlock_remote.testing.conformance.cases.native import (
     NativeCancellationCases,
 )
 from tests.conformance.stores import MemoryHarness
+from tests.conformance.test_cluster import TestCluster as Cluster
 from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_redis import TestRedis as Redis
 from tests.conformance.test_redis_client import TestLoopBoundClient as LoopBoundClient
@@ -65,6 +66,7 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     RedisRights: EVERYWHERE | {"Process"},
     RedisTls: EVERYWHERE | {"Process"},
     Sentinel: EVERYWHERE | {"Process"},
+    Cluster: EVERYWHERE | {"Process"},
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 NOT_ON: dict[type[ConformanceSuite], str] = {
