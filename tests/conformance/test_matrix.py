@@ -69,7 +69,6 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     RedisTls: EVERYWHERE | {"Process"},
     RedisPairs: EVERYWHERE - {"Seat"},
     Sentinel: EVERYWHERE | {"Process"},
-    Cluster: EVERYWHERE | {"Process"},
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 NOT_ON: dict[type[ConformanceSuite], str] = {
