@@ -39,7 +39,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 #: seldom tell more than the ones that stay (every store and both libraries).
 SLOW = (
     "tests/backends/redis/test_blocking.py",
-    "tests/backends/redis/test_cluster.py",
+    "tests/backends/redis/test_cluster",
     "tests/backends/redis/test_connecting.py",
     "tests/backends/redis/test_differential",
     "tests/backends/redis/test_lost.py",

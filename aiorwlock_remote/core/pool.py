@@ -63,12 +63,12 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The answers to all that was asked at once, in order.
+    """The answers to all that was asked at once, in order; an error is one, too.
 
     ``rung``: the targets for which this pool has to ask again.
     """
 
-    answers: tuple[Took | Busy, ...]
+    answers: tuple[Took | Busy | BaseException, ...]
     rung: tuple[str, ...] = ()
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import anyio
 import pytest
 
 from aiorwlock_remote import BackendError, connect
-from tests.backends.redis.test_rights import PAGE, objects, rules, user
+from tests.backends.redis.rights import objects, pair_rules, rules, user
 from tests.recipes.fix_pairs import READ_KEY, catalog, queued, traces
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
-
-FOUND = re.search(r"^ACL SETUSER locks (~readlock.*)$", PAGE, re.MULTILINE)
-MORE = FOUND[1].split() if FOUND is not None else []
 
 
 @pytest.fixture
@@ -49,15 +44,15 @@ async def everything(server: RedisServer, url: str) -> None:
 
 
 async def test_the_documented_rights_are_enough(server: RedisServer) -> None:
-    with user(server, rules() + MORE) as url:
+    with user(server, rules() + pair_rules()) as url:
         await everything(server, url)
         assert traces(server) == []
     assert objects(server) <= {b"info", b"config|get", b"client|kill"}
 
 
-@pytest.mark.parametrize("right", [right for right in MORE if right[0] == "+"])
+@pytest.mark.parametrize("right", [right for right in pair_rules() if right[0] == "+"])
 async def test_none_of_them_is_too_many(server: RedisServer, right: str) -> None:
-    some = [rule for rule in rules() + MORE if rule != right]
+    some = [rule for rule in rules() + pair_rules() if rule != right]
     with user(server, some) as url, pytest.raises((BackendError, ExceptionGroup)):
         await everything(server, url)
     assert right[1:].encode() in objects(server)

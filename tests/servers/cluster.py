@@ -66,13 +66,10 @@ class Cluster:
                 return self._by_port(primary[1])
         raise LookupError(f"nobody has slot {slot}")
 
-    def replica(self, primary: RedisServer) -> RedisServer:
-        """The first replica of a primary."""
-        return next(
-            self._by_port(replicas[0][1])
-            for _, _, found, *replicas in self._slots()
-            if found[1] == primary.port
-        )
+    def another(self, slot: int) -> RedisServer:
+        """A primary of the beginning that does not have the slot."""
+        owner = self.owner(slot)
+        return next(s for s in self.servers[:PRIMARIES] if s is not owner)
 
     def await_another(
         self, slot: int, old: RedisServer, seconds: float = 30.0

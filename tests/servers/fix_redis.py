@@ -8,6 +8,7 @@ import pytest
 
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.cluster import Cluster
+from tests.servers.pair import Pair
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -57,6 +58,15 @@ def start_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRedis
     yield start
     for server in servers:
         server.close()
+
+
+@pytest.fixture
+def pair(start_redis: StartRedis) -> Iterator[Pair]:
+    primary = start_redis(config={"repl-diskless-sync-delay": "0"})
+    replica = start_redis(config={"replicaof": f"127.0.0.1 {primary.port}"})
+    pair = Pair(primary, replica)
+    yield pair
+    replica.resume()
 
 
 @pytest.fixture(scope="session")

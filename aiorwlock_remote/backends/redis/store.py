@@ -130,7 +130,7 @@ class RedisStore:
             events = await tells_of_keys(self._link.call)
             if events is None or events & DELETED:  # who may not know may hope
                 self._waking.listen_on(self._link)
-            self._sets.use(self._link, events or frozenset())
+            self._sets.use(self._link, events or frozenset(), self._replicas)
         except BaseException:
             await self._link.aclose()
             raise

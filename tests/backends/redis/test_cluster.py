@@ -43,12 +43,6 @@ def seat(prefix: str, kind: str, number: int) -> bytes:
     return f"{prefix}mutex_locks/{kind},{number}".encode()
 
 
-def another(cluster: Cluster, slot: int) -> RedisServer:
-    """A primary that does not have the slot."""
-    owner = cluster.owner(slot)
-    return next(s for s in cluster.servers[:PRIMARIES] if s is not owner)
-
-
 async def test_any_seed_will_do(redis_cluster: Cluster) -> None:
     nobody, node = free_port(), redis_cluster.servers[-1].port  # a replica
     url = f"redis+cluster://127.0.0.1:{nobody},127.0.0.1:{node}"
@@ -113,7 +107,7 @@ async def test_a_slot_on_the_move(
     """Nothing is done there meanwhile, afterwards everything in order."""
     slot = slot_of(seat(prefix, "moving", 1))
     held = await locks.mutex("moving", 1).acquire()
-    to = another(redis_cluster, slot)
+    to = redis_cluster.another(slot)
     old = redis_cluster.begin_move(slot, to)
     released: list[bool] = []
     async with anyio.create_task_group() as tasks:
@@ -143,7 +137,7 @@ async def test_waiters_are_told_where_the_slot_is(
     """Not by their poll: their channel is heard at the new node."""
     key = seat(prefix, "told", 1)
     slot = slot_of(key)
-    to = another(redis_cluster, slot)
+    to = redis_cluster.another(slot)
     held = await locks.mutex("told", 1).acquire()
     async with (
         connect(redis_cluster.url, prefix=prefix) as others,
@@ -173,7 +167,7 @@ async def test_foreigners_are_noticed_wherever_they_are(
     cluster = start_cluster(node_timeout=60, config={"notify-keyspace-events": "Kgx"})
     key = seat("", "foreign", 1)
     slot = slot_of(key)
-    to = another(cluster, slot)
+    to = cluster.another(slot)
     cluster.owner(slot).ask("SET", key, "gluww,1700000000")
     entered = anyio.Event()
     async with connect(cluster.url) as locks, anyio.create_task_group() as tasks:
@@ -206,7 +200,7 @@ async def test_replicas_acknowledge_at_the_new_node(
         for _ in range(3):
             async with locks.mutex("kept", 1):
                 pass
-            redis_cluster.move(slot, another(redis_cluster, slot))
+            redis_cluster.move(slot, redis_cluster.another(slot))
     async with connect(redis_cluster.url, prefix=prefix, min_replicas=2) as locks:
         with pytest.raises(BackendUnavailable) as caught:
             await locks.mutex("kept", 1).acquire()
@@ -243,7 +237,7 @@ async def test_renewed_while_the_slot_moves_and_the_loop_is_blocked(
     slot = slot_of(seat(prefix, "blocked", 1))
     held = await locks.mutex("blocked", 1).acquire(lease=1)
     for _ in range(3):
-        redis_cluster.move(slot, another(redis_cluster, slot))
+        redis_cluster.move(slot, redis_cluster.another(slot))
         time.sleep(0.8)  # noqa: ASYNC251 - that is the point
     held.check()
     assert await held.release()
