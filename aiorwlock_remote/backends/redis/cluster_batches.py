@@ -28,9 +28,9 @@ HOPS = 3
 class NodeBatches:
     """Sends each renewal to the node that has its slot. Any thread may, at once.
 
-    The map is the store's; what a node says of it here goes into it, too. When a node
-    fails the others are asked for it, so that locks are kept over a failover even while
-    the loop, which looks after the map, is blocked.
+    The map is the store's, until a node says otherwise: the map must not change under
+    the loop, whose calls may be under way to whom it names. When a node fails the others
+    are asked, so that locks are kept over a failover even while the loop is blocked.
     """
 
     def __init__(
@@ -40,12 +40,18 @@ class NodeBatches:
         self._options = options
         self._clock = clock
         self._scripts = scripts
-        self._slots = slots
+        self._told, self._seen = slots, slots.owners
+        self._slots = SlotMap(options.seeds)
+        self._slots.follow(slots)
         self._links: dict[Server, NodeLink] = {}
         self._lock = threading.Lock()
 
     def lane(self, key: bytes) -> Server | None:
         """The node that has a key, as far as is known."""
+        told = self._told.owners
+        if told is not self._seen:  # the loop has learnt something
+            self._seen = told
+            self._slots.follow(self._told)
         return self._slots.owners[slot_of(key)]
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
