@@ -209,7 +209,10 @@ class Link:
 
     async def _reconnect(self) -> None:
         while self._talk is None:
-            self._connected(await self._connector.reconnect(self._channels.greet))
+            talk = await self._connector.reconnect(self._channels.greet)
+            self._connected(talk)
+            if self._closed:  # calling us off came too late
+                return
             log.info("redis_back", extra={"server": self._options.where})
             self._on_reconnect()
 
@@ -231,9 +234,11 @@ class Link:
             call.failed(self._unsent("the connection was closed by us"))
         await self._reconnecting.over()
         await self._watch.errand.over()
-        if talk is not None:
-            with anyio.CancelScope(shield=True):
-                await talk.wire.aclose()
+        for last in (talk, self._talk):
+            if last is not None:
+                last.drop(BackendUnavailable(what=f"{self._options.where}: closed by us"))
+                with anyio.CancelScope(shield=True):
+                    await last.wire.aclose()
 
     # Slow paths of a call.
 

@@ -148,3 +148,17 @@ def test_the_keeper_has_a_map_of_its_own(redis_cluster: Cluster, prefix: str) ->
     slots.learn(new.ask("CLUSTER", "SLOTS"), asked)
     assert batches.lane(key) == ("127.0.0.1", new.port)
     batches.close()
+
+
+async def test_a_node_that_is_away_is_a_finding(start_cluster: StartCluster) -> None:
+    """What the others say is told all the same; a list that is not whole is none."""
+    cluster = start_cluster(node_timeout=60)
+    away = cluster.owner(slot_of(seat("")))
+    async with connect(cluster.url, connect_timeout=1) as locks:
+        away.kill()
+        found = {f.name: f async for f in locks.examine()}
+        assert found[f"reachable 127.0.0.1:{away.port}"].rating == "bad"
+        others = [server for server in cluster.servers[:3] if server is not away]
+        assert all(f"version 127.0.0.1:{other.port}" in found for other in others)
+        with pytest.raises(BackendUnavailable, match=str(away.port)):
+            assert not [each async for each in locks.list("moving")]
