@@ -61,11 +61,22 @@ SLOW = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark them slow; the full tests run them all."""
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Mark them slow; the full tests run them all. Leave out what tells nothing."""
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         name = item.nodeid
         uvloop, trio = "[uvloop" in name or "-uvloop" in name, "[trio" in name
+        if uvloop and item.get_closest_marker("no_uvloop"):
+            left_out.append(item)
+            continue
+        kept.append(item)
         store = name.startswith("tests/conformance/test_") and "test_memory" not in name
         if name.startswith(SLOW) or uvloop or (trio and store):
             item.add_marker(pytest.mark.slow)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept

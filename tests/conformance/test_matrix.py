@@ -74,8 +74,7 @@ LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 NOT_ON: dict[type[ConformanceSuite], str] = {
     RedisClient: "trio",  # redis-py knows nothing of it
     LoopBoundClient: "trio",
-    RedisRights: "uvloop",  # whose connections are those of asyncio
-    RedisTls: "uvloop",
+    **dict.fromkeys((Cluster, RedisPairs, RedisRights, RedisTls, Sentinel), "uvloop"),
 }
 
 
