@@ -28,9 +28,10 @@ HOPS = 3
 class NodeBatches:
     """Sends each renewal to the node that has its slot. Any thread may, at once.
 
-    The map is the store's, until a node says otherwise: the map must not change under
-    the loop, whose calls may be under way to whom it names. When a node fails the others
-    are asked, so that locks are kept over a failover even while the loop is blocked.
+    The map is the store's, until a node says otherwise: that one must not change under
+    the loop, whose calls may be under way to whom it names. When a node fails the
+    others are asked, so that locks are kept over a failover even while the loop is
+    blocked.
     """
 
     def __init__(

@@ -45,6 +45,6 @@ def _server(address: Address, text: str, port: int) -> Server:
         # Not shown: it may be a piece of a password that is not quoted.
         raise ConfigurationError(
             what=f"{address.scheme}: one of several is not a host with a port perhaps",
-            hint="for example host1,host2:7000,[::1]:7001; in a password, %2C is a comma",
+            hint="as in host1,host2:7000,[::1]:7001; in a password, %2C is a comma",
         )
     return found["six"] or found["host"], int(found["port"] or port)

@@ -236,7 +236,9 @@ class Link:
         await self._watch.errand.over()
         for last in (talk, self._talk):
             if last is not None:
-                last.drop(BackendUnavailable(what=f"{self._options.where}: closed by us"))
+                last.drop(
+                    BackendUnavailable(what=f"{self._options.where}: closed by us")
+                )
                 with anyio.CancelScope(shield=True):
                     await last.wire.aclose()
 

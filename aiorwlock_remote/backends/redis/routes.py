@@ -130,7 +130,7 @@ class Routes:
                 self._try_again(slot, hold, now)
 
     async def finish(self) -> None:
-        """Wait until nothing has to go elsewhere that must go, ``CLOSING`` s at most."""
+        """Wait until nothing that must go has to go elsewhere; 1 s at most."""
         with anyio.move_on_after(CLOSING):
             while True:
                 last = [node.settled() for node in self._nodes.all()]

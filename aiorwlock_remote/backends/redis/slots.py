@@ -107,14 +107,14 @@ class SlotMap:
 
     def follow(self, other: SlotMap) -> None:
         """The same as that one's from now on, until either changes."""
-        self.owners, self._known = other.owners, other._known  # noqa: SLF001 - our kind
+        self.owners, self._known = other.owners, other._known
 
     def learn(self, answer: Any, asked: Server) -> None:  # noqa: ANN401 - as it came
         """The whole map: what a node answered to CLUSTER SLOTS.
 
         Raises:
-            BackendError: nothing that could be used, and nothing is changed. A node that
-                was thrown out of its cluster knows of no slots at all.
+            BackendError: nothing that could be used, and nothing is changed. A node
+                that was thrown out of its cluster knows of no slots at all.
         """
         owners: list[Server | None] = [None] * SLOTS
         known: dict[Server, None] = {}
@@ -122,13 +122,13 @@ class SlotMap:
             for first, last, *nodes in answer:
                 servers = [_server(node, asked) for node in nodes]
                 known.update((server, None) for server in servers if server is not None)
-                if not 0 <= first <= last < SLOTS:
-                    raise ValueError(f"slots {first} to {last}")
                 owners[first : last + 1] = [servers[0]] * (last + 1 - first)
         except (TypeError, ValueError, LookupError, AttributeError) as exc:
             raise Unsupported(
                 what=f"{shown(asked)}: what it says of the slots cannot be read ({exc})"
             ) from exc
+        if len(owners) != SLOTS:
+            raise Unsupported(what=f"{shown(asked)}: it says that there are more slots")
         if not known:
             raise BackendUnavailable(
                 what=f"{shown(asked)}: it knows of no node that has slots",

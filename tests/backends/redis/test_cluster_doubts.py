@@ -1,4 +1,4 @@
-"""What a ``Locks`` on a cluster makes of nodes that mislead it, and closing meanwhile."""
+"""A ``Locks`` on a cluster whose nodes mislead it, and that is closed meanwhile."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_password_is_in_no_text() -> None:
     ],
 )
 def test_a_torn_password_is_not_shown(url: str, said: str) -> None:
-    """What has to be quoted and is not ends up where a host or a database is looked for."""
+    """What is not quoted ends up where a host or a database is looked for."""
     with pytest.raises(ConfigurationError, match=said) as caught:
         read(url)
     assert "hunter2" not in str(caught.value)
