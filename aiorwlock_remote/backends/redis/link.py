@@ -225,20 +225,19 @@ class Link:
 
     async def _close(self) -> None:
         # First all that needs no waiting: a second cancellation may cut the waits.
+        over = BackendUnavailable(what=f"{self._options.where}: closed by us")
         talk, self._talk = self._talk, None
         self._reconnecting.call_off()
         self._watch.errand.call_off()
         if talk is not None:
-            talk.drop(BackendUnavailable(what=f"{self._options.where}: closed by us"))
+            talk.drop(over)
         for call in self._aside.take():
             call.failed(self._unsent("the connection was closed by us"))
         await self._reconnecting.over()
         await self._watch.errand.over()
         for last in (talk, self._talk):
             if last is not None:
-                last.drop(
-                    BackendUnavailable(what=f"{self._options.where}: closed by us")
-                )
+                last.drop(over)
                 with anyio.CancelScope(shield=True):
                     await last.wire.aclose()
 

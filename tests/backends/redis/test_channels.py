@@ -25,17 +25,18 @@ class Heard:
     def __init__(self) -> None:
         self.slots = SlotMap(SERVERS)
         self.slots.owners = [SERVERS[0]] * len(self.slots.owners)
-        self.nodes: Any = FakeNodes()
-        self.channels = Channels(self.slots, self.nodes)
-        self.one: Any = self.nodes.find(SERVERS[0])
-        self.two: Any = self.nodes.find(SERVERS[1])
+        nodes: Any = FakeNodes()
+        self.channels = Channels(self.slots, nodes)
+        self.nodes: Any = nodes
+        self.one: Any = nodes.find(SERVERS[0])
+        self.two: Any = nodes.find(SERVERS[1])
 
     def move(self) -> None:
         self.slots.owners = [SERVERS[1]] * len(self.slots.owners)
 
 
 def said(node: FakeNode) -> list[tuple[object, ...]]:
-    calls = [call.args for call in node.sent]
+    calls: list[tuple[object, ...]] = [call.args for call in node.sent]
     node.sent.clear()
     return calls
 

@@ -254,7 +254,7 @@ def test_noscript_of_a_plain_command_is_an_error_like_any_other(talk: Talk) -> N
 def test_the_end_of_a_channel_takes_no_others_answer(talk: Talk, told: bytes) -> None:
     """A node that gives a slot away tells the end of its channels by itself."""
     before, leaving = talk.run("a"), Leaving(b"c")
-    talk.send(leaving)
+    _ = talk.send(leaving)
     after = talk.run("b")
     talk.talk.received(b":1\r\n" + told + b"+PONG\r\n:2\r\n")
     assert (before.result(), leaving.done, after.result()) == (1, True, 2)
