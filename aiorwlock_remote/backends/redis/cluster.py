@@ -172,6 +172,12 @@ class Cluster:
                 for function in close:
                     tasks.start_soon(function)
 
+    def told(self, slots: SlotMap) -> None:
+        """The keeper has another map, and went by it already."""
+        self.slots.follow(slots)
+        self._adopt()
+        self._look_again()
+
     # What the nodes tell.
 
     def back(self, node: Node) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,9 +35,17 @@ class NodeBatches:
     """
 
     def __init__(
-        self, options: Options, clock: Clock, scripts: Sequence[Script], slots: SlotMap
+        self,
+        options: Options,
+        clock: Clock,
+        scripts: Sequence[Script],
+        slots: SlotMap,
+        tell: Callable[[SlotMap], object],
     ) -> None:
-        """Connects at the first renewal."""
+        """Connects at the first renewal. ``tell(map)`` is called in any thread: it is
+        another one now.
+        """
+        self._tell = tell
         self._options = options
         self._clock = clock
         self._scripts = scripts
@@ -103,6 +111,7 @@ class NodeBatches:
                 outcomes[i] = outcome
                 if isinstance(outcome, Elsewhere) and outcome.moved is not None:
                     self._slots.note(outcome.moved)
+                    self._tell(self._slots)
                 if self.lane(_key(batch[i])) != server:
                     again.append(i)
         return again
@@ -126,6 +135,7 @@ class NodeBatches:
                 self._slots.learn(self._link(server).slots(seconds), server)
             except BackendError:
                 continue
+            self._tell(self._slots)
             return
 
 

@@ -135,7 +135,8 @@ def test_the_keeper_has_a_map_of_its_own(redis_cluster: Cluster, prefix: str) ->
     slots.learn(redis_cluster.servers[0].ask("CLUSTER", "SLOTS"), asked)
     key = seat(prefix)
     old = slots.owners[slot_of(key)]
-    batches = NodeBatches(options, SystemClock(), ALL, slots)
+    told: list[SlotMap] = []
+    batches = NodeBatches(options, SystemClock(), ALL, slots, told.append)
     request = encode_look(Keys(prefix, resource("moving", 1), cluster=True))
     assert batches.lane(key) == old
     to = redis_cluster.another(slot_of(key))
@@ -144,6 +145,7 @@ def test_the_keeper_has_a_map_of_its_own(redis_cluster: Cluster, prefix: str) ->
     assert not isinstance(outcome, Exception)
     assert batches.lane(key) == ("127.0.0.1", to.port)
     assert slots.owners[slot_of(key)] == old
+    assert [each.owners[slot_of(key)] for each in told] == [("127.0.0.1", to.port)]
     redis_cluster.move(slot_of(key), new := redis_cluster.another(slot_of(key)))
     slots.learn(new.ask("CLUSTER", "SLOTS"), asked)
     assert batches.lane(key) == ("127.0.0.1", new.port)
