@@ -128,11 +128,8 @@ class Cluster:
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
         """Send them in one write where this key is, if there is a connection."""
-        slot = slot_of(key)
-        node = self._nodes.find(self.slots.owners[slot])
-        if node is None or self._routes.is_held(slot):
-            return False
-        return node.send_at_once(key, *calls)
+        node = self._nodes.find(self.slots.owners[slot_of(key)])
+        return node is not None and node.send_at_once(key, *calls)
 
     def subscribe(self, channel: bytes) -> None:
         """Hear what is told of a key, wherever it is, from now on."""

@@ -73,10 +73,6 @@ class Routes:
         for other in more:
             other.failed(self.unsent(f"slot {slot} is on the move"))
 
-    def is_held(self, slot: int) -> bool:
-        """Whether calls to it have to wait."""
-        return slot in self._holds
-
     def refused(
         self, node: Node, call: Call[Any], text: str, told: Moved | None
     ) -> None:
