@@ -12,7 +12,7 @@ import anyio.to_thread
 import pytest
 
 from aiorwlock_remote import LockLost, connect
-from aiorwlock_remote.backends.redis.slots import slot_of
+from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from aiorwlock_remote.testing.events import Event, Granted
 from aiorwlock_remote.testing.history import now
 from aiorwlock_remote.testing.judge import judge

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.backends.redis.slots import slot_of
+from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from tests.backends.redis.linking import eventually
 from tests.faults import redis_cancels
 from tests.faults.redis_cancels import HOT, LOCKS, Probe

@@ -22,7 +22,7 @@ from aiorwlock_remote import (
     LockTimeout,
     connect,
 )
-from aiorwlock_remote.backends.redis import aside
+from aiorwlock_remote.backends.redis.connection import aside
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.locks.lock import Mutex, ReaderLock
 from tests.faults.redis_seats import client, left

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiorwlock_remote.backends.redis import RedisBackend
-from aiorwlock_remote.backends.redis.slots import slot_of
+from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from tests.backends.redis.rights import rules, set_rules, user
 from tests.recipes.fix_sets import KEY, Place
 from tests.recipes.test_mutex_set import (

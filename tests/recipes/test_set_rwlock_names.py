@@ -14,8 +14,8 @@ from aiorwlock_remote import (
     Unsupported,
     connect,
 )
+from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from aiorwlock_remote.backends.redis.pair_keys import PairKeys
-from aiorwlock_remote.backends.redis.slots import slot_of
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pair import Pair, pair
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock

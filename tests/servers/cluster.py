@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aiorwlock_remote.backends.redis.slots import SLOTS
+from aiorwlock_remote.backends.redis.cluster.slots import SLOTS
 from tests.servers.certificates import Certificates
 from tests.servers.process import free_port, until
 from tests.servers.redis import RedisServer

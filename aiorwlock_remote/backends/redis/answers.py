@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from aiorwlock_remote.backends.redis.calls import Raw
+from aiorwlock_remote.backends.redis.connection.calls import Raw
 from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,

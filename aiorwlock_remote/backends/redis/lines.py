@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from aiorwlock_remote.backends.redis.blocking import BlockingLink
-from aiorwlock_remote.backends.redis.calls import Arg, Call
-from aiorwlock_remote.backends.redis.cluster import Cluster
-from aiorwlock_remote.backends.redis.cluster_batches import NodeBatches
-from aiorwlock_remote.backends.redis.link import Ask
+from aiorwlock_remote.backends.redis.cluster.batches import NodeBatches
+from aiorwlock_remote.backends.redis.cluster.cluster import Cluster
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.calls import Arg, Ask, Call
 from aiorwlock_remote.backends.redis.opening import open_cluster, open_link
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL

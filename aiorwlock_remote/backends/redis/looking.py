@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiorwlock_remote.backends.redis.answers import endings_of, grant_of, who_of
-from aiorwlock_remote.backends.redis.calls import Raw
+from aiorwlock_remote.backends.redis.connection.calls import Raw
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Extra, Grant, Place, Record, Seat, Upgrader
 from aiorwlock_remote.core.ticket import Mode

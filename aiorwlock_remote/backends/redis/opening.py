@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aiorwlock_remote.backends.redis.cluster import Cluster
-from aiorwlock_remote.backends.redis.connecting import Dial, dial_url
-from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.cluster.cluster import Cluster
+from aiorwlock_remote.backends.redis.connection.connecting import Dial, dial_url
+from aiorwlock_remote.backends.redis.connection.link import Link
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.ports import Host
 

@@ -8,9 +8,9 @@ with a brace and the published ones never do, so no name can be both.
 
 from __future__ import annotations
 
+from aiorwlock_remote.backends.redis.cluster.slots import one_slot, tag_of
 from aiorwlock_remote.backends.redis.keys import WAKE, Keys
 from aiorwlock_remote.backends.redis.scripts import PAIR_ENTER, PAIR_LEAVE, PAIR_LOOK
-from aiorwlock_remote.backends.redis.slots import one_slot, tag_of
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pair import READ_LOCK, WRITE_LOCK, Pair
 

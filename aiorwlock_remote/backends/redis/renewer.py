@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import cast
 
-from aiorwlock_remote.backends.redis.cluster_batches import NodeBatches
+from aiorwlock_remote.backends.redis.cluster.batches import NodeBatches
 from aiorwlock_remote.backends.redis.commands import decode, encode
 from aiorwlock_remote.backends.redis.lines import Batches
 from aiorwlock_remote.backends.redis.pair_keys import keys_of

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from aiorwlock_remote.backends.redis.calls import Call, as_is
+from aiorwlock_remote.backends.redis.cluster.slots import beside
+from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.lines import Endpoint
-from aiorwlock_remote.backends.redis.slots import beside
 from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,

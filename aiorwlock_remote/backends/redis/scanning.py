@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from aiorwlock_remote.backends.redis.connection.calls import Ask
 from aiorwlock_remote.backends.redis.keys import PARTS, SEAT
-from aiorwlock_remote.backends.redis.link import Ask
 from aiorwlock_remote.core.names import Resource, decode, from_key
 from aiorwlock_remote.core.pair import READ_LOCK, WRITE_LOCK, pair_of
 from aiorwlock_remote.errors import ConfigurationError

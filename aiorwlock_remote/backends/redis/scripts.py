@@ -13,7 +13,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import TypeAlias
 
-from aiorwlock_remote.backends.redis.calls import Arg
+from aiorwlock_remote.backends.redis.connection.calls import Arg
 
 PARTS = (
     *("head", "fast", "record", "turn", "seat"),

@@ -19,7 +19,7 @@ from typing import Any
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.calls import pack
+from aiorwlock_remote.backends.redis.connection.calls import pack
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
 from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
 from aiorwlock_remote.core.url import Address

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from itertools import count
 from typing import Any, TypeVar
 
-from aiorwlock_remote.backends.redis.calls import Call, Raw
+from aiorwlock_remote.backends.redis.connection.calls import Call, Raw
 from aiorwlock_remote.backends.redis.lines import Endpoint
 from aiorwlock_remote.backends.redis.replicas import Doubt, Replicas
 from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE

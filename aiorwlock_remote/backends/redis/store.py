@@ -6,13 +6,13 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from functools import lru_cache, partial
 
-from aiorwlock_remote.backends.redis.calls import Call
 from aiorwlock_remote.backends.redis.commands import (
     decode_look,
     decode_step,
     encode,
     encode_look,
 )
+from aiorwlock_remote.backends.redis.connection.calls import Call
 from aiorwlock_remote.backends.redis.examine import among, examine
 from aiorwlock_remote.backends.redis.keys import Keys, channel
 from aiorwlock_remote.backends.redis.lines import Endpoint, Lines, UrlLines

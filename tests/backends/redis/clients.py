@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiorwlock_remote.backends.redis.client_lines import lines_of
-from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.clients.lines import lines_of
+from aiorwlock_remote.backends.redis.connection.link import Link
 from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.redis.linking import Heard

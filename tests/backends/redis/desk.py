@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiorwlock_remote.backends.redis.calls import Arg
 from aiorwlock_remote.backends.redis.commands import (
     decode_look,
     decode_step,
     encode,
     encode_look,
 )
+from aiorwlock_remote.backends.redis.connection.calls import Arg
 from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.core.commands import (

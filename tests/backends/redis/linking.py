@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.connection.link import Link
 from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse

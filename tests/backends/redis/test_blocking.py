@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aiorwlock_remote.backends.redis.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported

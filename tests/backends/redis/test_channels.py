@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis import channels as module
-from aiorwlock_remote.backends.redis.calls import Call, Leaving, as_is
-from aiorwlock_remote.backends.redis.channels import QUIET, Channels
+from aiorwlock_remote.backends.redis.cluster import channels as module
+from aiorwlock_remote.backends.redis.cluster.channels import QUIET, Channels
+from aiorwlock_remote.backends.redis.cluster.routes import Routes
+from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
+from aiorwlock_remote.backends.redis.connection.calls import Call, Leaving, as_is
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.routes import Routes
 from aiorwlock_remote.backends.redis.scripts import LEAVE, LOOK, PAIR_LOOK
-from aiorwlock_remote.backends.redis.slots import SlotMap
 from tests.backends.redis.test_routes import SERVERS, SLOT, FakeNode, FakeNodes, Host
 
 EVENTS = b"__keyspace@0__:mutex_locks/a,1"

@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis import RedisBackend
-from aiorwlock_remote.backends.redis.client_lines import lines_of
+from aiorwlock_remote.backends.redis.clients.lines import lines_of
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from tests.backends.redis.clients import ON_ASYNCIO, client_of, linked_by
 from tests.backends.redis.linking import Heard, eventually

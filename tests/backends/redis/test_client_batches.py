@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import pytest
 from redis.asyncio import Redis
 
-from aiorwlock_remote.backends.redis import client_batches
-from aiorwlock_remote.backends.redis.client_batches import LoopOfItsOwn, UsersLoop
-from aiorwlock_remote.backends.redis.client_lines import lines_of
-from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.clients import batches as module
+from aiorwlock_remote.backends.redis.clients.batches import LoopOfItsOwn, UsersLoop
+from aiorwlock_remote.backends.redis.clients.lines import lines_of
+from aiorwlock_remote.backends.redis.connection.link import Link
 from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import Host
@@ -28,7 +28,7 @@ from tests.servers.redis import RedisServer
 
 @contextmanager
 def own_loop(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopOfItsOwn]:
-    monkeypatch.setattr(client_batches, "ALL", BOTH)
+    monkeypatch.setattr(module, "ALL", BOTH)
 
     async def here() -> Host:
         return current_host()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from aiorwlock_remote.backends.redis.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.protocol import Conversation
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.redis.linking import Heard, eventually, killed, linked
 from tests.backends.redis.some_scripts import INCR

@@ -16,7 +16,7 @@ from aiorwlock_remote import (
     Unsupported,
     connect,
 )
-from aiorwlock_remote.backends.redis.slots import slot_of
+from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from tests.backends.redis.linking import eventually
 from tests.faults.redis_waits import waits_at
 from tests.servers.certificates import Certificates

@@ -9,12 +9,12 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, connect
-from aiorwlock_remote.backends.redis.cluster_batches import NodeBatches
+from aiorwlock_remote.backends.redis.cluster.batches import NodeBatches
+from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, slot_of
 from aiorwlock_remote.backends.redis.commands import encode_look
 from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.backends.redis.scripts import ALL
-from aiorwlock_remote.backends.redis.slots import SlotMap, slot_of
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.clock import SystemClock

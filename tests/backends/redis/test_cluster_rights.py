@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendError, connect
-from aiorwlock_remote.backends.redis.slots import slot_of
+from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from tests.backends.redis.rights import cluster_rules, objects, rules
 from tests.faults.redis_waits import waits_at
 from tests.servers.cluster import Cluster

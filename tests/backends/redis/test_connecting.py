@@ -11,7 +11,7 @@ from urllib.parse import quote
 import anyio
 import pytest
 
-from aiorwlock_remote.backends.redis.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from aiorwlock_remote.backends.redis import link as link_module
-from aiorwlock_remote.backends.redis import protocol as protocol_module
+from aiorwlock_remote.backends.redis.connection import link as link_module
+from aiorwlock_remote.backends.redis.connection import protocol as protocol_module
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from tests.backends.redis.linking import Heard, eventually, linked
 from tests.backends.redis.some_scripts import INCR, PUSH

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis.calls import Call, Leaving, Subscribing, as_is
-from aiorwlock_remote.backends.redis.protocol import MAX_UNSENT, Conversation
+from aiorwlock_remote.backends.redis.connection.calls import (
+    Call,
+    Leaving,
+    Subscribing,
+    as_is,
+)
+from aiorwlock_remote.backends.redis.connection.protocol import MAX_UNSENT, Conversation
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.replicas import Doubt, Replicas
 from aiorwlock_remote.backends.redis.scripts import LEAVE
 from aiorwlock_remote.errors import BackendError

@@ -18,14 +18,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aiorwlock_remote.backends.redis.calls import Call, as_is
-from aiorwlock_remote.backends.redis.channels import Channels
-from aiorwlock_remote.backends.redis.holds import Hold
-from aiorwlock_remote.backends.redis.node import Node
+from aiorwlock_remote.backends.redis.cluster.channels import Channels
+from aiorwlock_remote.backends.redis.cluster.holds import Hold
+from aiorwlock_remote.backends.redis.cluster.node import Node
+from aiorwlock_remote.backends.redis.cluster.routes import Routes
+from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
+from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.routes import Routes
 from aiorwlock_remote.backends.redis.scripts import LEAVE
-from aiorwlock_remote.backends.redis.slots import SlotMap, moved, slot_of
 from aiorwlock_remote.errors import BackendUnavailable
 
 KEY = b"mutex_locks/a,1"

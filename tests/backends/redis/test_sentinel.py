@@ -14,7 +14,7 @@ import pytest
 from hiredis import pack_command
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.backends.redis.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import Sentinels, find_primary
 from aiorwlock_remote.core.url import parse

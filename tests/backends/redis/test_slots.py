@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiorwlock_remote.backends.redis.keys import Keys
-from aiorwlock_remote.backends.redis.set_steps import SetKeys
-from aiorwlock_remote.backends.redis.slots import (
+from aiorwlock_remote.backends.redis.cluster.slots import (
     Moved,
     SlotMap,
     beside,
@@ -16,6 +14,8 @@ from aiorwlock_remote.backends.redis.slots import (
     slot_of,
     tag_of,
 )
+from aiorwlock_remote.backends.redis.keys import Keys
+from aiorwlock_remote.backends.redis.set_steps import SetKeys
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.errors import BackendError, ConfigurationError
 from aiorwlock_remote.ports import Settings

@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
+from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.trio_wire import PlainWire
 from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.backends.redis.options import options_of
-from aiorwlock_remote.backends.redis.protocol import Conversation
-from aiorwlock_remote.backends.redis.trio_wire import PlainWire
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.redis.some_scripts import BOTH, INCR

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.redis.calls import Subscribing
+from aiorwlock_remote.backends.redis.connection.calls import Subscribing
 
 
 class Subscriptions:

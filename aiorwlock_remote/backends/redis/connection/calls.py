@@ -20,6 +20,9 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 Arg = bytes | str | int
 
+Ask = Callable[..., Pending[Any]]
+"""Sends a command: ``ask("CONFIG", "GET", "save")``."""
+
 Raw: TypeAlias = Any
 """What the server said, as hiredis gives it: any shape, until it is decoded."""
 

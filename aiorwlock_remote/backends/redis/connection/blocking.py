@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.greeting import Greeting
+from aiorwlock_remote.backends.redis.connection.protocol import load
+from aiorwlock_remote.backends.redis.connection.sockets import tune
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
-from aiorwlock_remote.backends.redis.greeting import Greeting
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.protocol import load
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, find_primary
-from aiorwlock_remote.backends.redis.sockets import tune
 from aiorwlock_remote.errors import LockError
 from aiorwlock_remote.ports import Clock
 

@@ -7,10 +7,10 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
+from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.sockets import tune
+from aiorwlock_remote.backends.redis.connection.transport_wire import TransportWire
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.protocol import Conversation
-from aiorwlock_remote.backends.redis.sockets import tune
-from aiorwlock_remote.backends.redis.transport_wire import TransportWire
 
 ROOM = 65_536
 

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from aiorwlock_remote.backends.redis.aside import Aside
-from aiorwlock_remote.backends.redis.calls import Arg, Call, as_is, pack
-from aiorwlock_remote.backends.redis.connecting import Connector, Dial, dial_url
-from aiorwlock_remote.backends.redis.errand import Errand
+from aiorwlock_remote.backends.redis.connection.aside import Aside
+from aiorwlock_remote.backends.redis.connection.calls import Arg, Ask, Call, as_is, pack
+from aiorwlock_remote.backends.redis.connection.connecting import (
+    Connector,
+    Dial,
+    dial_url,
+)
+from aiorwlock_remote.backends.redis.connection.errand import Errand
+from aiorwlock_remote.backends.redis.connection.protocol import MAX_UNSENT, Conversation
+from aiorwlock_remote.backends.redis.connection.subscriptions import Subscriptions
+from aiorwlock_remote.backends.redis.connection.watching import Watch
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.protocol import MAX_UNSENT, Conversation
-from aiorwlock_remote.backends.redis.subscriptions import Subscriptions
-from aiorwlock_remote.backends.redis.watching import Watch
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
@@ -25,9 +29,6 @@ if TYPE_CHECKING:
     from aiorwlock_remote.backends.redis.scripts import Script
 
 T = TypeVar("T")
-
-Ask = Callable[..., Pending[Any]]
-"""Sends a command: ``ask("CONFIG", "GET", "save")``."""
 
 MAX_CALLS = 65_536
 CLOSING = 1.0

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
+from aiorwlock_remote.backends.redis.connection.greeting import Greeting, Peer, kill
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    Conversation,
+    Listener,
+    Wire,
+)
 from aiorwlock_remote.backends.redis.errors import of_failure
-from aiorwlock_remote.backends.redis.greeting import Greeting, Peer, kill
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.protocol import Conversation, Listener, Wire
 from aiorwlock_remote.backends.redis.sentinel import (
     ATTEMPTS,
     Sentinels,
@@ -52,10 +56,10 @@ async def dial_url(options: Options, talk: Conversation, host: Host) -> Wire:
     """A connection of our own, by the driver of the running loop."""
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_run():
-        from aiorwlock_remote.backends.redis import trio_wire  # noqa: PLC0415
+        from aiorwlock_remote.backends.redis.connection import trio_wire  # noqa: PLC0415
 
         return await trio_wire.dial(options, talk, host)
-    from aiorwlock_remote.backends.redis import asyncio_wire  # noqa: PLC0415
+    from aiorwlock_remote.backends.redis.connection import asyncio_wire  # noqa: PLC0415
 
     return await asyncio_wire.dial(options, talk)
 

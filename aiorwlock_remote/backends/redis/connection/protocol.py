@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.calls import Call, Leaving, Subscribing, as_is
+from aiorwlock_remote.backends.redis.connection.calls import (
+    Call,
+    Leaving,
+    Subscribing,
+    as_is,
+)
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 

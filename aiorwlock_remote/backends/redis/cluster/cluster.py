@@ -16,17 +16,23 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
-from aiorwlock_remote.backends.redis.calls import Arg, Asking, Call, Subscribing, as_is
-from aiorwlock_remote.backends.redis.channels import Channels
-from aiorwlock_remote.backends.redis.discovery import Discovery
-from aiorwlock_remote.backends.redis.errand import Errand
+from aiorwlock_remote.backends.redis.cluster.channels import Channels
+from aiorwlock_remote.backends.redis.cluster.discovery import Discovery
+from aiorwlock_remote.backends.redis.cluster.node import Node
+from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
+from aiorwlock_remote.backends.redis.cluster.routes import Routes, by_slot
+from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
+from aiorwlock_remote.backends.redis.connection.calls import (
+    Arg,
+    Ask,
+    Asking,
+    Call,
+    Subscribing,
+    as_is,
+)
+from aiorwlock_remote.backends.redis.connection.errand import Errand
 from aiorwlock_remote.backends.redis.hosts import Server, shown
-from aiorwlock_remote.backends.redis.link import Ask
-from aiorwlock_remote.backends.redis.node import Node
-from aiorwlock_remote.backends.redis.nodes import Nodes
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.routes import Routes, by_slot
-from aiorwlock_remote.backends.redis.slots import SlotMap, moved, slot_of
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending

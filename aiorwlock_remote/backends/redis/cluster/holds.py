@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from aiorwlock_remote.backends.redis.aside import Aside
-from aiorwlock_remote.backends.redis.calls import Call
+from aiorwlock_remote.backends.redis.connection.aside import Aside
+from aiorwlock_remote.backends.redis.connection.calls import Call
 
 
 class Hold:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.calls import Call, Subscribing, as_is
+from aiorwlock_remote.backends.redis.connection.calls import Call, Subscribing, as_is
 from aiorwlock_remote.backends.redis.errors import not_redis, of_reply
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import (

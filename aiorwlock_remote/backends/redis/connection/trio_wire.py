@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.sockets import tune
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.protocol import Conversation
-from aiorwlock_remote.backends.redis.sockets import tune
 from aiorwlock_remote.ports import Host
 
 CHUNK = 65536

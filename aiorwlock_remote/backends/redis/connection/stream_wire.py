@@ -7,9 +7,9 @@ import socket
 from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
-from aiorwlock_remote.backends.redis.protocol import Conversation
-from aiorwlock_remote.backends.redis.sockets import tune
-from aiorwlock_remote.backends.redis.transport_wire import TransportWire
+from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.sockets import tune
+from aiorwlock_remote.backends.redis.connection.transport_wire import TransportWire
 from aiorwlock_remote.errors import Unsupported
 
 CHUNK = 65_536

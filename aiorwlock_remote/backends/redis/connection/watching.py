@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import anyio
 
-from aiorwlock_remote.backends.redis.errand import Errand
+from aiorwlock_remote.backends.redis.connection.errand import Errand
 from aiorwlock_remote.ports import Host
 
 LOOKS = 20

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.blocking import BlockingLink
-from aiorwlock_remote.backends.redis.calls import Call, as_is
+from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, moved, slot_of
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.slots import Moved, SlotMap, moved, slot_of
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Clock
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from aiorwlock_remote.backends.redis.calls import Call, as_is
-from aiorwlock_remote.backends.redis.connecting import Connector, Dial
+from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.connecting import Connector, Dial
+from aiorwlock_remote.backends.redis.connection.protocol import Conversation
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.lines import Endpoint
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.protocol import Conversation
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.errors import BackendError, BackendUnavailable

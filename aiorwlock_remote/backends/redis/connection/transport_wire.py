@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aiorwlock_remote.backends.redis.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.protocol import Conversation
 
 
 class TransportWire:

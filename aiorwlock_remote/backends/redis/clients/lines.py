@@ -19,21 +19,21 @@ from typing import Any, cast
 
 import anyio
 
-from aiorwlock_remote.backends.redis.client_batches import LoopOfItsOwn, UsersLoop
-from aiorwlock_remote.backends.redis.connecting import Dial
-from aiorwlock_remote.backends.redis.errors import of_client
-from aiorwlock_remote.backends.redis.lines import Batches, Endpoint
-from aiorwlock_remote.backends.redis.link import Link
-from aiorwlock_remote.backends.redis.opening import open_link
-from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
-from aiorwlock_remote.backends.redis.protocol import Conversation
-from aiorwlock_remote.backends.redis.scripts import ALL
-from aiorwlock_remote.backends.redis.stream_wire import (
+from aiorwlock_remote.backends.redis.clients.batches import LoopOfItsOwn, UsersLoop
+from aiorwlock_remote.backends.redis.connection.connecting import Dial
+from aiorwlock_remote.backends.redis.connection.link import Link
+from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.stream_wire import (
     StreamWire,
     Theirs,
     let_go,
     take_over,
 )
+from aiorwlock_remote.backends.redis.errors import of_client
+from aiorwlock_remote.backends.redis.lines import Batches, Endpoint
+from aiorwlock_remote.backends.redis.opening import open_link
+from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
+from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.ports import Host
 

@@ -55,13 +55,14 @@ class RedisBackend:
                 hint="on trio, give connect() a redis:// URL",
             )
         try:
-            from aiorwlock_remote.backends.redis import client_lines, store  # noqa: PLC0415 - they need hiredis
+            from aiorwlock_remote.backends.redis import store  # noqa: PLC0415 - it needs hiredis
+            from aiorwlock_remote.backends.redis.clients.lines import lines_of  # noqa: PLC0415 - likewise
         except ImportError as exc:
             raise ConfigurationError(
                 what=f"RedisBackend needs {exc.name}, which is not installed",
                 hint="pip install 'aiorwlock-remote[redis]'",
             ) from exc
-        options, lines = client_lines.lines_of(self._pool, settings.connect_timeout)
+        options, lines = lines_of(self._pool, settings.connect_timeout)
         opened = store.RedisStore(options, host, bell, settings, lines)
         await opened.open()
         return opened

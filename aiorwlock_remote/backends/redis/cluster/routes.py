@@ -9,16 +9,16 @@ from typing import Any, cast
 
 import anyio
 
-from aiorwlock_remote.backends.redis.calls import Asking, Call, as_is
-from aiorwlock_remote.backends.redis.channels import Channels
-from aiorwlock_remote.backends.redis.errand import Errand
-from aiorwlock_remote.backends.redis.holds import Hold
+from aiorwlock_remote.backends.redis.cluster.channels import Channels
+from aiorwlock_remote.backends.redis.cluster.holds import Hold
+from aiorwlock_remote.backends.redis.cluster.node import Node
+from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
+from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, slot_of
+from aiorwlock_remote.backends.redis.connection.calls import Asking, Call, as_is
+from aiorwlock_remote.backends.redis.connection.errand import Errand
+from aiorwlock_remote.backends.redis.connection.link import CLOSING, MAX_CALLS
 from aiorwlock_remote.backends.redis.hosts import Server
-from aiorwlock_remote.backends.redis.link import CLOSING, MAX_CALLS
-from aiorwlock_remote.backends.redis.node import Node
-from aiorwlock_remote.backends.redis.nodes import Nodes
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.slots import Moved, SlotMap, slot_of
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Host
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aiorwlock_remote.backends.redis.cluster.node import Node, Told
 from aiorwlock_remote.backends.redis.hosts import Server
-from aiorwlock_remote.backends.redis.node import Node, Told
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.ports import Host
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiorwlock_remote.backends.redis.calls import Leaving, Subscribing
-from aiorwlock_remote.backends.redis.node import Node
-from aiorwlock_remote.backends.redis.nodes import Nodes
-from aiorwlock_remote.backends.redis.slots import SlotMap, slot_of
+from aiorwlock_remote.backends.redis.cluster.node import Node
+from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
+from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, slot_of
+from aiorwlock_remote.backends.redis.connection.calls import Leaving, Subscribing
 
 HEARD = 1024
 QUIET = 10.0

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import anyio
 
+from aiorwlock_remote.backends.redis.cluster.node import Node
+from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
+from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
 from aiorwlock_remote.backends.redis.hosts import Server, shown
-from aiorwlock_remote.backends.redis.node import Node
-from aiorwlock_remote.backends.redis.nodes import Nodes
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.slots import SlotMap
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aiorwlock_remote.backends.redis.calls import Call
+from aiorwlock_remote.backends.redis.connection.calls import Call
 
 MUST_GO = 30.0
 

@@ -1,0 +1,1 @@
+"""Connections made as a user's own client makes them."""

@@ -1,0 +1,1 @@
+"""A Redis cluster: which node has what, and one link to each."""
