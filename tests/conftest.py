@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.servers.fix_redis"]
+pytest_plugins = ["tests.servers.fix_cassandra", "tests.servers.fix_redis"]
 
 # A shell starts background jobs with these ignored, and the processes that tests start
 # would inherit that.
