@@ -64,5 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = item.nodeid
         uvloop, trio = "[uvloop" in name or "-uvloop" in name, "[trio" in name
         store = name.startswith("tests/conformance/test_") and "test_memory" not in name
-        if name.startswith(SLOW) or uvloop or (trio and store):
+        fixtures: list[str] = getattr(item, "fixturenames", [])
+        node = "cassandra_node" in fixtures  # takes eight seconds to start
+        if name.startswith(SLOW) or uvloop or node or (trio and store):
             item.add_marker(pytest.mark.slow)

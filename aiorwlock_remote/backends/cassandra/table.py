@@ -1,0 +1,86 @@
+"""The lock table as one process uses it: looked at, its statements prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from aiorwlock_remote.backends.cassandra.driver import Statement
+from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.schema import Layout, layout_of
+from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.wire import (
+    Request,
+    Rows,
+    Then,
+    Wire,
+)
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Host
+
+NOWHERE = ("%", 0)  # no name of a resource is encoded like that
+
+# Linearised with the lightweight transactions; what those leave half done is finished.
+_SERIAL = ("load",)
+_PLAIN = ("appear", "seat", "keep", "vanish", "burn", "seated")
+
+
+class Table:
+    """Open: the table is there and fit. ``layout``: what contends with what."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        options: Options,
+        layout: Layout,
+        statements: dict[str, Statement],
+        close: Callable[[], object],
+    ) -> None:
+        """See ``open_table``."""
+        self.options: Options = options
+        self.layout: Layout = layout
+        self.close: Callable[[], object] = close
+        self._wire = wire
+        self._statements = statements
+
+    def request(self, name: str, *values: object) -> Request:
+        """A statement of ``statements.cql`` and its values."""
+        return Request(self._statements[name], values)
+
+    def ask(
+        self, host: Host, request: Request, then: Then | None = None
+    ) -> Pending[list[Rows]]:
+        """As ``Wire.ask``."""
+        return self._wire.ask(host, request, then)
+
+
+def open_table(wire: Wire, options: Options, close: Callable[[], object]) -> Table:
+    """Look at the table and prepare what is to be asked of it. Blocks.
+
+    Raises:
+        Unsupported: it is not there, not fit, or must not be read; names what to run.
+        BackendError: nobody answers.
+    """
+    name = options.keyspace, options.table
+    columns = _look(wire, options, "columns", name)
+    tables = _look(wire, options, "settings", name)
+    spaces = _look(wire, options, "keyspaces", ())
+    layout = layout_of(
+        columns,
+        tables[0] if tables else None,
+        [row["keyspace_name"] for row in spaces],
+        options,
+    )
+    statements = {
+        title: wire.prepare(statement(title, options), level=level)
+        for titles, level in ((_PLAIN, ""), (_SERIAL, options.serial_consistency))
+        for title in titles
+    }
+    for title in (*_SERIAL, "seated"):
+        statements[title].is_idempotent = True
+    wire.run(Request(statements["load"], NOWHERE))  # may this role? is there a quorum?
+    return Table(wire, options, layout, statements, close)
+
+
+def _look(wire: Wire, options: Options, name: str, values: Sequence[object]) -> Rows:
+    prepared = wire.prepare(statement(name, options), level="ONE")
+    return wire.run(Request(prepared, values))
