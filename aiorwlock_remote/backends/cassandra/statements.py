@@ -15,7 +15,8 @@ def _all() -> dict[str, str]:
     found: dict[str, str] = {}
     for part in text.split("-- name: ")[1:]:
         title, _, body = part.partition("\n")
-        found[title.strip()] = body.strip()
+        lines = [line for line in body.splitlines() if not line.startswith("--")]
+        found[title.strip()] = "\n".join(lines).strip()
     return found
 
 

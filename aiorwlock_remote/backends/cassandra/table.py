@@ -21,7 +21,9 @@ NOWHERE = ("%", 0)  # no name of a resource is encoded like that
 
 # Linearised with the lightweight transactions; what those leave half done is finished.
 _SERIAL = ("load",)
-_PLAIN = ("appear", "seat", "keep", "vanish", "burn", "seated")
+_PLAIN = ("appear", "seat", "keep", "vanish", "burn")
+# One replica will do: a cell shows its ballot or is not there yet.
+_NEAR = ("seated",)
 
 
 class Table:
@@ -70,17 +72,22 @@ def open_table(wire: Wire, options: Options, close: Callable[[], object]) -> Tab
         [row["keyspace_name"] for row in spaces],
         options,
     )
-    statements = {
-        title: wire.prepare(statement(title, options), level=level)
-        for titles, level in ((_PLAIN, ""), (_SERIAL, options.serial_consistency))
-        for title in titles
+    local = options.consistency.startswith("LOCAL_")
+    levels = {
+        **dict.fromkeys(_PLAIN, options.consistency),
+        **dict.fromkeys(_SERIAL, options.serial_consistency),
+        **dict.fromkeys(_NEAR, "LOCAL_ONE" if local else "ONE"),
     }
-    for title in (*_SERIAL, "seated"):
+    statements = {
+        title: wire.prepare(statement(title, options), level)
+        for title, level in levels.items()
+    }
+    for title in (*_SERIAL, *_NEAR):
         statements[title].is_idempotent = True
     wire.run(Request(statements["load"], NOWHERE))  # may this role? is there a quorum?
     return Table(wire, options, layout, statements, close)
 
 
 def _look(wire: Wire, options: Options, name: str, values: Sequence[object]) -> Rows:
-    prepared = wire.prepare(statement(name, options), level="ONE")
+    prepared = wire.prepare(statement(name, options), "ONE")
     return wire.run(Request(prepared, values))

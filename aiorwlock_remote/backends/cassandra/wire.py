@@ -81,8 +81,8 @@ class Wire:
         self._profile = EXEC_PROFILE_DEFAULT if profile is None else profile
         self._options = options
 
-    def prepare(self, cql: str, *, level: str = "") -> Statement:
-        """A statement for this session, at ``level`` or as the options say. Blocks.
+    def prepare(self, cql: str, level: str) -> Statement:
+        """A statement for this session, at that consistency level. Blocks.
 
         Raises:
             BackendError: the table or a column is not as it must be, or nobody answers.
@@ -91,7 +91,7 @@ class Wire:
             statement = self._session.prepare(cql)
         except Exception as exc:
             raise errors.of(exc, self._options.where) from exc
-        statement.consistency_level = consistency(level or self._options.consistency)
+        statement.consistency_level = consistency(level)
         statement.serial_consistency_level = consistency(
             self._options.serial_consistency
         )
