@@ -1,0 +1,226 @@
+"""Steps out of compare-and-set: for stores that run no code of ours.
+
+A step is computed here, from what was seen last, and offered to the store as a swap. An
+uncontended one is a single request: it starts from what the last one left, or from the
+guess that nothing is there. A refused one starts again from what the refusal tells.
+
+An answer that needs no change is never given from memory: what was seen may be long
+gone. It is loaded first.
+
+A swap whose answer is lost may happen at any later time, as long as the version it
+starts from stands. So before anything is said about the resource again, that version is
+seen to be gone, or is swapped away.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Answer,
+    Command,
+    Granted,
+    IllegalCommand,
+    Released,
+    Renewed,
+    Reply,
+)
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.transition import Step, transition
+from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Cas, State
+
+REMEMBERED = 4096
+
+Wakes = Callable[[Resource, tuple[str, ...]], object]
+Pause = Callable[[int, Callable[[], None]], None]
+
+
+def at_once(_: int, go_on: Callable[[], None]) -> None:
+    """No pause after a refusal."""
+    go_on()
+
+
+@dataclass(slots=True)
+class _Line:
+    """The commands for one resource, in order; the first is under way.
+
+    ``seen``: what stood there last. ``fresh``: that was after the first command was
+    begun. ``lost``: where swaps started whose answers were lost. ``refusals``: of the
+    first command.
+    """
+
+    resource: Resource
+    waiting: deque[tuple[Command, Pending[Reply]]] = field(
+        default_factory=deque[tuple[Command, Pending[Reply]]]
+    )
+    seen: State | None = None
+    fresh: bool = False
+    lost: list[State] = field(default_factory=list[State])
+    refusals: int = 0
+    busy: bool = False
+
+
+class Swapping:
+    """``Store.step`` over a ``Cas``. Belongs to one loop."""
+
+    def __init__(self, cas: Cas, wakes: Wakes, pause: Pause = at_once) -> None:
+        """``wakes(resource, gates)``: these have something to claim.
+
+        ``pause(refusals, go_on)``: called before each new attempt, to let go on later.
+        """
+        self._cas = cas
+        self._wakes = wakes
+        self._pause = pause
+        self._lines: OrderedDict[Resource, _Line] = OrderedDict()
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """As ``Store.step``."""
+        line = self._lines.get(resource)
+        if line is None:
+            line = self._lines[resource] = _Line(resource)
+        self._lines.move_to_end(resource)
+        pending: Pending[Reply] = Pending()
+        line.waiting.append((command, pending))
+        if not line.busy:
+            line.busy = True
+            self._begin(line)
+        return pending
+
+    def saw(self, resource: Resource, state: State) -> None:
+        """Somebody else's read: the next step may start from there."""
+        line = self._lines.get(resource)
+        if line is not None and not line.busy:
+            line.seen = state
+
+    def _begin(self, line: _Line) -> None:
+        line.fresh, line.refusals = False, 0
+        if line.seen is None and not line.lost and _may_guess(line.waiting[0][0]):
+            line.seen = self._cas.guess()
+        self._go_on(line)
+
+    def _go_on(self, line: _Line) -> None:
+        state = line.seen
+        if state is None or (line.lost and not line.fresh):
+            self._load(line)
+            return
+        line.lost = [lost for lost in line.lost if lost.mark == state.mark]
+        try:
+            now, floor, wall = self._cas.times(state)
+            command = line.waiting[0][0]
+            step = transition(state.record, state.seat, command, now, floor, wall)
+        except IllegalCommand as exc:
+            if line.fresh:
+                self._failed(line, exc)
+            else:
+                self._load(line)
+            return
+        before = state.record or Record()
+        same = step.record == before and _value(step.seat) == _value(state.seat)
+        if not same or (line.fresh and line.lost):
+            swapped = self._cas.swap(line.resource, state, step.record, step.seat)
+            swapped.then(partial(self._swapped, line, step))
+        elif line.fresh:
+            self._done(line, step.reply, step)
+        else:
+            self._load(line)
+
+    def _load(self, line: _Line) -> None:
+        self._cas.load(line.resource).then(partial(self._loaded, line))
+
+    def _loaded(self, line: _Line, loaded: Pending[State]) -> None:
+        if loaded.error is not None:
+            line.seen = None
+            self._failed(line, loaded.error)
+            return
+        line.seen, line.fresh = loaded.result(), True
+        self._go_on(line)
+
+    def _swapped(
+        self, line: _Line, step: Step, swapped: Pending[tuple[bool, State | None]]
+    ) -> None:
+        state, error = line.seen, swapped.error
+        assert state is not None, "a swap starts somewhere"
+        if error is not None:
+            if isinstance(error, BackendUnavailable) and not error.nothing_done:
+                line.lost.append(state)
+            line.seen = None
+            self._failed(line, error)
+            return
+        done, line.seen = swapped.result()
+        if done:
+            line.lost.clear()
+            record = None if line.seen is None else line.seen.record
+            self._done(line, with_fences(step.reply, record), step)
+            return
+        line.fresh = line.seen is not None
+        line.refusals += 1
+        self._pause(line.refusals, partial(self._go_on, line))
+
+    def _done(self, line: _Line, reply: Reply, step: Step) -> None:
+        _, pending = line.waiting.popleft()
+        try:
+            pending.resolve(reply)
+            if step.wakes:
+                self._wakes(line.resource, step.wakes)
+        finally:
+            self._next(line)
+
+    def _failed(self, line: _Line, error: BaseException) -> None:
+        _, pending = line.waiting.popleft()
+        try:
+            pending.fail(error)
+        finally:
+            self._next(line)
+
+    def _next(self, line: _Line) -> None:
+        if line.waiting:
+            self._begin(line)
+            return
+        line.busy = False
+        if len(self._lines) > REMEMBERED:
+            for resource, idle in self._lines.items():
+                if not idle.busy and not idle.lost:
+                    del self._lines[resource]
+                    break
+
+
+def with_fences(reply: Reply, record: Record | None) -> Reply:
+    """The reply with the fences of the record, which the store may have chosen."""
+    if record is None:
+        return reply
+
+    def told(grant: Grant) -> Grant:
+        kept = record.grant(grant.ticket)
+        return grant if kept is None else replace(grant, fence=kept.fence)
+
+    def answer(entry: Answer) -> Answer:
+        if not isinstance(entry, Granted):
+            return entry
+        return replace(entry, grants=tuple(told(grant) for grant in entry.grants))
+
+    if isinstance(reply, Granted):
+        return answer(reply)
+    if isinstance(reply, Released):
+        return replace(reply, then=tuple(answer(entry) for entry in reply.then))
+    if isinstance(reply, Renewed):
+        outcomes = tuple(told(o) if isinstance(o, Grant) else o for o in reply.outcomes)
+        return replace(reply, outcomes=outcomes)
+    return reply
+
+
+def _value(seat: Seat | None) -> str | None:
+    """What stands there; when it ends, the record knows."""
+    return None if seat is None else seat.value
+
+
+def _may_guess(command: Command) -> bool:
+    """Whoever asks to enter hopes that nobody is there."""
+    return isinstance(command, Acquire)
