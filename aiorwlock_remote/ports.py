@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.names import Resource
@@ -160,51 +160,6 @@ class Store(Notifier, Protocol):
 
     async def aclose(self) -> None:
         """Finish what is under way and close what was opened."""
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What stands under a resource's name, or stood; ``mark`` is the store's own.
-
-    Two states with equal marks are the same version.
-    """
-
-    record: Record | None
-    seat: Seat | None
-    mark: Any = field(repr=False)
-
-
-class Cas(Protocol):
-    """A store that compares and sets, and runs no code of ours.
-
-    ``swapping.Swapping`` makes steps of it. Every swap leaves another version behind,
-    one that never was there before, also if it changes nothing else: what is still on
-    its way from the version before is refused from then on.
-    """
-
-    def guess(self) -> State:
-        """Nothing: no record, no seat, never seen."""
-
-    def times(self, state: State) -> tuple[int, int, int]:
-        """``now``, ``floor`` and ``wall`` for a transition from there."""
-
-    def load(self, resource: Resource) -> Pending[State]:
-        """What stands there, after all that was answered before.
-
-        Fails with ``BackendError``.
-        """
-
-    def swap(
-        self, resource: Resource, state: State, record: Record, seat: Seat | None
-    ) -> Pending[tuple[bool, State | None]]:
-        """Put these there if ``state`` still stands.
-
-        Whether they were, and what stands there now (None: not told). Its record may
-        have other fences than were given, if it is the store that chooses them.
-
-        Fails with ``BackendError``; ``BackendUnavailable`` without ``nothing_done``
-        leaves it open, and it may still happen, as long as ``state`` stands.
-        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.ports import State
-from aiorwlock_remote.swapping import Swapping
+from aiorwlock_remote.swapping import State, Swapping
 
 ORDER = resource("order", 42)
 NOTHING = State(None, None, None)

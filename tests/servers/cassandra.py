@@ -92,7 +92,7 @@ _LOGBACK = """\
     <file>{folder}/system.log</file>
     <encoder><pattern>%d{{HH:mm:ss.SSS}} %-5level %logger{{0}} %m%n</pattern></encoder>
   </appender>
-  <root level="INFO"><appender-ref ref="F"/></root>
+  <logger name="ROOT" level="INFO"><appender-ref ref="F"/></logger>
 </configuration>
 """
 

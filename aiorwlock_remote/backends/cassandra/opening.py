@@ -34,8 +34,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
 # A stopped node keeps its connections: only silence gives it away. Together with the
 # request timeout this bounds how long a stopped node holds up those who ask it.
-HEARTBEAT = 1.0
-HEARTBEAT_TIMEOUT = 1.0
+HEARTBEAT = 0.5
+HEARTBEAT_TIMEOUT = 1.25
 DIAL = 2.0
 
 T = TypeVar("T")

@@ -35,7 +35,7 @@ from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.ports import Cas, State
+from aiorwlock_remote.swapping.cas import Cas, State
 
 REMEMBERED = 4096
 
