@@ -75,14 +75,18 @@ class Connection:
         self.shelf = shelf
         self.trouble = trouble
         self.fates: list[str] = []  # of the next swaps
+        self.slow = 0
         self.asked: list[str] = []
         self.todo: list[Callable[[], object]] = []
 
     def guess(self) -> State:
         return NOTHING
 
+    def clock(self) -> int:
+        return self.shelf.now + 77
+
     def times(self, _: State) -> tuple[int, int, int]:
-        return self.shelf.now, 0, self.shelf.now
+        return self.shelf.now - self.slow, 0, self.shelf.now
 
     def load(self, _: Resource) -> Pending[State]:
         self.asked.append("load")
@@ -222,6 +226,29 @@ def test_a_lost_swap_from_a_version_is_burnt_before_an_answer() -> None:
     for ghost in shelf.late:
         assert not ghost()
     assert shelf.state == before
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_a_grant_that_seemed_lost_is_as_old_as_its_request(carried: bool) -> None:
+    shelf = Shelf()
+    party = Party(shelf)
+    command: Acquire | Release = write("t2")
+    if carried:
+        party.do(write("t1"))
+        command = Release("t1", then=(write("t2"),))
+    party.cas.fates = ["done"]
+    sent = shelf.now
+    lost = party.begin(command)
+    party.cas.run()
+    assert isinstance(lost.error, BackendUnavailable)
+    shelf.now += LEASE // 2
+    party.cas.slow = LEASE // 2  # the store's frame does not know of that time
+    granted = party.do(write("t2"))
+    assert granted.grants[0].since == sent
+    assert granted.now - granted.grants[0].since == LEASE // 2
+    party.do(Withdraw(GATE, Mode.WRITE, ("t2",)))
+    fresh = party.do(write("t3"))
+    assert fresh.now == fresh.grants[0].since
 
 
 def test_a_lost_swap_from_nothing_is_burnt_too() -> None:

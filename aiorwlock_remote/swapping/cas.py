@@ -33,6 +33,9 @@ class Cas(Protocol):
     def guess(self) -> State:
         """Nothing: no record, no seat, never seen."""
 
+    def clock(self) -> int:
+        """Local time in microseconds, which goes on while the host is suspended."""
+
     def times(self, state: State) -> tuple[int, int, int]:
         """``now``, ``floor`` and ``wall`` for a transition from there."""
 

@@ -21,21 +21,20 @@ from functools import partial
 
 from aiorwlock_remote.core.commands import (
     Acquire,
-    Answer,
     Command,
     Granted,
     IllegalCommand,
-    Released,
-    Renewed,
     Reply,
+    Withdraw,
 )
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping.cas import Cas, State
+from aiorwlock_remote.swapping.replies import claims_of, each_grant, with_fences
 
 REMEMBERED = 4096
 
@@ -52,6 +51,7 @@ def at_once(_: int, go_on: Callable[[], None]) -> None:
 class _Line:
     """The commands for one resource, in order; the first is under way.
 
+    ``unsure``: tickets asked for by a swap whose answer was lost, and when it was sent.
     ``seen``: what stood there last. ``fresh``: that was after the first command was
     begun. ``lost``: where swaps started whose answers were lost. ``refusals``: of the
     first command.
@@ -64,6 +64,8 @@ class _Line:
     seen: State | None = None
     fresh: bool = False
     lost: list[State] = field(default_factory=list[State])
+    unsure: dict[str, int] = field(default_factory=dict[str, int])
+    sent: int = 0
     refusals: int = 0
     busy: bool = False
 
@@ -124,6 +126,7 @@ class Swapping:
             return
         before = state.record or Record()
         same = step.record == before and _value(step.seat) == _value(state.seat)
+        line.sent = self._cas.clock()
         if not same or (line.fresh and line.lost):
             swapped = self._cas.swap(line.resource, state, step.record, step.seat)
             swapped.then(partial(self._swapped, line, step))
@@ -151,6 +154,8 @@ class Swapping:
         if error is not None:
             if isinstance(error, BackendUnavailable) and not error.nothing_done:
                 line.lost.append(state)
+                for claim in claims_of(line.waiting[0][0]):
+                    line.unsure.setdefault(claim.ticket, line.sent)
             line.seen = None
             self._failed(line, error)
             return
@@ -165,13 +170,33 @@ class Swapping:
         self._pause(line.refusals, partial(self._go_on, line))
 
     def _done(self, line: _Line, reply: Reply, step: Step) -> None:
-        _, pending = line.waiting.popleft()
+        command, pending = line.waiting.popleft()
+        if isinstance(command, Withdraw):
+            for ticket in command.tickets:
+                line.unsure.pop(ticket, None)
         try:
-            pending.resolve(reply)
+            pending.resolve(self._dated(line, reply) if line.unsure else reply)
             if step.wakes:
                 self._wakes(line.resource, step.wakes)
         finally:
             self._next(line)
+
+    def _dated(self, line: _Line, reply: Reply) -> Reply:
+        """A grant made by a request that seemed lost is as old as that request.
+
+        How old, the frame of the store may not know, and its holder must not believe
+        in more than what is left of it.
+        """
+
+        def dated(granted: Granted) -> Granted:
+            now = granted.now
+            for grant in granted.grants:
+                sent = line.unsure.pop(grant.ticket, None)
+                if sent is not None:
+                    now = max(now, grant.since + self._cas.clock() - sent)
+            return replace(granted, now=now)
+
+        return each_grant(reply, dated)
 
     def _failed(self, line: _Line, error: BaseException) -> None:
         _, pending = line.waiting.popleft()
@@ -190,30 +215,6 @@ class Swapping:
                 if not idle.busy and not idle.lost:
                     del self._lines[resource]
                     break
-
-
-def with_fences(reply: Reply, record: Record | None) -> Reply:
-    """The reply with the fences of the record, which the store may have chosen."""
-    if record is None:
-        return reply
-
-    def told(grant: Grant) -> Grant:
-        kept = record.grant(grant.ticket)
-        return grant if kept is None else replace(grant, fence=kept.fence)
-
-    def answer(entry: Answer) -> Answer:
-        if not isinstance(entry, Granted):
-            return entry
-        return replace(entry, grants=tuple(told(grant) for grant in entry.grants))
-
-    if isinstance(reply, Granted):
-        return answer(reply)
-    if isinstance(reply, Released):
-        return replace(reply, then=tuple(answer(entry) for entry in reply.then))
-    if isinstance(reply, Renewed):
-        outcomes = tuple(told(o) if isinstance(o, Grant) else o for o in reply.outcomes)
-        return replace(reply, outcomes=outcomes)
-    return reply
 
 
 def _value(seat: Seat | None) -> str | None:
