@@ -56,7 +56,7 @@ class Found:
     @property
     def settled(self) -> bool:
         """Whether its fences can be counted on from."""
-        return self.record is None or self.record.last >= PROVISIONAL
+        return self.record is None or not 0 < self.record.last < PROVISIONAL
 
 
 NOTHING = Found()
