@@ -6,7 +6,7 @@ A backend is one function, ``open(address, host, bell, settings)``, that gives a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Literal, Protocol, runtime_checkable
@@ -14,8 +14,8 @@ from typing import Literal, Protocol, runtime_checkable
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.pool import Ask, Told
 from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.pending import Pending as Pending  # noqa: PLC0414 - part of the port
 
@@ -75,10 +75,23 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class Guest:
+    """A holder that another program wrote, by ``value``; nobody knows since when.
+
+    ``expires``: microseconds of the store's clock; None: never.
+    """
+
+    value: str = field(repr=False)
+    mode: Mode
+    expires: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A resource as it stands; times are microseconds of the store's clock.
 
-    ``wall``: the store's wall clock at ``now``, to show times to people.
+    ``wall``: the store's wall clock at ``now``, to show times to people. ``guests``:
+    foreign holders, where there can be others than one in the seat.
     """
 
     resource: Resource
@@ -86,6 +99,7 @@ class Snapshot:
     seat: Seat | None
     now: int
     wall: int
+    guests: tuple[Guest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +127,17 @@ class Renewer(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
+
+
+@runtime_checkable
+class Laned(Protocol):
+    """A renewer with several connections, which may be used at the same time.
+
+    So that a server that does not answer delays only its own renewals.
+    """
+
+    def lane(self, resource: Resource) -> Hashable:
+        """Those of one lane go one after the other; None: all are of the same."""
 
 
 class Notifier(Protocol):
@@ -181,59 +206,6 @@ class Examined(Protocol):
 
     def examine(self) -> AsyncIterator[Finding]:
         """Look at its version, settings and rights; changes nothing."""
-
-
-class Members(Protocol):
-    """A set of mutexes in a store, as one process uses it. Seconds.
-
-    Requests are handed over at once and carried out in order with each other and with
-    ``Store.step``, which releases and renews what was taken: a ``Member`` is its
-    resource. Fail with ``BackendError``.
-    """
-
-    def ask(self, asks: Sequence[Ask], place_life: float) -> Pending[Told]:
-        """Take what is wanted, if it is free and nobody's turn comes before.
-
-        Refused, each gets a place in the queue for so long; 0: takes none. Asking
-        again with the same ticket is answered as before.
-        """
-
-    def withdraw(
-        self, places: Sequence[str], tickets: Sequence[str], lease: int
-    ) -> Pending[None]:
-        """Nobody here waits for these any more; what the tickets were given goes back.
-
-        Sent even if the connection has to be made anew.
-        """
-
-    def create(self, name: str, lease: int) -> Pending[bool]:
-        """Add a mutex; False if it is there."""
-
-    def remove(self, name: str) -> Pending[bool]:
-        """Remove a mutex, held or not; False if there is none."""
-
-    def end(self, ticket: str) -> Pending[Reply]:
-        """Release, and remove the mutex in the same step; answers as a release."""
-
-    def names(self) -> AsyncIterator[str]:
-        """All mutexes; one added or removed meanwhile may be among them or not."""
-
-    def watch(self) -> None:
-        """Somebody waits here: ring when anything changes, if the store can tell."""
-
-    def unwatch(self) -> None:
-        """Nobody does."""
-
-
-@runtime_checkable
-class HoldsSets(Protocol):
-    """A store that can hold sets of mutexes."""
-
-    def members(self, name: str, ring: Callable[[str | None], object]) -> Members:
-        """The set of that name; no I/O.
-
-        ``ring(target)``: it is our turn; ``ring(None)``: something has changed.
-        """
 
 
 @runtime_checkable

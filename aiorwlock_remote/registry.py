@@ -19,7 +19,9 @@ _BUILT_IN = {
     "sqlite": "aiorwlock_remote.backends.sql.store:open_store",
     "redis": "aiorwlock_remote.backends.redis.store:open_store",
     "rediss": "aiorwlock_remote.backends.redis.store:open_store",
+    "redis+cluster": "aiorwlock_remote.backends.redis.store:open_store",
     "redis+sentinel": "aiorwlock_remote.backends.redis.store:open_store",
+    "rediss+cluster": "aiorwlock_remote.backends.redis.store:open_store",
     "unix": "aiorwlock_remote.backends.redis.store:open_store",
 }
 

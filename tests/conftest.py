@@ -39,8 +39,9 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 #: seldom tell more than the ones that stay (every store and both libraries).
 SLOW = (
     "tests/backends/redis/test_blocking.py",
+    "tests/backends/redis/test_cluster",
     "tests/backends/redis/test_connecting.py",
-    "tests/backends/redis/test_differential.py",
+    "tests/backends/redis/test_differential",
     "tests/backends/redis/test_lost.py",
     "tests/backends/redis/test_rights.py",
     "tests/backends/redis/test_server_faults.py",
@@ -50,7 +51,9 @@ SLOW = (
     "tests/cli/test_main.py",
     "tests/cli/test_run.py",
     "tests/cli/test_signals.py",
+    "tests/conformance/test_cluster.py",
     "tests/conformance/test_controls.py",
+    "tests/conformance/test_redis_pairs.py",
     "tests/core/test_controls.py",
     "tests/docs/test_blocks.py",
     "tests/faults/test_processes.py",

@@ -43,7 +43,7 @@ class Resource:
 
     def __reduce__(self) -> tuple[object, tuple[str, str]]:
         """Another process hashes text otherwise."""
-        return Resource, (self.type, self.id)
+        return type(self), (self.type, self.id)
 
     @property
     def key(self) -> str:
@@ -51,9 +51,14 @@ class Resource:
         return f"{self.type},{self.id}"
 
     @property
+    def shown(self) -> tuple[str, str]:
+        """Type and id as the user wrote them."""
+        return decode(self.type), decode(self.id)
+
+    @property
     def label(self) -> str:
-        """``type/id`` as the user wrote it, for errors, logs and tables."""
-        return f"{decode(self.type)}/{decode(self.id)}"
+        """Both, for errors, logs and tables."""
+        return "/".join(self.shown)
 
     @property
     def row(self) -> tuple[str, int]:
@@ -75,12 +80,7 @@ def resource(resource_type: str, resource_id: ResourceId) -> Resource:
         raise ConfigurationError(
             what=f"resource type must be str, not {type(resource_type).__name__}"
         )
-    if isinstance(resource_id, bool) or not isinstance(resource_id, int | str | UUID):
-        raise ConfigurationError(
-            what="resource id must be int, str or UUID, "
-            f"not {type(resource_id).__name__}"
-        )
-    return Resource(encode(resource_type), encode(_text(resource_id)))
+    return Resource(encode(resource_type), encode(id_text(resource_id)))
 
 
 def from_row(row_type: str, row_id: int) -> Resource:
@@ -140,7 +140,17 @@ def check_prefix(prefix: object) -> str:
     return prefix
 
 
-def _text(resource_id: ResourceId) -> str:
+def id_text(resource_id: ResourceId) -> str:
+    """An id as text: 42 and "42" are the same.
+
+    Raises:
+        ConfigurationError: a wrong type, or an integer of thousands of digits.
+    """
+    if isinstance(resource_id, bool) or not isinstance(resource_id, int | str | UUID):
+        raise ConfigurationError(
+            what="resource id must be int, str or UUID, "
+            f"not {type(resource_id).__name__}"
+        )
     if not isinstance(resource_id, int):
         return str(resource_id)
     try:

@@ -25,14 +25,10 @@ class Member(Resource):
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self) -> tuple[object, tuple[str, str]]:
-        """Another process hashes text otherwise."""
-        return Member, (self.type, self.id)
-
     @property
-    def name(self) -> str:
-        """What it is called in the set."""
-        return self.id
+    def shown(self) -> tuple[str, str]:
+        """As they are."""
+        return self.type, self.id
 
     @property
     def label(self) -> str:
@@ -67,12 +63,12 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The answers to all that was asked at once, in order.
+    """The answers to all that was asked at once, in order; an error is one, too.
 
     ``rung``: the targets for which this pool has to ask again.
     """
 
-    answers: tuple[Took | Busy, ...]
+    answers: tuple[Took | Busy | BaseException, ...]
     rung: tuple[str, ...] = ()
 
 

@@ -16,7 +16,7 @@ from aiorwlock_remote.locks import passing
 from aiorwlock_remote.locks.findings import findings
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.info import Doorman, Holder, doorman, stale
+from aiorwlock_remote.locks.info import Doorman, Holder, doorman
 from aiorwlock_remote.locks.lock import Mutex, RWLock
 from aiorwlock_remote.locks.multi import AnyLock, Multi
 from aiorwlock_remote.locks.options import OptionArgs, Options
@@ -109,7 +109,7 @@ class Locks(PublishedCalls, RecipeCalls):
         if age is None:
             raise ConfigurationError(what="older_than is a number of seconds")
         async for shown in self.list(resource_type):
-            left = stale(shown, older_than)
+            left = shown.stale(older_than)
             if left is not None:
                 yield left
 
@@ -125,7 +125,7 @@ class Locks(PublishedCalls, RecipeCalls):
             BackendError: the store failed.
         """
         self._session.check()
-        target = Resource(*seen.key)
+        target = seen.target
         broken = 0
         for holder in seen.holders:
             if await self._break(target, holder):

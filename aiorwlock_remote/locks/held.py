@@ -12,8 +12,6 @@ from typing import TypeVar, final
 import anyio
 
 from aiorwlock_remote.core.lease import check_seconds
-from aiorwlock_remote.core.names import decode
-from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import LockTimeout, LossReason
 from aiorwlock_remote.locks import passing
@@ -64,8 +62,7 @@ class Held:
     @property
     def name(self) -> str:
         """The second part of that: the id, or the name of a mutex of a set."""
-        resource = self._lease.resource
-        return resource.id if isinstance(resource, Member) else decode(resource.id)
+        return self._lease.resource.shown[1]
 
     @property
     def holder(self) -> str:

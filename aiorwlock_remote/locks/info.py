@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from aiorwlock_remote.core.lease import MICROS
-from aiorwlock_remote.core.names import decode
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Grant, Place, Record, Seat
 from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
 from aiorwlock_remote.core.transition import peek
-from aiorwlock_remote.ports import Snapshot
+from aiorwlock_remote.ports import Guest, Snapshot
+
+NOWHERE = Resource("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,26 @@ class Doorman:
     pending_writer: tuple[str, datetime] | None
     updated_at: datetime | None
     created_at: datetime | None
-    key: tuple[str, str] = ("", "")
+    target: Resource = field(default=NOWHERE, repr=False)
 
     @property
     def locked(self) -> bool:
         """Whether anybody holds it."""
         return any(h.expires_in is None or h.expires_in > 0 for h in self.holders)
+
+    def stale(self, older_than: float = 0.0) -> Doorman | None:
+        """The part of it that looks left behind: nothing renews or ends it.
+
+        A grant that never expires, a lease that ran out with nobody asking since, or a
+        foreign program's record; at least ``older_than`` seconds old.
+        """
+        left = tuple(
+            holder
+            for holder in self.holders
+            if holder.age >= older_than
+            and (holder.expires_in is None or holder.expires_in <= 0)
+        )
+        return replace(self, holders=left) if left else None
 
 
 def doorman(snapshot: Snapshot) -> Doorman:
@@ -86,11 +102,13 @@ def doorman(snapshot: Snapshot) -> Doorman:
     holders = [_holder(grant, snapshot) for grant in _shown(record, live)]
     if foreign is not None:
         holders = [_foreign(foreign, snapshot)]
+    holders += [_guest(guest, snapshot) for guest in snapshot.guests]
     writers = [place for place in live.queue if place.mode is Mode.WRITE]
     first = writers[0] if writers else None
+    resource_type, resource_id = snapshot.resource.shown
     return Doorman(
-        resource_type=decode(snapshot.resource.type),
-        resource_id=decode(snapshot.resource.id),
+        resource_type=resource_type,
+        resource_id=resource_id,
         holders=tuple(holders),
         queue=tuple(_queued(place, snapshot) for place in live.queue),
         fence=record.last,
@@ -101,27 +119,7 @@ def doorman(snapshot: Snapshot) -> Doorman:
         else (holder_of(first.gate), _when(first.since, snapshot)),
         updated_at=_date(record.updated),
         created_at=_date(record.created),
-        key=(snapshot.resource.type, snapshot.resource.id),
-    )
-
-
-def stale(shown: Doorman, older_than: float) -> Doorman | None:
-    """The part of a doorman that looks left behind: nothing renews or ends it.
-
-    A grant that never expires, a lease that ran out with nobody asking since, or a
-    foreign seat; at least ``older_than`` seconds old.
-    """
-    left = tuple(
-        holder
-        for holder in shown.holders
-        if holder.age >= older_than
-        and (holder.expires_in is None or holder.expires_in <= 0)
-    )
-    if not left:
-        return None
-    return Doorman(
-        **{name: getattr(shown, name) for name in shown.__slots__ if name != "holders"},
-        holders=left,
+        target=snapshot.resource,
     )
 
 
@@ -159,6 +157,20 @@ def _foreign(seat: Seat, at: Snapshot) -> Holder:
         expires_in=left,
         foreign=True,
         seat=seat.value,
+    )
+
+
+def _guest(guest: Guest, at: Snapshot) -> Holder:
+    left = None if guest.expires is None else (guest.expires - at.now) / MICROS
+    return Holder(
+        holder=holder_of(guest.value),
+        mode=str(guest.mode),
+        fence=None,
+        since=datetime.fromtimestamp(at.wall / MICROS, UTC),
+        age=0.0,
+        expires_in=left,
+        foreign=True,
+        seat=guest.value,
     )
 
 

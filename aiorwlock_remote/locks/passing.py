@@ -7,11 +7,13 @@ import json
 from dataclasses import dataclass, field
 
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pair import Pair
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Lease
 
 _MARK = "rwl1."
+_PAIR = "pair"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ def write(lease: Lease) -> str:
         lease.fence,
         lease.terms.lease,
     ]
+    if isinstance(lease.resource, Pair):
+        fields.append(_PAIR)
     text = json.dumps(fields, separators=(",", ":"))
     return _MARK + base64.urlsafe_b64encode(text.encode()).decode()
 
@@ -52,15 +56,16 @@ def read(ticket: str) -> Passed:
     if mark != _MARK:
         raise refused
     try:
-        kind, name, mode, secret, fence, lease = json.loads(
+        kind, name, mode, secret, fence, lease, *more = json.loads(
             base64.urlsafe_b64decode(body)
         )
+        made = {(): Resource, (_PAIR,): Pair}[tuple(more)]
         return Passed(
-            Resource(str(kind), str(name)),
+            made(str(kind), str(name)),
             Mode(mode),
             str(secret),
             int(fence),
             None if lease is None else float(lease),
         )
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError):
         raise refused from None

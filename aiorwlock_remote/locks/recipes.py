@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.core.pair import pair
 from aiorwlock_remote.core.pool import check_name
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
-from aiorwlock_remote.locks.options import OnLost, Options
+from aiorwlock_remote.locks.lock import RWLock
+from aiorwlock_remote.locks.options import OnLost, OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.ports import HoldsSets
-from aiorwlock_remote.recipes import MutexSet, Occupancy, RowLock, SetRWLock
+from aiorwlock_remote.recipe_ports import HoldsPairs, HoldsSets
+from aiorwlock_remote.recipes import MutexSet, Occupancy, RowLock
 from aiorwlock_remote.recipes.mutex_set import Pools
 
 REVALIDATE = 1.25
@@ -61,13 +65,26 @@ class RecipeCalls:
         pool = self._pools.pool(store, name, revalidate_seconds)
         return MutexSet(self._session, pool, name, options, keep=keep)
 
-    def set_rwlock(self, datatype: str, resource_id: ResourceId) -> SetRWLock:
-        """S3: a readers-writer lock on a Redis set and a string.
+    def set_rwlock(
+        self, datatype: str, resource_id: ResourceId, **options: Unpack[OptionArgs]
+    ) -> RWLock:
+        """S3: a readers-writer lock on a Redis set and a string; no I/O.
+
+        ``readlock:<datatype>:<id>`` and ``writelock:<datatype>:<id>``: programs that
+        use the published statements on them exclude ours and are excluded. ``policy``
+        is ``"reader"`` if not given here, the published rule: readers starve writers.
 
         Raises:
             Unsupported: this store cannot hold one.
+            ConfigurationError: a name or an option that cannot be used.
         """
-        raise _missing(f"set lock {datatype}:{resource_id}")
+        target = pair(datatype, resource_id)
+        store = self._session.drive.store
+        if not isinstance(store, HoldsPairs):
+            raise _missing(f"readers-writer lock on the set readlock:{target.key}")
+        store.check_pair(target)
+        chosen = self._options.but({"policy": "reader"}).but(options)
+        return RWLock(self._session, target, chosen)
 
     def row_lock(self, table: str, row_id: ResourceId) -> RowLock:
         """S2: a readers-writer lock in the resource's own row.

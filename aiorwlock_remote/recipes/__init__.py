@@ -1,7 +1,8 @@
 """Other published locks (S1 to S4), each for the stores that can hold it.
 
-``MutexSet`` is there; of the others this module is the typed shape. A store that cannot
-hold one refuses it with ``Unsupported`` when it is asked for, before anything is sent.
+``MutexSet`` is there; S3 is an ``RWLock`` on other keys; of the others this module is
+the typed shape. A store that cannot hold one refuses it with ``Unsupported`` when it is
+asked for, before anything is sent.
 """
 
 from __future__ import annotations
@@ -9,20 +10,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
 from aiorwlock_remote.recipes.mutex_set import MutexSet as MutexSet
-
-
-class SetRWLock(Protocol):
-    """S3: a readers-writer lock on a Redis set and a string."""
-
-    @property
-    def reader(self) -> ReaderLock:
-        """The shared side."""
-
-    @property
-    def writer(self) -> WriterLock:
-        """The exclusive side."""
 
 
 class RowLock(Protocol):

@@ -16,7 +16,7 @@ from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held, grip_of
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.ports import HoldsSets
+from aiorwlock_remote.recipe_ports import HoldsSets
 from aiorwlock_remote.runtime.pool import Pool
 from aiorwlock_remote.runtime.request import Request
 

@@ -109,17 +109,20 @@ class Drive(Taking):
         resource: Resource,
         withdrawn: Pending[Any],
         claim: Claim,
-        patience: float | None = None,
+        until: float | None = None,
     ) -> None:
         """Wait until a withdrawal has been carried out: then nothing is held.
 
-        ``patience`` in seconds; ``connect_timeout`` if not given.
+        For ``connect_timeout`` at most, and not past ``until``, a local time.
 
         Raises:
             AcquireUncertain: nobody knows in that time.
         """
         failure: BackendError | None = None
-        with anyio.move_on_after(self._patience if patience is None else patience):
+        patience = self._patience
+        if until is not None:
+            patience = max(0.0, min(patience, until - self._clock.now()))
+        with anyio.move_on_after(patience):
             try:
                 await withdrawn
             except BackendError as exc:
@@ -200,10 +203,7 @@ class Drive(Taking):
             raise visitor.error
         gate.leave(visitor, request.mode)
         if visitor.error is not None:
-            patience = self._patience
-            if until is not None:
-                patience = max(0.0, min(patience, until - self._clock.now()))
-            await self._turned_away(request, visitor, gate, patience)
+            await self._turned_away(request, visitor, gate, until)
             raise visitor.error
         told = visitor.told
         if told is None:
@@ -227,7 +227,7 @@ class Drive(Taking):
         await visitor.ready
 
     async def _turned_away(
-        self, request: Request, visitor: Visitor, gate: Gate, patience: float
+        self, request: Request, visitor: Visitor, gate: Gate, until: float | None
     ) -> None:
         error = visitor.error
         if isinstance(error, BackendUnavailable) and not error.nothing_done:
@@ -236,7 +236,7 @@ class Drive(Taking):
                 self.gate_name, request.mode, (visitor.ticket,), keep=keep
             )
             withdrawn = self.store.step(request.resource, command)
-            await self.resolve(request.resource, withdrawn, visitor.claim, patience)
+            await self.resolve(request.resource, withdrawn, visitor.claim, until)
 
     def _timed_out(
         self, request: Request, holders: tuple[str, ...], retry_after: int | None

@@ -11,19 +11,22 @@ import heapq
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Hashable
 from random import random
 
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import LossReason
-from aiorwlock_remote.ports import Host, Renewal, Renewer
+from aiorwlock_remote.ports import Host, Laned, Renewal, Renewer
 from aiorwlock_remote.runtime.lease import Lease, State
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 
 BATCH = 500
+BUSY = 0.05
+"""Seconds until a lane that has not answered is looked at again."""
 GRAIN = 0.002
 """Seconds: leases due within so long of each other are looked at together."""
 
@@ -46,6 +49,7 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._renewer: Renewer | None = None
+        self._lanes: dict[Hashable, threading.Thread] = {}
         self._beat = 0.0
 
     def add(self, lease: Lease) -> None:
@@ -87,6 +91,8 @@ class Keeper:
             while (batch := self._wait_for_batch()) is not None:
                 self._look_after(batch)
         finally:
+            for thread in list(self._lanes.values()):
+                thread.join()
             if self._renewer is not None:
                 self._renewer.close()
 
@@ -158,6 +164,45 @@ class Keeper:
         return None
 
     def _renew(self, leases: list[Lease]) -> None:
+        try:
+            if self._renewer is None:
+                self._renewer = self._open()
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the others need us
+            self._failed(leases, exc)
+            return
+        renewer = self._renewer
+        if not isinstance(renewer, Laned):
+            self._renew_over(renewer, leases)
+            return
+        lanes: defaultdict[Hashable, list[Lease]] = defaultdict(list)
+        for lease in leases:
+            lanes[renewer.lane(lease.resource)].append(lease)
+        for lane, some in lanes.items():
+            self._renew_beside(renewer, lane, some)
+
+    def _renew_beside(
+        self, renewer: Renewer, lane: Hashable, leases: list[Lease]
+    ) -> None:
+        """In a thread of the lane's own, as long as there are others."""
+        running = self._lanes.get(lane)
+        if lane is None:
+            self._renew_over(renewer, leases)
+        elif running is not None and running.is_alive():
+            now = self._clock.now()
+            for lease in leases:  # it has not answered what was sent before
+                lease.renew_due = now + BUSY
+                self._again(lease)
+        else:
+            thread = threading.Thread(
+                target=self._renew_over,
+                args=(renewer, leases),
+                name=f"aiorwlock_remote keeper {lane}",
+                daemon=True,
+            )
+            self._lanes[lane] = thread
+            thread.start()
+
+    def _renew_over(self, renewer: Renewer, leases: list[Lease]) -> None:
         sent_at = self._clock.now()
         first = min(lease.deadline or sent_at for lease in leases)
         batch = [
@@ -165,9 +210,7 @@ class Keeper:
             for lease in leases
         ]
         try:
-            if self._renewer is None:
-                self._renewer = self._open()
-            outcomes = self._renewer.renew(batch, max(0.05, first - sent_at))
+            outcomes = renewer.renew(batch, max(0.05, first - sent_at))
         except Exception as exc:  # noqa: BLE001 - whatever it is, the others need us
             self._failed(leases, exc)
             return
@@ -197,7 +240,8 @@ class Keeper:
         if lease.state is State.HELD:
             now = self._clock.now()
             with self._lock:
-                self._put(lease, now)
+                if self._put(lease, now) * GRAIN < self._planned:
+                    self._changed.notify()  # we may be a lane's thread
 
     def _alive(self) -> None:
         self._beat = self._clock.now()

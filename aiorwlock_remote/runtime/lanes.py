@@ -16,7 +16,8 @@ from aiorwlock_remote.core.commands import Claim
 from aiorwlock_remote.core.pool import Ask, Busy, Told, Took
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.ports import Host, Members
+from aiorwlock_remote.ports import Host
+from aiorwlock_remote.recipe_ports import Members
 from aiorwlock_remote.runtime.rounds import Rounds
 
 PLACE_LIVES = 3
@@ -155,9 +156,14 @@ class Lanes:
         rung = set(told.rung)
         for lane, ask, answer in zip(lanes, asks, told.answers, strict=True):
             first, lane.asked = lane.asked, None
+            if isinstance(answer, BaseException) and not _given_back(answer):
+                self._failed([lane], answer)
+                continue
             lane.placed = ask.more or isinstance(answer, Busy)
             if isinstance(answer, Took):
                 self._served(lane, first, answer, sent_at)
+            elif isinstance(answer, BaseException):
+                self._turned_away(lane, first, answer)
             else:
                 if answer.retry_after is not None:
                     self._rounds.hint(answer.retry_after / 1e6)
@@ -182,6 +188,16 @@ class Lanes:
                 self._give_up_place(lane.target)
         first.decide()
 
+    def _turned_away(
+        self, lane: Lane, first: Waiter | None, error: BaseException
+    ) -> None:
+        """Only the one who asked: the others have their turn, and may be luckier."""
+        if first is not None and first in lane.waiters:
+            lane.waiters.remove(first)
+            first.decide(error)
+            if not lane.waiters and self._lanes.get(lane.target) is lane:
+                self._drop(lane.target)
+
     def _failed(self, lanes: list[Lane], error: BaseException) -> None:
         for lane in lanes:
             lane.asked = None
@@ -193,3 +209,8 @@ class Lanes:
                 waiter.decide(error)
             if self._lanes.get(lane.target) is lane:
                 self._drop(lane.target)
+
+
+def _given_back(error: BaseException) -> bool:
+    """Too few replicas had it; that will not be better for who asks again at once."""
+    return isinstance(error, BackendUnavailable) and error.replicas is not None

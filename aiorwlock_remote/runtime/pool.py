@@ -12,7 +12,7 @@ from aiorwlock_remote.core.pool import Ask, Busy, Member
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Closed, LockTimeout
-from aiorwlock_remote.ports import Members
+from aiorwlock_remote.recipe_ports import Members
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.lanes import Lanes, Waiter
 from aiorwlock_remote.runtime.lease import Lease
@@ -60,12 +60,14 @@ class Pool(Taking):
         waiter.sent_at = self._clock.now()
         asked = self.members.ask((ask,), 0.0)
         try:
-            told = await asked
+            (answer,) = (await asked).answers
             await checkpoint()
         except BaseException as exc:
             await self._take_back(request, waiter, exc)
             raise
-        (answer,) = told.answers
+        if isinstance(answer, BaseException):
+            await self._take_back(request, waiter, answer)
+            raise answer
         if isinstance(answer, Busy):
             raise self._timed_out(request, answer)
         waiter.took = answer
@@ -86,7 +88,7 @@ class Pool(Taking):
         finally:
             self._waiting.discard(waiter)
         if waiter.error is not None:
-            await self._take_back(request, waiter, waiter.error)
+            await self._take_back(request, waiter, waiter.error, until)
             raise waiter.error
         if waiter.took is None:
             self._lanes.leave(waiter)
@@ -94,7 +96,11 @@ class Pool(Taking):
         return self._lease(request, waiter)
 
     async def _take_back(
-        self, request: Request, waiter: Waiter, error: BaseException
+        self,
+        request: Request,
+        waiter: Waiter,
+        error: BaseException,
+        until: float | None = None,
     ) -> None:
         """Whatever the store made of it, nothing stays; who is told waits for that."""
         if isinstance(error, BadRecord | Closed):
@@ -104,7 +110,8 @@ class Pool(Taking):
         tickets = (waiter.claim.ticket,)
         withdrawn = self.members.withdraw((), tickets, waiter.lease)
         if isinstance(error, BackendUnavailable):
-            await self._drive.resolve(request.resource, withdrawn, waiter.claim)
+            resource, claim = request.resource, waiter.claim
+            await self._drive.resolve(resource, withdrawn, claim, until)
         else:
             withdrawn.unawaited()
 

@@ -8,7 +8,15 @@ from typing import ClassVar
 
 from benchmarks.redis.adapters import BLPOP, FLOOR, MEMORY, OURS, REDIS_PY, RUEIDIS
 from benchmarks.redis.figures import Figures, NotMeasured, percentile
-from benchmarks.redis.scenarios import alone, crowd, handover, kills, readers, turns
+from benchmarks.redis.scenarios import (
+    alone,
+    crowd,
+    handover,
+    kills,
+    readers,
+    sets,
+    turns,
+)
 
 Figure = Callable[[Figures], float]
 
@@ -119,6 +127,11 @@ def _readers(figures: Figures) -> float:
     return many / figures.median("R", readers.FEW, OURS)
 
 
+def _members(figures: Figures) -> float:
+    many = figures.median("M", sets.MANY, OURS)
+    return many / figures.median("M", sets.FEW, OURS)
+
+
 def _of_readers_and_writers(name: str) -> tuple[Bar, ...]:
     of_memory = _ratio(name, turns.CYCLES, MEMORY)
     return (
@@ -169,4 +182,5 @@ BARS: tuple[Bar, ...] = (
     Bar("S6", "drain", _median("S6", crowd.DRAIN), _drain_limit, "s"),
     Bar("S7", "after the lease's end, p90", _late, 20.0, "ms"),
     Bar("R", "reader's cycle beside 10,000, of beside 1", _readers, 1.5),
+    Bar("M", "cycle of any among 10,000, of among 10", _members, 1.5),
 )

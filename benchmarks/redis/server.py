@@ -33,6 +33,11 @@ class Server:
         """Forget all keys; scripts stay."""
         self._redis.flushall()
 
+    def fill(self, key: str, members: int) -> None:
+        """A mutex set; every other mutex is held."""
+        scores = {f"m{n}": time.time() if n % 2 else 0 for n in range(members)}
+        self._redis.zadd(key, scores)
+
     def info(self, section: str) -> dict[str, Any]:
         """INFO."""
         found: dict[str, Any] = self._redis.info(section)

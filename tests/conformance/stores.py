@@ -18,6 +18,9 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.record import Seat
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
+from tests.backends.redis.rights import rules, under, url_of
+from tests.servers.cluster import Cluster
+from tests.servers.plain import PlainCluster, PlainRedis
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -195,44 +198,46 @@ class SentinelHarness(RedisHarness):
         return Site(self.group.url, prefix, foreigner=foreigner)
 
 
-class PlainRedis(Foreigner):
-    """The published statements, by redis-py."""
+class RightsHarness(RedisHarness):
+    """A user of its own for each test, with the rights of the documentation.
 
-    FREE = """
-    local value = redis.call('GET', KEYS[1])
-    if value and string.match(value, '^(.*),') == ARGV[1] then
-        return redis.call('DEL', KEYS[1])
-    end
-    return 0
+    Besides them the one that lists need. Every pattern begins with the prefix, and with
+    those that the suite puts behind it.
     """
 
-    def __init__(self, url: str, prefix: str) -> None:
-        self._url = url
-        self._prefix = prefix
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys and a user of its own."""
+        name = uuid4().hex
+        prefixes = [f"{name}:{more}" for more in ("", "eu:", "us:")]
+        patterns = [rule for prefix in prefixes for rule in under(prefix, rules())]
+        others = [rule for rule in rules() if rule[0] not in "~&"]
+        self.server.ask("ACL", "SETUSER", name, *others, *patterns, "+scan")
+        url = url_of(self.server, name)
+        return Site(url, prefixes[0], foreigner=PlainRedis(url, prefixes[0]))
 
-    def take(self, name: Name, ticket: str) -> bool:
-        with self._client() as client:
-            return bool(client.set(self._key(name), self._value(ticket), nx=True))
 
-    def put(self, name: Name, ticket: str) -> None:
-        with self._client() as client:
-            client.set(self._key(name), self._value(ticket))
+class TlsHarness(RedisHarness):
+    """``rediss://`` at a server that demands a certificate of its clients."""
 
-    def free(self, name: Name, ticket: str) -> bool:
-        with self._client() as client:
-            return bool(client.eval(self.FREE, 1, self._key(name), ticket) == 1)
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys of its own; redis-py names the same files otherwise."""
+        prefix, files = f"{uuid4().hex}:", self.server.certificates
+        assert files is not None
+        theirs = (
+            f"rediss://localhost:{self.server.tls_port}/0"
+            f"?ssl_ca_certs={files.authority}&ssl_certfile={files.certificate}"
+            f"&ssl_keyfile={files.key}"
+        )
+        return Site(self.server.tls_url, prefix, PlainRedis(theirs, prefix))
 
-    def read(self, name: Name) -> str | None:
-        with self._client() as client:
-            value = client.get(self._key(name))
-        assert value is None or isinstance(value, str)
-        return None if value is None else value.rpartition(",")[0]
 
-    def _client(self) -> redis.Redis:
-        return redis.Redis.from_url(self._url, decode_responses=True)
+class ClusterHarness(RedisHarness):
+    """``redis+cluster://``: the foreigner finds the node. ``cluster`` as above."""
 
-    def _key(self, name: Name) -> str:
-        return f"{self._prefix}mutex_locks/{name[0]},{name[1]}"
+    cluster: ClassVar[Cluster]
 
-    def _value(self, ticket: str) -> str:
-        return f"{ticket},{int(time.time())}"
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys of its own."""
+        prefix = f"{uuid4().hex}:"
+        url = self.cluster.url
+        return Site(url, prefix, foreigner=PlainCluster(url, prefix))

@@ -26,6 +26,9 @@ from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_redis import TestRedis as Redis
 from tests.conformance.test_redis_client import TestLoopBoundClient as LoopBoundClient
 from tests.conformance.test_redis_client import TestRedisClient as RedisClient
+from tests.conformance.test_redis_pairs import TestRedisPairs as RedisPairs
+from tests.conformance.test_redis_rights import TestRedisRights as RedisRights
+from tests.conformance.test_redis_tls import TestRedisTls as RedisTls
 from tests.conformance.test_sentinel import TestSentinel as Sentinel
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
 from tests.conftest import LOOPS
@@ -60,11 +63,18 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     Redis: EVERYWHERE | {"Process"},
     RedisClient: EVERYWHERE | {"Process"},
     LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process"},
+    RedisRights: EVERYWHERE | {"Process"},
+    RedisTls: EVERYWHERE | {"Process"},
+    RedisPairs: EVERYWHERE - {"Seat"},
     Sentinel: EVERYWHERE | {"Process"},
 }
-ASYNCIO_ONLY: set[type[ConformanceSuite]] = {RedisClient, LoopBoundClient}
-"""What stands on a library that knows nothing of trio."""
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
+NOT_ON: dict[type[ConformanceSuite], str] = {
+    RedisClient: "trio",  # redis-py knows nothing of it
+    LoopBoundClient: "trio",
+    RedisRights: "uvloop",  # whose connections are those of asyncio
+    RedisTls: "uvloop",
+}
 
 
 def classes(suite: type[ConformanceSuite]) -> dict[str, type[Cases]]:
@@ -138,8 +148,8 @@ def test_every_combination_is_collected() -> None:
 
 
 def _loops(suite: type[ConformanceSuite], cases: type[Cases]) -> set[str]:
-    native = issubclass(cases, NativeCancellationCases) or suite in ASYNCIO_ONLY
-    return LOOP_NAMES - {"trio"} if native else LOOP_NAMES
+    native = issubclass(cases, NativeCancellationCases)  # which names its loops itself
+    return LOOP_NAMES - {"trio" if native else NOT_ON.get(suite, "")}
 
 
 def _collected() -> Iterator[tuple[str, str, str, str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.fix_blocks import NO_RUN, SET_UP, Page, blocks, run
+from tests.servers.cluster import Cluster
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -17,6 +18,7 @@ PAGES = [path for path in PAGES if "_build" not in path.parts]
 RUN = {"python", "sh", "sql"}
 REDIS = "redis://localhost/0"
 SENTINELS = "redis+sentinel://sentinel1,sentinel2,sentinel3/mymaster/0"
+NODES = "redis+cluster://node1,node2,node3"
 SHOWN = {"text", "toml"}
 DIRECTIVE = re.compile(r"\{[\w-]+\}")
 
@@ -40,6 +42,9 @@ def test_blocks_run(
     if SENTINELS in path.read_text("utf-8"):
         group: SentinelGroup = request.getfixturevalue("sentinel_group")
         servers[SENTINELS] = group.url
+    if NODES in path.read_text("utf-8"):
+        cluster: Cluster = request.getfixturevalue("redis_cluster")
+        servers[NODES] = cluster.url
     with Page(tmp_path, servers) as page:
         run(path, page)
 

@@ -26,6 +26,7 @@ class Fleet:
     def __init__(self, url: str, folder: Path) -> None:
         self.folder = folder
         self._url = url
+        self._halt = folder / "halt"
         self._numbers = count()
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._nemesis = History(folder / "nemesis.jsonl", process="nemesis")
@@ -65,6 +66,14 @@ class Fleet:
             yield
         finally:
             os.kill(self._running[name].pid, signal.SIGCONT)
+
+    def halt(self) -> None:
+        """Let nobody ask, and whoever is inside stay there; also who starts now."""
+        self._halt.touch()
+
+    def go_on(self) -> None:
+        """The end of that."""
+        self._halt.unlink()
 
     def join(self) -> None:
         """Wait for all; a worker that failed fails the test."""

@@ -1,48 +1,34 @@
-"""A foreign program: plain redis-py, the published statements, and nothing else."""
+"""A foreign program that takes and frees the mutex (foobar, 123)."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import redis
 
 from tests.faults.redis_counter import Counter
+from tests.servers.plain import PlainRedis
 from tests.servers.redis import RedisServer
 
+NAME = "foobar", 123
 SEAT = "mutex_locks/foobar,123"
-FREE = """
-local value = redis.call('GET', KEYS[1])
-if value and string.match(value, '^(.*),') == ARGV[1] then
-    return redis.call('DEL', KEYS[1])
-end
-return 0
-"""
 
 
-class Foreign:
-    """Takes and frees the mutex (foobar, 123)."""
+class Foreign(PlainRedis):
+    """Keeps its connection."""
 
     def __init__(self, server: RedisServer) -> None:
-        self._client = redis.Redis.from_url(server.url, decode_responses=True)
+        super().__init__(server.url, "")
+        self._kept = redis.Redis.from_url(server.url, decode_responses=True)
 
-    def take(self, ticket: str, ms: int | None = None) -> bool:
-        value = f"{ticket},{int(time.time())}"
-        return bool(self._client.set(SEAT, value, nx=True, px=ms))
-
-    def free(self, ticket: str) -> bool:
-        return bool(self._client.eval(FREE, 1, SEAT, ticket))
-
-    def delete(self) -> None:
-        assert self._client.delete(SEAT) == 1
-
-    def overwrite(self, ticket: str) -> None:
-        self._client.set(SEAT, f"{ticket},{int(time.time())}")
+    def _client(self) -> AbstractContextManager[Any]:
+        return nullcontext(self._kept)
 
     def close(self) -> None:
-        self._client.close()
+        self._kept.close()
 
 
 @contextmanager
@@ -56,7 +42,7 @@ def foreign_loop(
     def run() -> None:
         foreign = Foreign(server)
         while not done.is_set():
-            if locking and not foreign.take("gluww"):
+            if locking and not foreign.take(NAME, "gluww"):
                 done.wait(0.002)
                 continue
             seen = counter.read()
@@ -64,7 +50,7 @@ def foreign_loop(
             counter.write(seen + 1)
             written[0] += 1
             if locking:
-                assert foreign.free("gluww")
+                assert foreign.free(NAME, "gluww")
                 done.wait(0.004)
         foreign.close()
 

@@ -24,13 +24,30 @@ async def renewed(server: RedisServer, held: Held) -> None:
 
 async def waits(server: RedisServer, lock: AnyLock) -> None:
     """Wait until somebody has a place there."""
-    queue = f"{{mutex_locks/{lock.key}}}.queue"
+    await waits_at(server, f"mutex_locks/{lock.key}".encode())
+
+
+async def waits_at(server: RedisServer, seat: bytes) -> None:
+    """The same, by the seat's name."""
+    queue = b"{%b}.queue" % seat
     await eventually(lambda: server.ask("HLEN", queue) > 0, "somebody waits")
+
+
+async def take_turn(lock: AnyLock, fences: list[int]) -> None:
+    """Take it once, however long that lasts, and note the fence."""
+    async with lock.acquire(timeout=60) as held:
+        fences.append(held.fence)
 
 
 def lost(locks: Locks) -> bool:
     """Whether there is no connection."""
     return locks._session.drive.store._link._talk is None  # type: ignore[attr-defined]
+
+
+async def killed(server: RedisServer, locks: Locks) -> None:
+    """Kill the server; return when they have noticed."""
+    server.kill()
+    await eventually(lambda: lost(locks), "the loss is noticed")
 
 
 async def refused(lock: AnyLock) -> None:

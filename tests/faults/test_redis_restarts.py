@@ -15,7 +15,7 @@ from aiorwlock_remote import (
     connect,
 )
 from tests.backends.redis.linking import eventually
-from tests.faults.redis_waits import lost, refused, renewed, waits
+from tests.faults.redis_waits import killed, lost, refused, renewed, take_turn, waits
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
@@ -41,12 +41,7 @@ async def test_grants_and_waiters_survive_a_restart_with_aof(
         read = await locks.rwlock("kept", 2).reader.acquire(lease=3)
         entered: list[int] = []
         async with anyio.create_task_group() as group:
-
-            async def wait() -> None:
-                async with others.mutex("kept", 1).acquire(timeout=60) as mine:
-                    entered.append(mine.fence)
-
-            group.start_soon(wait)
+            group.start_soon(take_turn, others.mutex("kept", 1), entered)
             await waits(server, locks.mutex("kept", 1))
             server.restart()
             await renewed(server, held)
@@ -107,12 +102,7 @@ async def test_who_waits_at_a_server_that_forgot(
         held = await locks.mutex("kept", 1).acquire(lease=LEASE)
         fences: list[int] = []
         async with anyio.create_task_group() as group:
-
-            async def wait() -> None:
-                async with others.mutex("kept", 1).acquire(timeout=30) as mine:
-                    fences.append(mine.fence)
-
-            group.start_soon(wait)
+            group.start_soon(take_turn, others.mutex("kept", 1), fences)
             await waits(server, locks.mutex("kept", 1))
             await gone(server, held, how)
         assert fences[0] > held.fence
@@ -128,25 +118,19 @@ async def test_fences_rise_over_everything(start_redis: StartRedis) -> None:
     fences: list[int] = []
     async with connect(server.url) as locks:
         mutex = locks.mutex("rising", 1)
-
-        async def turn() -> None:
-            async with mutex.acquire(timeout=10) as held:
-                fences.append(held.fence)
-
-        await turn()
+        await take_turn(mutex, fences)
         assert await locks.acquire_mutex_lock("rising", 1, "gluww")
         (foreign,) = (await mutex.info()).holders
         fences.append(foreign.fence or 0)
         server.ask("PEXPIRE", "mutex_locks/rising,1", 1)
-        await turn()
+        await take_turn(mutex, fences)
         server.ask("FLUSHALL")
-        await turn()
-        server.kill()
-        await eventually(lambda: lost(locks), "the loss is noticed")
+        await take_turn(mutex, fences)
+        await killed(server, locks)
         server.start()
-        await turn()
+        await take_turn(mutex, fences)
         server.ask("FLUSHALL")
-        await turn()
+        await take_turn(mutex, fences)
     assert fences == sorted(set(fences))
 
 
@@ -177,8 +161,7 @@ async def test_a_server_that_is_down(
     """What was never sent is not uncertain: told after ``connect_timeout``."""
     server = start_redis()
     async with connect(server.url, connect_timeout=0.3) as locks:
-        server.kill()
-        await eventually(lambda: lost(locks), "the loss is noticed")
+        await killed(server, locks)
         with anyio.fail_after(5), pytest.raises(BackendUnavailable):
             await locks.mutex("down", 1).acquire(timeout)
         server.start()
@@ -206,7 +189,6 @@ async def test_a_release_does_not_wait_for_a_dead_server(
     server = start_redis()
     async with connect(server.url, connect_timeout=0.3) as locks:
         held = await locks.mutex("gone", 1).acquire()
-        server.kill()
-        await eventually(lambda: lost(locks), "the loss is noticed")
+        await killed(server, locks)
         with anyio.fail_after(5), pytest.raises(BackendUnavailable):
             await held.release()

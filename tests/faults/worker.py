@@ -3,7 +3,10 @@
 ``python -m tests.faults.worker URL DIR NAME PLAN``, the plan as JSON (``Plan``). Writes
 its history to ``DIR/NAME.jsonl``. With ``turns`` it ends after so many grants a task,
 with ``seconds`` after that time; ``writes`` is the share of writers. One that is
-``hardy`` goes on when the store was away.
+``hardy`` goes on when the store was away. While there is a file ``DIR/halt`` nobody
+asks, and who has made the first of his two accesses stays where he is. The resource of
+those that are not ``fenced`` refuses nobody. ``pair``: a lock on a pair of keys (S3).
+``locks``: the number of what is locked; what is used is always the same.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import json
 import random
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +33,6 @@ from aiorwlock_remote import (
 from aiorwlock_remote.testing.history import Attempt, History, now
 from tests.faults.register import Register
 
-RESOURCE = ("shared", 1)
 AWAY = (AcquireUncertain, BackendUnavailable)
 
 
@@ -45,6 +48,9 @@ class Plan:
     body: float = 0.002
     loop: str = "asyncio"
     hardy: bool = False
+    fenced: bool = True
+    pair: bool = False
+    locks: int = 1
 
 
 def deadline(held: Held) -> int | None:
@@ -58,12 +64,18 @@ class Worker:
     """The tasks of one process."""
 
     def __init__(
-        self, locks: Locks, history: History, register: Register, plan: Plan
+        self, locks: Locks, history: History, folder: Path, plan: Plan
     ) -> None:
-        self._lock = locks.rwlock(*RESOURCE, lease=plan.lease)
+        make = locks.set_rwlock if plan.pair else locks.rwlock
+        self._lock = make("shared", plan.locks, lease=plan.lease)
         self._history = history
-        self._register = register
+        self._register = Register(folder / "register")
+        self._halt = folder / "halt"
         self._plan = plan
+
+    def close(self) -> None:
+        """Close the register."""
+        self._register.close()
 
     async def task(self) -> None:
         """Take turns."""
@@ -71,6 +83,7 @@ class Worker:
         turns = 0
         while time.monotonic() < end and turns != self._plan.turns:
             turns += 1
+            await self._halted()
             await self._turn()
 
     async def _turn(self) -> None:
@@ -103,23 +116,28 @@ class Worker:
 
     async def _session(self, attempt: Attempt, held: Held) -> None:
         for step in (1, 2):
-            serial = self._register.access(held.fence)
+            serial = self._register.access(held.fence if self._plan.fenced else 0)
             attempt.access(step=step, serial=serial, until=deadline(held))
             if serial is None:
                 return
             await anyio.sleep(random.uniform(0, self._plan.body))
+            if step == 1:
+                await self._halted()
+
+    async def _halted(self) -> None:
+        while self._halt.exists():  # noqa: ASYNC110 - other processes tell by a file
+            await anyio.sleep(0.01)
 
 
 async def main(url: str, folder: Path, name: str, plan: Plan) -> None:
     """Run the tasks."""
-    register = Register(folder / "register")
     with History(folder / f"{name}.jsonl", process=name) as history:
-        async with connect(url) as locks, anyio.create_task_group() as group:
-            worker = Worker(locks, history, register, plan)
-            print("ready", flush=True)
-            for _ in range(plan.tasks):
-                group.start_soon(worker.task)
-    register.close()
+        async with connect(url) as locks:
+            with closing(Worker(locks, history, folder, plan)) as worker:
+                async with anyio.create_task_group() as group:
+                    print("ready", flush=True)
+                    for _ in range(plan.tasks):
+                        group.start_soon(worker.task)
 
 
 if __name__ == "__main__":

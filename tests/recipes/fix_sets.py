@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from aiorwlock_remote import connect
+from aiorwlock_remote.ports import Backend
 from aiorwlock_remote.recipes import MutexSet
 from tests.servers.redis import RedisServer
 
@@ -13,16 +16,31 @@ KEY = "proxies"
 STATE, QUEUE = f"{{{KEY}}}.state", f"{{{KEY}}}.queue"
 
 
+@dataclass(frozen=True)
+class Place:
+    """A server, and what ``connect`` is given to use it."""
+
+    server: RedisServer
+    store: str | Backend
+
+    def ask(self, *args: str | int | bytes) -> Any:  # noqa: ANN401 - any answer
+        """As ``RedisServer``: whatever the place, its server is looked at directly."""
+        return self.server.ask(*args)
+
+
+Server = RedisServer | Place
+
+
 @asynccontextmanager
 async def proxies(
-    server: RedisServer,
+    server: Server,
     *names: str,
     lease: float = 60,
     keep: bool = True,
     revalidate_seconds: float = 1.25,
 ) -> AsyncIterator[MutexSet]:
     """A set with these mutexes, over a connection of its own."""
-    async with connect(server.url) as locks:
+    async with connect(store_of(server)) as locks:
         pool = locks.mutex_set(
             KEY, lease=lease, keep=keep, revalidate_seconds=revalidate_seconds
         )
@@ -31,12 +49,16 @@ async def proxies(
         yield pool
 
 
-def score(server: RedisServer, name: str) -> float | None:
+def store_of(server: Server) -> str | Backend:
+    return server.store if isinstance(server, Place) else server.url
+
+
+def score(server: Server, name: str) -> float | None:
     found = server.ask("ZSCORE", KEY, name)
     return None if found is None else float(found)
 
 
-def traces(server: RedisServer) -> list[bytes]:
+def traces(server: Server) -> list[bytes]:
     """What waiting and holding left behind; nothing, once all have ended."""
     fields: list[bytes] = server.ask("HKEYS", STATE)
     held: list[bytes] = server.ask("ZRANGEBYSCORE", KEY, "(0", "+inf")
@@ -44,7 +66,7 @@ def traces(server: RedisServer) -> list[bytes]:
     return [f for f in fields if f not in (b"last", b"number")] + held + queued
 
 
-def requests(server: RedisServer) -> int:
+def requests(server: Server) -> int:
     """Scripts run so far."""
     for line in server.ask("INFO", "commandstats").decode().splitlines():
         if line.startswith("cmdstat_evalsha:"):

@@ -17,7 +17,16 @@ from aiorwlock_remote import (
     connect,
 )
 from tests.backends.redis.linking import eventually
-from tests.recipes.fix_sets import KEY, QUEUE, STATE, proxies, requests, score, traces
+from tests.recipes.fix_sets import (
+    KEY,
+    QUEUE,
+    STATE,
+    Place,
+    Server,
+    proxies,
+    score,
+    traces,
+)
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
@@ -27,20 +36,26 @@ SOON = 0.5
 """Seconds; well below the shortest poll of 1 s."""
 
 
-async def test_create_list_remove(fresh_redis: RedisServer) -> None:
-    async with proxies(fresh_redis) as pool:
+@pytest.fixture
+def place(fresh_redis: RedisServer) -> Place:
+    """Where the sets are; ``test_set_places`` has others."""
+    return Place(fresh_redis, fresh_redis.url)
+
+
+async def test_create_list_remove(place: Place) -> None:
+    async with proxies(place) as pool:
         assert [await pool.create(name) for name in ("a", "b", "a")] == [1, 1, 0]
-        assert score(fresh_redis, "a") == 0
+        assert score(place, "a") == 0
         assert sorted([name async for name in pool.list()]) == ["a", "b"]
         assert [await pool.remove(name) for name in ("a", "a")] == [True, False]
         assert [name async for name in pool.list()] == ["b"]
 
 
-async def test_named_and_any(fresh_redis: RedisServer) -> None:
-    async with proxies(fresh_redis, "a", "b", "c") as pool:
+async def test_named_and_any(place: Place) -> None:
+    async with proxies(place, "a", "b", "c") as pool:
         async with pool.acquire("b") as held:
             assert (held.name, held.resource) == ("b", f"{KEY}/b")
-            assert held.fence == round((score(fresh_redis, "b") or 0) * 1e6)
+            assert held.fence == round((score(place, "b") or 0) * 1e6)
             first, second = await pool.acquire(), await pool.acquire(timeout=1)
             assert {first.name, second.name} == {"a", "c"}
             assert await pool.try_acquire() is None
@@ -53,7 +68,7 @@ async def test_named_and_any(fresh_redis: RedisServer) -> None:
             async with pool.acquire() as third:
                 assert third.name == first.name, "the only free one"
         assert await second.release()
-    assert traces(fresh_redis) == []
+    assert traces(place) == []
 
 
 async def test_the_one_that_was_free_for_longest(start_redis: StartRedis) -> None:
@@ -69,15 +84,15 @@ async def test_the_one_that_was_free_for_longest(start_redis: StartRedis) -> Non
 
 
 async def test_update_gives_a_new_score_and_the_same_fence(
-    fresh_redis: RedisServer,
+    place: Place,
 ) -> None:
     async with (
-        proxies(fresh_redis, "a") as pool,
+        proxies(place, "a") as pool,
         pool.acquire() as held,
     ):
-        before, fence = score(fresh_redis, "a"), held.fence
+        before, fence = score(place, "a"), held.fence
         await pool.update(held)
-        assert (score(fresh_redis, "a") or 0) > (before or 0)
+        assert (score(place, "a") or 0) > (before or 0)
         assert held.fence == fence
         await held.release()
         with pytest.raises(NotOwner):
@@ -85,9 +100,9 @@ async def test_update_gives_a_new_score_and_the_same_fence(
 
 
 async def test_fences_rise_and_scores_are_never_equal(
-    fresh_redis: RedisServer,
+    place: Place,
 ) -> None:
-    async with proxies(fresh_redis, "a") as pool:
+    async with proxies(place, "a") as pool:
         fences: list[int] = []
         for _ in range(200):
             async with pool.acquire("a") as held:
@@ -95,23 +110,23 @@ async def test_fences_rise_and_scores_are_never_equal(
         assert fences == sorted(set(fences))
         assert all(fence % 1_000_000 for fence in fences), "never a whole second"
         ahead = (int(time.time()) + 5) * 1_000_000
-        fresh_redis.ask("HSET", STATE, "last", ahead - 1)
+        place.ask("HSET", STATE, "last", ahead - 1)
         async with pool.acquire("a") as held:
             assert held.fence == ahead + 1, "the clock was set back; no whole second"
 
 
-async def test_release_that_removes(fresh_redis: RedisServer) -> None:
-    async with proxies(fresh_redis, "a", "b") as pool:
+async def test_release_that_removes(place: Place) -> None:
+    async with proxies(place, "a", "b") as pool:
         held = await pool.acquire("a")
         assert await pool.release(held, remove=True)
-        assert score(fresh_redis, "a") is None
+        assert score(place, "a") is None
         assert not await pool.release(held, remove=True)
-    assert traces(fresh_redis) == []
+    assert traces(place) == []
 
 
-async def test_who_waits_is_called_at_once(fresh_redis: RedisServer) -> None:
+async def test_who_waits_is_called_at_once(place: Place) -> None:
     """Released by another process, created, removed while held and created."""
-    async with proxies(fresh_redis, "a") as one, proxies(fresh_redis) as two:
+    async with proxies(place, "a") as one, proxies(place) as two:
         got: list[tuple[str, float]] = []
 
         async def wait(name: str | None) -> None:
@@ -122,28 +137,28 @@ async def test_who_waits_is_called_at_once(fresh_redis: RedisServer) -> None:
             held = await one.acquire("a")
             async with anyio.create_task_group() as group:
                 group.start_soon(wait, name)
-                await queued(fresh_redis, 1)
+                await queued(place, 1)
                 released = anyio.current_time()
                 await held.release()
             assert got[-1][0] == "a"
             assert got[-1][1] - released < SOON
         async with anyio.create_task_group() as group:
             group.start_soon(wait, "new")
-            await queued(fresh_redis, 1)
+            await queued(place, 1)
             created = anyio.current_time()
             await one.create("new")
         assert got[-1][0] == "new"
         assert got[-1][1] - created < SOON
-    assert traces(fresh_redis) == []
+    assert traces(place) == []
 
 
-async def queued(server: RedisServer, count: int) -> None:
+async def queued(server: Server, count: int) -> None:
     await eventually(lambda: server.ask("ZCARD", QUEUE) == count, "somebody waits")
 
 
-async def test_first_come_first_served(fresh_redis: RedisServer) -> None:
+async def test_first_come_first_served(place: Place) -> None:
     """Among processes by place, inside one by order; a newcomer does not pass."""
-    async with proxies(fresh_redis, "a") as one, proxies(fresh_redis) as two:
+    async with proxies(place, "a") as one, proxies(place) as two:
         held = await one.acquire()
         order: list[str] = []
 
@@ -153,9 +168,9 @@ async def test_first_come_first_served(fresh_redis: RedisServer) -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait, two, "first")
-            await queued(fresh_redis, 1)
+            await queued(place, 1)
             group.start_soon(wait, one, "second")
-            await queued(fresh_redis, 2)
+            await queued(place, 2)
             group.start_soon(wait, one, "third")
             await anyio.wait_all_tasks_blocked()
             await held.release()
@@ -163,9 +178,9 @@ async def test_first_come_first_served(fresh_redis: RedisServer) -> None:
         assert order == ["first", "second", "third"]
 
 
-async def test_named_and_any_wait_together(fresh_redis: RedisServer) -> None:
+async def test_named_and_any_wait_together(place: Place) -> None:
     """Who wants any does not take what is called for by name, if he came later."""
-    async with proxies(fresh_redis, "a", "b") as one, proxies(fresh_redis) as two:
+    async with proxies(place, "a", "b") as one, proxies(place) as two:
         a, b = await one.acquire("a"), await one.acquire("b")
         got: dict[str, str] = {}
 
@@ -176,43 +191,20 @@ async def test_named_and_any_wait_together(fresh_redis: RedisServer) -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait, "a", "named")
-            await queued(fresh_redis, 1)
+            await queued(place, 1)
             group.start_soon(wait, None, "any")
-            await queued(fresh_redis, 2)
+            await queued(place, 2)
             await a.release()
             await eventually(lambda: "named" in got, "got it")
             await b.release()
         assert got["named"] == "a"
 
 
-async def test_waiting_costs_one_request_a_second(start_redis: StartRedis) -> None:
-    """20 tasks for any and for two names, in one process; with events of others."""
-    server = start_redis(config={"notify-keyspace-events": "Kz"})
-    async with (
-        proxies(server, "a", "b") as holder,
-        proxies(server) as pool,
-        holder.acquire("a"),
-        holder.acquire("b"),
-    ):
-        async with anyio.create_task_group() as group:
-            for name in (None, "a", "b") * 7:
-                group.start_soon(pool.acquire(name).__aenter__)
-            await queued(server, 3)
-            await anyio.sleep(1)  # what came before must not count
-            before = requests(server)
-            for _ in range(40):
-                await anyio.sleep(0.1)
-                server.ask("ZADD", KEY, str(time.time()), "c")
-            assert requests(server) - before <= 4 + 2
-            group.cancel_scope.cancel()
-        await eventually(lambda: server.ask("ZCARD", QUEUE) == 0, "all withdrawn")
-
-
-async def test_closing_ends_waiting_and_gives_back(fresh_redis: RedisServer) -> None:
-    async with proxies(fresh_redis, "a") as other:
+async def test_closing_ends_waiting_and_gives_back(place: Place) -> None:
+    async with proxies(place, "a") as other:
         with pytest.raises(ExceptionGroup) as caught:
             async with anyio.create_task_group() as group:
-                locks = await connect(fresh_redis.url)
+                locks = await connect(place.store)
                 pool = locks.mutex_set(KEY)
                 held = await pool.acquire()
 
@@ -220,7 +212,7 @@ async def test_closing_ends_waiting_and_gives_back(fresh_redis: RedisServer) -> 
                     return await pool.acquire()
 
                 group.start_soon(wait)
-                await queued(fresh_redis, 1)
+                await queued(place, 1)
                 await locks.aclose()
         assert caught.group_contains(Closed)
         async with other.acquire(timeout=1) as next_one:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
 
+import hiredis
 import pytest
 
 from aiorwlock_remote import (
@@ -17,7 +19,7 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.errors import BadRecord
-from tests.recipes.fix_sets import KEY, QUEUE, STATE, proxies
+from tests.recipes.fix_sets import KEY, QUEUE, STATE, proxies, score
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
@@ -59,6 +61,18 @@ async def test_scores_from_the_future(fresh_redis: RedisServer) -> None:
         assert got[1].name == "never"
         for held in got:
             assert await held.release()
+
+
+async def test_no_score_is_not_a_number(fresh_redis: RedisServer) -> None:
+    """The server refuses it, whoever tries; an infinite one stays what it is."""
+    for command in (("ZADD", KEY, "nan", "a"), ("ZINCRBY", KEY, "-inf", "a")):
+        fresh_redis.ask("ZADD", KEY, "+inf", "a")
+        with pytest.raises(hiredis.ReplyError, match=r"not a (valid float|number)"):
+            fresh_redis.ask(*command)
+        async with proxies(fresh_redis) as pool:
+            assert await pool.try_acquire() is None
+            assert await pool.try_acquire("a") is None
+        assert score(fresh_redis, "a") == math.inf
 
 
 @pytest.mark.parametrize("name", ["ä,b {c}\n", "0", " ", "x" * 5000, "\udcff"])

@@ -1,4 +1,4 @@
-"""Grants of a mutex set that end early, and places nobody looks after."""
+"""Grants of a mutex set that end early."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from aiorwlock_remote.core.commands import (
     Renew,
     Renewed,
 )
-from aiorwlock_remote.core.pool import Ask, Took
+from aiorwlock_remote.core.pool import Ask, Member, Took
 from tests.backends.redis.linking import eventually
-from tests.recipes.fix_sets import KEY, QUEUE, STATE, proxies, score, traces
+from tests.recipes.fix_sets import KEY, STATE, proxies, score, traces
+from tests.recipes.published import Published
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -86,6 +87,47 @@ async def test_the_store_refuses_an_expired_grant(fresh_redis: RedisServer) -> N
                 held.check()
 
 
+@pytest.mark.parametrize("who", ["ours", "theirs"])
+async def test_a_takeover_within_the_same_second(
+    fresh_redis: RedisServer, who: str
+) -> None:
+    """By the store itself: the expired holder's update and release are refused."""
+    lease = 200_000
+    theirs = Published(fresh_redis, KEY, lease / 1e6)
+    async with proxies(fresh_redis, "a", lease=lease / 1e6) as pool:
+        members, store = pool._pool.members, pool._session.drive.store
+
+        async def takes_over() -> bool:
+            if who == "theirs":
+                return theirs.acquire("a") is not None
+            (answer,) = (await members.ask((Ask("a", "new", lease),), 0.0)).answers
+            return isinstance(answer, Took)
+
+        for _ in range(20):  # until both fall into one second
+            fresh_redis.ask("ZADD", KEY, 0, "a")
+            (old,) = (await members.ask((Ask("a", "old", lease),), 0.0)).answers
+            assert isinstance(old, Took)
+            await anyio.sleep(lease / 1e6 + 0.01)
+            assert await takes_over()
+            taken = score(fresh_redis, "a") or 0
+            if int(taken) == old.fence // 1_000_000:
+                break
+        else:
+            pytest.fail("never within one second")
+        member = Member(KEY, "a")
+        renewed = await store.step(member, Renew((("old", lease),)))
+        assert isinstance(renewed, Renewed)
+        assert isinstance(renewed.outcomes[0], NotHeld)
+        for refused in (
+            await store.step(member, Release("old")),
+            await members.end("old"),
+        ):
+            assert isinstance(refused, Released)
+            assert not refused.held
+        assert score(fresh_redis, "a") == taken
+    theirs.close()
+
+
 async def test_not_kept_is_lost_when_its_lease_ends(fresh_redis: RedisServer) -> None:
     async with proxies(fresh_redis, "a", lease=0.4, keep=False) as pool:
         with pytest.raises(LockLost) as caught:
@@ -93,23 +135,6 @@ async def test_not_kept_is_lost_when_its_lease_ends(fresh_redis: RedisServer) ->
                 with anyio.fail_after(5):
                     await anyio.sleep_forever()
         assert caught.value.reason == "expired"
-
-
-async def test_places_nobody_looks_after_are_dropped(fresh_redis: RedisServer) -> None:
-    """A process that died long ago does not stand before anybody."""
-    now = int(time.time() * 1e6)
-    async with proxies(fresh_redis, "a") as pool:
-        for number, expires in enumerate((now - 1, now + 60_000_000), 1):
-            place = f"dead.{number},"
-            fresh_redis.ask("ZADD", QUEUE, number, place)
-            fresh_redis.ask("HSET", STATE, f"p{place}", f"{expires},")
-        assert await pool.try_acquire() is None, "one of them may live"
-        assert fresh_redis.ask("ZRANGE", QUEUE, 0, -1) == [b"dead.2,"]
-        async with pool.acquire(timeout=3) as held:
-            assert held.name == "a", "it was called and did not come"
-        fresh_redis.ask("DEL", QUEUE)
-        fresh_redis.ask("HDEL", STATE, "pdead.2,")
-    assert traces(fresh_redis) == []
 
 
 async def test_nothing_stays_of_who_died(fresh_redis: RedisServer) -> None:
@@ -120,37 +145,3 @@ async def test_nothing_stays_of_who_died(fresh_redis: RedisServer) -> None:
         async with pool.acquire(timeout=5):
             assert fresh_redis.ask("HEXISTS", STATE, "tdead") == 0
     assert traces(fresh_redis) == []
-
-
-def stands(server: RedisServer, target: str) -> None:
-    """A live process waits there, and is slow to come."""
-    until = int(time.time() * 1e6) + 60_000_000
-    place = f"slow.{server.ask('ZCARD', QUEUE)},{target}"
-    server.ask("ZADD", QUEUE, server.ask("ZCARD", QUEUE), place)
-    server.ask("HSET", STATE, f"p{place}", f"{until},")
-
-
-@pytest.mark.parametrize(
-    ("ahead", "wanted", "got"),
-    [
-        (["a"], None, "b"),  # what is waited for by name is left alone
-        (["a", "b"], None, "c"),
-        (["a", "a", ""], None, "b"),  # the other one who wants any gets c
-        (["", "a", "b"], None, None),
-        (["a"], "a", None),
-        (["b"], "a", "a"),
-        (["", ""], "c", "c"),  # who wants any has enough of them
-        (["", "", ""], "c", None),
-        (["gone"], None, "a"),  # it is not to be had
-    ],
-)
-async def test_who_comes_first(
-    fresh_redis: RedisServer, ahead: list[str], wanted: str | None, got: str | None
-) -> None:
-    async with proxies(fresh_redis, "a", "b", "c") as pool:
-        for target in ahead:
-            stands(fresh_redis, target)
-        held = await pool.try_acquire(wanted)
-        assert (None if held is None else held.name) == got
-        if held is not None:
-            assert await held.release()

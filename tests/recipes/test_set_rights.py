@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 import anyio
 import pytest
 
 from aiorwlock_remote import BackendError, connect
 from tests.backends.redis.linking import eventually
-from tests.backends.redis.test_rights import PAGE, objects, rules, user
+from tests.backends.redis.rights import objects, rules, set_rules, user
 from tests.recipes.fix_sets import KEY, QUEUE, traces
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
-
-FOUND = re.search(rf"^ACL SETUSER locks (~{KEY} .*)$", PAGE, re.MULTILINE)
-MORE = FOUND[1].split() if FOUND is not None else []
 
 
 @pytest.fixture
@@ -47,15 +42,15 @@ async def everything(server: RedisServer, url: str) -> None:
 
 
 async def test_the_documented_rights_are_enough(server: RedisServer) -> None:
-    with user(server, rules() + MORE) as url:
+    with user(server, rules() + set_rules()) as url:
         await everything(server, url)
         assert traces(server) == []
     assert objects(server) <= {b"info", b"config|get", b"client|kill"}
 
 
-@pytest.mark.parametrize("right", [right for right in MORE if right[0] == "+"])
+@pytest.mark.parametrize("right", [right for right in set_rules() if right[0] == "+"])
 async def test_none_of_them_is_too_many(server: RedisServer, right: str) -> None:
-    some = [rule for rule in rules() + MORE if rule != right]
+    some = [rule for rule in rules() + set_rules() if rule != right]
     with user(server, some) as url, pytest.raises((BackendError, ExceptionGroup)):
         await everything(server, url)
     assert right[1:].encode() in objects(server)

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 
 from tests.servers.certificates import Certificates, make_certificates
+from tests.servers.cluster import Cluster
+from tests.servers.pair import Pair
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
 StartRedis = Callable[..., RedisServer]
 StartSentinels = Callable[..., SentinelGroup]
+StartCluster = Callable[..., Cluster]
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +60,15 @@ def start_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRedis
         server.close()
 
 
+@pytest.fixture
+def pair(start_redis: StartRedis) -> Iterator[Pair]:
+    primary = start_redis(config={"repl-diskless-sync-delay": "0"})
+    replica = start_redis(config={"replicaof": f"127.0.0.1 {primary.port}"})
+    pair = Pair(primary, replica)
+    yield pair
+    replica.resume()
+
+
 @pytest.fixture(scope="session")
 def sentinel_group(
     tmp_path_factory: pytest.TempPathFactory,
@@ -82,3 +94,38 @@ def start_sentinels(
     yield start
     for group in groups:
         group.close()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Shared, and no test's business to break: whoever is slow is not replaced."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), node_timeout=60)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartCluster]:
+    """Starts one to be broken: ``start_cluster(node_timeout=1)``, seconds."""
+    clusters: list[Cluster] = []
+
+    def start(
+        *,
+        node_timeout: float = 1.0,
+        config: Mapping[str, str] | None = None,
+        users: Sequence[str] = (),
+        certificates: Certificates | None = None,
+    ) -> Cluster:
+        cluster = Cluster(
+            tmp_path_factory.mktemp("cluster"),
+            node_timeout=node_timeout,
+            config=config,
+            users=users,
+            certificates=certificates,
+        )
+        clusters.append(cluster)
+        return cluster
+
+    yield start
+    for cluster in clusters:
+        cluster.close()

@@ -76,6 +76,16 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     @property
+    def tls_url(self) -> str:
+        """With our own certificate, if it wants to see one."""
+        files = self.certificates
+        assert files is not None
+        return (
+            f"rediss://localhost:{self.tls_port}/0?ca_file={files.authority}"
+            f"&cert_file={files.certificate}&key_file={files.key}"
+        )
+
+    @property
     def unix_url(self) -> str:
         return f"unix://{self.socket}"
 

@@ -14,7 +14,8 @@ MUST_GO = 30.0
 class Aside:
     """A queue of calls. Whoever awaits one has ``patience`` seconds.
 
-    One that must go stays for ``MUST_GO`` seconds all the same.
+    One that must go stays for ``MUST_GO`` seconds all the same. Both count from when
+    it was first put aside, here or elsewhere.
     """
 
     def __init__(self, patience: float) -> None:
@@ -27,13 +28,13 @@ class Aside:
 
     def put(self, call: Call[Any], now: float) -> None:
         """At the end."""
-        call.since = now
+        call.since = call.since or now
         self._calls.append(call)
 
     def put_back(self, calls: Sequence[Call[Any]], now: float) -> None:
         """In front: they were handed over before all that is here."""
         for call in calls:
-            call.since = now
+            call.since = call.since or now
         self._calls.extendleft(reversed(calls))
 
     def take(self) -> Iterable[Call[Any]]:

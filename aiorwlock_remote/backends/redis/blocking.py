@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.calls import Arg, Call, as_is
+from aiorwlock_remote.backends.redis.calls import Call, as_is
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
 from aiorwlock_remote.backends.redis.greeting import Greeting
 from aiorwlock_remote.backends.redis.options import Options
@@ -20,7 +20,7 @@ from aiorwlock_remote.errors import LockError
 from aiorwlock_remote.ports import Clock
 
 if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Script
+    from aiorwlock_remote.backends.redis.scripts import Request, Script
 
 CHUNK = 65536
 
@@ -43,9 +43,7 @@ class BlockingLink:
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader(notEnoughData=_MORE)
 
-    def run_many(
-        self, batch: Sequence[tuple[Script, tuple[Arg, ...]]], timeout: float
-    ) -> list[Any]:
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """Run all scripts, in one write; the answers as they came, in order.
 
         A server that is silent for ``command_timeout`` counts as lost before that:
@@ -59,8 +57,16 @@ class BlockingLink:
                 seconds at the latest.
             ConfigurationError: no such database, or unusable certificates.
         """
+        return self._run([Call(as_is, args, script) for script, args in batch], timeout)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+
+    def _run(self, calls: Sequence[Call[Any]], timeout: float) -> list[Any]:
         deadline = self._clock.now() + timeout
-        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
         try:
             if self._socket is None:
                 self._open(self._sooner(deadline, self._options.connect_timeout))
@@ -89,12 +95,6 @@ class BlockingLink:
         if any(map(_of_a_replica, answers)):
             self.close()  # so that the next connection may find the new primary
         return outcomes
-
-    def close(self) -> None:
-        """Close the connection, if there is one."""
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            sock.close()
 
     def _open(self, deadline: float) -> None:
         options, sentinels = self._options, self._options.sentinels

@@ -106,8 +106,13 @@ class Call(Pending[T]):
 class Subscribing(Call[None]):
     """A subscription or its end: answered by a push, or by an error as other calls."""
 
-    __slots__ = ()
+    __slots__ = ("_confirmed",)
 
-    def __init__(self, verb: str, channel: Arg) -> None:
-        """``verb``: SUBSCRIBE or UNSUBSCRIBE."""
+    def __init__(self, verb: str, channel: bytes) -> None:
+        """``verb``: SUBSCRIBE, SSUBSCRIBE (a channel of a slot), or an end of these."""
         super().__init__(as_is, (verb, channel))
+        self._confirmed: tuple[bytes, bytes] = verb.lower().encode(), channel
+
+    def is_confirmed_by(self, verb: bytes, channel: bytes) -> bool:
+        """Whether a push of this verb is the answer."""
+        return self._confirmed == (verb, channel)

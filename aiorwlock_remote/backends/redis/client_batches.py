@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from aiorwlock_remote.backends.redis.calls import Arg, Call, as_is
+from aiorwlock_remote.backends.redis.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connecting import Connector, Dial
 from aiorwlock_remote.backends.redis.errors import of_failure
-from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.lines import Endpoint
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.protocol import Conversation
 from aiorwlock_remote.backends.redis.scripts import ALL
@@ -21,7 +21,7 @@ from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
 if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Script
+    from aiorwlock_remote.backends.redis.scripts import Request
 
 
 class LoopOfItsOwn:
@@ -37,9 +37,7 @@ class LoopOfItsOwn:
         self._runner: asyncio.Runner | None = None
         self._talk: Conversation | None = None
 
-    def run_many(
-        self, batch: Sequence[tuple[Script, tuple[Arg, ...]]], timeout: float
-    ) -> list[Any]:
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """As ``Batches``."""
         if self._runner is None:
             self._runner = asyncio.Runner()
@@ -57,6 +55,13 @@ class LoopOfItsOwn:
     def heard(self, channel: bytes, payload: bytes) -> None:
         """Nobody subscribed."""
 
+    def unheard(self, channel: bytes) -> None:
+        """Likewise."""
+
+    def refused(self, call: Call[Any], text: str) -> bool:  # noqa: ARG002 - not ours
+        """An error is an answer."""
+        return False
+
     def holding(self) -> None:
         """Nothing more comes before the batch is answered."""
 
@@ -71,9 +76,7 @@ class LoopOfItsOwn:
         for call in unsent:
             call.failed(error)
 
-    async def _exchange(
-        self, batch: Sequence[tuple[Script, tuple[Arg, ...]]], timeout: float
-    ) -> list[Any]:
+    async def _exchange(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
         try:
             async with asyncio.timeout(timeout):
@@ -104,15 +107,13 @@ class LoopOfItsOwn:
 class UsersLoop:
     """Renews over the store's own connection: a loop that is blocked renews nothing."""
 
-    def __init__(self, options: Options, host: Host, link: Link) -> None:
+    def __init__(self, options: Options, host: Host, endpoint: Endpoint) -> None:
         """Opens nothing."""
         self._where = options.where
         self._host = host
-        self._link = link
+        self._endpoint = endpoint
 
-    def run_many(
-        self, batch: Sequence[tuple[Script, tuple[Arg, ...]]], timeout: float
-    ) -> list[Any]:
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """As ``Batches``."""
         answers: list[Pending[Any]] = []
         answered = threading.Event()
@@ -128,7 +129,7 @@ class UsersLoop:
             if given_up:  # a late one might renew what was taken for lost
                 return
             answers.extend(
-                self._link.run(script, args, as_is) for script, args in batch
+                self._endpoint.run(script, args, as_is) for script, args in batch
             )
             for answer in answers:
                 answer.then(told)

@@ -12,6 +12,7 @@ protocol and decoding the client has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -21,10 +22,12 @@ import anyio
 from aiorwlock_remote.backends.redis.client_batches import LoopOfItsOwn, UsersLoop
 from aiorwlock_remote.backends.redis.connecting import Dial
 from aiorwlock_remote.backends.redis.errors import of_client
-from aiorwlock_remote.backends.redis.lines import Batches
+from aiorwlock_remote.backends.redis.lines import Batches, Endpoint
 from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
 from aiorwlock_remote.backends.redis.protocol import Conversation
+from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.stream_wire import (
     StreamWire,
     Theirs,
@@ -81,6 +84,24 @@ class ClientLines:
         self._pool = pool
         self.off_loop: bool = _can_be_cloned(pool)
 
+    async def open(
+        self,
+        options: Options,
+        host: Host,
+        own: bytes,
+        *,
+        on_message: Callable[[bytes, bytes], object],
+        on_reconnect: Callable[[], object],
+    ) -> Link:
+        """As ``Lines``."""
+        return await open_link(
+            *(options, host, ALL),
+            on_message=on_message,
+            on_reconnect=on_reconnect,
+            channels=(own,),
+            dial=self.dial,
+        )
+
     async def dial(
         self, options: Options, talk: Conversation, host: Host
     ) -> StreamWire:
@@ -89,10 +110,10 @@ class ClientLines:
         pool = self._pool
         return await _connected(options, talk, pool.connection_class, _settings(pool))
 
-    def batches(self, options: Options, host: Host, link: Link) -> Batches:
+    def batches(self, options: Options, host: Host, endpoint: Endpoint) -> Batches:
         """A loop of its own wherever the settings can be used on another one."""
         if not self.off_loop:
-            return UsersLoop(options, host, link)
+            return UsersLoop(options, host, endpoint)
         dial: Dial = self._dial_elsewhere
         return LoopOfItsOwn(options, host, dial)
 

@@ -11,7 +11,7 @@ from aiorwlock_remote.backends.redis.answers import decode, decode_step
 from aiorwlock_remote.backends.redis.calls import Arg
 from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.looking import decode_look
-from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE, LOOK, Script
+from aiorwlock_remote.backends.redis.scripts import Request
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -26,8 +26,6 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 
 __all__ = ["decode", "decode_look", "decode_step", "encode", "encode_look"]
-
-Request = tuple[Script, tuple[Arg, ...]]
 
 _MODES = {Mode.READ: "r", Mode.WRITE: "w", None: ""}
 WRITE = Mode.WRITE
@@ -44,21 +42,21 @@ def encode(keys: Keys, command: Command, gate: str = "") -> Request:
 
 def encode_look(keys: Keys) -> Request:
     """The script that reads a resource, for ``decode_look``."""
-    return LOOK, keys.args
+    return keys.look, keys.args
 
 
 def _acquire(keys: Keys, command: Acquire, gate: str) -> Request:
     claims = command.claims
     ask = _ask_of(command, gate)
     if len(claims) != 1:
-        return ENTER, (*keys.args, "a", gate, ask, *_claims(claims))
+        return keys.enter, (*keys.args, "a", gate, ask, *_claims(claims))
     claim = claims[0]
     lease = claim.lease
     kind = "a"
     if lease and not (command.more or claim.lock_delay):
         kind = "w" if command.mode is WRITE else "e"
     shown = "" if lease is None else lease
-    return ENTER, (
+    return keys.enter, (
         *(*keys.args, kind, gate, ask),
         *(claim.ticket, shown, _details(claim)),
     )
@@ -71,7 +69,7 @@ def _release(keys: Keys, command: Release, gate: str) -> Request:
     for ask in then:
         claims = _claims(ask.claims)
         args += (len(ask.claims), _ask_of(ask, gate), *claims)
-    return LEAVE, args
+    return keys.leave, args
 
 
 def _carries_on(ask: Acquire, gate: str) -> bool:
@@ -82,7 +80,7 @@ def _carries_on(ask: Acquire, gate: str) -> bool:
 
 
 def _withdraw(keys: Keys, command: Withdraw, gate: str) -> Request:
-    return LEAVE, (
+    return keys.leave, (
         *keys.args,
         "t",
         gate,
@@ -100,17 +98,23 @@ def _renew(keys: Keys, command: Renew, gate: str) -> Request:
     for ticket, _ in command.tickets:
         lease = leases[ticket]
         args += (ticket, "" if lease is None else lease)
-    return LEAVE, tuple(args)
+    return keys.leave, tuple(args)
 
 
 def _downgrade(keys: Keys, command: Downgrade, gate: str) -> Request:
-    return LEAVE, (*keys.args, "d", gate, command.ticket, *_claims((command.claim,)))
+    return keys.leave, (
+        *keys.args,
+        "d",
+        gate,
+        command.ticket,
+        *_claims((command.claim,)),
+    )
 
 
 def _upgrade(keys: Keys, command: Upgrade, gate: str) -> Request:
     life = command.place_life if command.may_wait else 0
     claim = _claims((command.claim,))
-    return ENTER, (
+    return keys.enter, (
         *(*keys.args, "u", gate, command.ticket, *claim),
         *(life, command.gate),
     )
@@ -119,8 +123,8 @@ def _upgrade(keys: Keys, command: Upgrade, gate: str) -> Request:
 def _force(keys: Keys, command: Force, gate: str) -> Request:
     if command.seat is not None:
         seat = command.seat.encode("utf-8", "surrogateescape")
-        return LEAVE, (*keys.args, "s", gate, seat)
-    return LEAVE, (*keys.args, "f", gate, command.holder, command.fence)
+        return keys.leave, (*keys.args, "s", gate, seat)
+    return keys.leave, (*keys.args, "f", gate, command.holder, command.fence)
 
 
 _ENCODERS: dict[type[Any], Callable[[Keys, Any, str], Request]] = {

@@ -16,12 +16,12 @@ import anyio.to_thread
 
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.greeting import Greeting, Peer, kill
+from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.protocol import Conversation, Listener, Wire
 from aiorwlock_remote.backends.redis.sentinel import (
     ATTEMPTS,
     Sentinels,
-    Server,
     find_primary,
 )
 from aiorwlock_remote.core.pauses import back_off
@@ -134,7 +134,8 @@ class Connector:
         if self._host.clock.now() - self._since > STEADY:
             self._attempts = 0
         while True:
-            await anyio.sleep(back_off(self._attempts, random.random()))
+            if self._peer is not None or self._attempts:  # the first time goes at once
+                await anyio.sleep(back_off(self._attempts, random.random()))
             self._attempts += 1
             try:
                 return await self.connect(channels())

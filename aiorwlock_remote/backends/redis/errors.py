@@ -48,7 +48,7 @@ Refusal = BackendError | IllegalCommand
 
 _PERMISSION = "the user in the URL lacks a permission, or its password is wrong"
 _NEEDS = "the documentation of the Redis store lists the rights a user needs"
-_CLUSTER = "redis:// is for a server that holds every key, not for a cluster"
+_CLUSTER = "it is a node of a cluster: redis+cluster://"
 
 _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
     "LOADING": (BackendUnavailable, "it is starting"),

@@ -94,7 +94,9 @@ class Greeting:
             raise _too_old(where, version)
         if hello.get("mode") == "sentinel":
             raise Unsupported(what=f"{where}: it is a Sentinel, not a store")
-        if hello.get("role") in {"replica", "slave"}:
+        # A cluster's replica sends us to its primary, and may become one itself.
+        replica = hello.get("role") in {"replica", "slave"}
+        if replica and not self._options.seeds:
             found = self._options.sentinels is not None
             raise BackendUnavailable(
                 what=f"{where}: it is a replica",

@@ -1,34 +1,67 @@
-"""The names of a resource's keys, and of a process's channel.
+"""The names of a resource's keys, and of the channels where a process hears of it.
 
 The seat is the published mutex record. What belongs to it lies in the same slot of a
 cluster, by the braces: ``{…}.state``, ``{…}.readers``, ``{…}.queue``.
+
+In a cluster a script names one key more, with which the channels begin:
+``{…}.rwlock.wake/``. They belong to the slot, too (SPUBLISH). And the key never exists:
+a node that is giving the slot away, or getting it, refuses whoever names keys that are
+not all there (TRYAGAIN), so no script is carried out halfway between two nodes.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE, LOOK, Script
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource, from_key
 
 SEAT = "mutex_locks/"
+WAKE = "rwlock.wake/"
 _PARTS = ("state", "readers", "queue")
 
 
 class Keys:
-    """The keys of one resource, made once and used for every request."""
+    """The keys of one resource, made once and used for every request.
 
-    __slots__ = ("args", "resource", "seat")
+    ``enter``, ``leave``, ``look``: the scripts for these keys. ``seats``: the published
+    keys, which other programs change; ``seat`` is the one that messages name.
+    """
+
+    __slots__ = ("args", "resource", "seat", "seats")
+
+    enter: ClassVar[Script] = ENTER
+    leave: ClassVar[Script] = LEAVE
+    look: ClassVar[Script] = LOOK
 
     def __init__(
-        self, prefix: str, resource: Resource, fence_memory: float = 3600.0
+        self,
+        prefix: str,
+        resource: Resource,
+        fence_memory: float = 3600.0,
+        *,
+        cluster: bool = False,
     ) -> None:
         """``fence_memory``: seconds that a record is kept after its last use."""
-        seat = f"{prefix}{SEAT}{resource.key}"
+        seat = f"{prefix}{SEAT}{resource.key}".encode()
+        parts = (*_PARTS, WAKE) if cluster else _PARTS
+        beside = (b"{%b}.%b" % (seat, part.encode()) for part in parts)
+        self._use(resource, (seat, *beside), (seat,), fence_memory)
+
+    def _use(
+        self,
+        resource: Resource,
+        keys: tuple[bytes, ...],
+        seats: tuple[bytes, ...],
+        fence_memory: float,
+    ) -> None:
         self.resource: Resource = resource
-        self.seat: bytes = seat.encode()
-        beside = tuple(f"{{{seat}}}.{part}".encode() for part in _PARTS)
+        self.seat: bytes = keys[0]
+        self.seats: tuple[bytes, ...] = seats
         # What every script begins with: how many keys, the keys, ARGV[1].
         memory = micros(fence_memory)
-        self.args: tuple[int | bytes, ...] = (4, self.seat, *beside, memory)
+        self.args: tuple[int | bytes, ...] = (len(keys), *keys, memory)
 
 
 def resource_of(prefix: str, name: bytes) -> Resource | None:
@@ -59,7 +92,7 @@ def scan_pattern(prefix: str, resource_type: str | None) -> str:
 
 def channel(prefix: str, gate: str) -> bytes:
     """Where a process hears that it may be its turn: the seat's key is sent."""
-    return f"{prefix}rwlock.wake/{gate}".encode()
+    return f"{prefix}{WAKE}{gate}".encode()
 
 
 def _literal(text: str) -> str:

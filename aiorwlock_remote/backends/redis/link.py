@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Ask = Callable[..., Pending[Any]]
+"""Sends a command: ``ask("CONFIG", "GET", "save")``."""
+
 MAX_CALLS = 65_536
 CLOSING = 1.0
 
@@ -78,7 +81,15 @@ class Link:
 
     def call(self, *args: Arg) -> Pending[Any]:
         """Send a command; the answer is as it came."""
-        return self._hand_over(Call(as_is, args))
+        return self.hand_over(Call(as_is, args))
+
+    def call_at(self, key: bytes, *args: Arg) -> Pending[Any]:  # noqa: ARG002 - all keys are here
+        """Send a command to the server that has this key."""
+        return self.call(*args)
+
+    def everywhere(self) -> dict[str, Ask]:
+        """How to ask each server that has keys of its own, by its name."""
+        return {self._options.where: self.call}
 
     def run(
         self,
@@ -97,7 +108,7 @@ class Link:
         call = Call(decode, args, script, must_go)
         talk = self._open
         if talk is None or len(talk.in_flight) >= MAX_CALLS:
-            return self._hand_over(call)
+            return self.hand_over(call)
         talk.send(call, pack(("EVALSHA", script.sha, *args)))
         if not self._watch.armed:
             self._watch.arm()
@@ -105,12 +116,15 @@ class Link:
 
     def send(self, *calls: Call[Any]) -> None:
         """Send them, together: in one write, or put aside behind each other."""
-        if not self.send_at_once(*calls):
+        if not self._send_now(calls):
             for call in calls:
-                _ = self._hand_over(call)
+                _ = self.hand_over(call)
 
-    def send_at_once(self, *calls: Call[Any]) -> bool:
-        """Send them in one write over the connection there is; False: not possible."""
+    def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:  # noqa: ARG002 - as above
+        """Send them in one write where this key is; False: there is no connection."""
+        return self._send_now(calls)
+
+    def _send_now(self, calls: Sequence[Call[Any]]) -> bool:
         talk = self._talk
         if talk is None or self._held or self._closed or self._full():
             return False
@@ -137,7 +151,7 @@ class Link:
         """
         last: Call[Any] = Call(as_is, ("PING",), must_go=True)
         if not self._closed and (self._aside or self._oldest() is not None):
-            last = self._hand_over(last)
+            last = self.hand_over(last)
         else:
             last.resolve(None)
         self._closed, self._open = True, None
@@ -152,6 +166,13 @@ class Link:
     def heard(self, channel: bytes, payload: bytes) -> None:
         """A message came."""
         self._on_message(channel, payload)
+
+    def unheard(self, channel: bytes) -> None:
+        """Channels of slots are a cluster's."""
+
+    def refused(self, call: Call[Any], text: str) -> bool:  # noqa: ARG002 - all of them
+        """Errors are answers."""
+        return False
 
     def holding(self) -> None:
         """The server forgot our scripts: calls are put aside until it knows them."""
@@ -216,7 +237,8 @@ class Link:
 
     # Slow paths of a call.
 
-    def _hand_over(self, call: Call[T]) -> Call[T]:
+    def hand_over(self, call: Call[T]) -> Call[T]:
+        """Send it, or put it aside until there is a connection."""
         packed, talk = call.packed(), self._talk
         if self._closed:
             call.failed(self._unsent("the connection was closed by us"))

@@ -7,8 +7,9 @@ from aiorwlock_remote.backends.redis.calls import Raw
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Extra, Grant, Place, Record, Seat, Upgrader
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
-from aiorwlock_remote.ports import Snapshot
+from aiorwlock_remote.ports import Guest, Snapshot
 
 VERSION = "1"
 
@@ -27,16 +28,49 @@ def decode_look(resource: Resource, raw: Raw) -> Snapshot:
     Raises:
         BadRecord: what is stored there is not ours, or damaged.
     """
-    now, value, ends, state, queue, readers = raw
+    now, value, ends, state, queue, readers, *members = raw
     try:
         record = _record(_pairs(state), _pairs(queue), _pairs(readers))
     except (ValueError, KeyError, IndexError, TypeError) as exc:
         raise BadRecord(what=f"the stored record is damaged ({exc!r})") from exc
+    if members:
+        return _pair(resource, record, value, ends, members[0], now)
     seat = None
     if value is not None:
-        text = value.decode("utf-8", "surrogateescape")
-        seat = Seat(text, None if ends < 0 else ends * 1000)
+        seat = Seat(_text(value), None if ends < 0 else ends * 1000)
     return Snapshot(resource, record, seat, now, now)
+
+
+def _pair(
+    resource: Resource,
+    record: Record,
+    writer: bytes | None,
+    ends: int,
+    members: list[bytes],
+    now: int,
+) -> Snapshot:
+    """A pair of keys as it stands: ours as in a seat, all others as guests."""
+    there = {_text(member) for member in members}
+    grants = tuple(
+        grant
+        for grant in record.grants
+        if grant.mode is Mode.WRITE or grant.ticket in there
+    )
+    ours = {grant.ticket for grant in grants}
+    guests = [Guest(value, Mode.READ) for value in sorted(there - ours)]
+    seat = Seat("r") if record.seat == "r" and there else None
+    if writer is not None:
+        value, expires = _text(writer), None if ends < 0 else ends * 1000
+        if record.seat == f"w{value}":
+            seat = Seat(f"w{value}", expires)
+        else:
+            guests.append(Guest(value, Mode.WRITE, expires))
+    record = replace(record, grants=grants)
+    return Snapshot(resource, record, seat, now, now, tuple(guests))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _pairs(flat: list[bytes]) -> dict[str, str]:

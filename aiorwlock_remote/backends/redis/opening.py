@@ -1,10 +1,13 @@
-"""Opening the connection of a ``Locks``."""
+"""Opening the connections of a ``Locks``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import anyio
+
+from aiorwlock_remote.backends.redis.cluster import Cluster
 from aiorwlock_remote.backends.redis.connecting import Dial, dial_url
 from aiorwlock_remote.backends.redis.link import Link
 from aiorwlock_remote.backends.redis.options import Options
@@ -46,3 +49,35 @@ async def open_link(
         link.subscribe(channel)
     await link.open()
     return link
+
+
+async def open_cluster(
+    options: Options,
+    host: Host,
+    scripts: Sequence[Script],
+    own: bytes,
+    *,
+    on_message: Callable[[bytes, bytes], object],
+    on_reconnect: Callable[[], object],
+) -> Cluster:
+    """Likewise for a cluster: to one node; to the others when they are needed.
+
+    ``own``: a channel of ours, heard at the node that has its slot, to see that the
+    user may. All that others tell us of comes on channels that end like it.
+
+    Raises:
+        BackendError: no node answers, one is not fit for us, or slots have no node.
+        ConfigurationError: it is no cluster, or unusable certificates.
+    """
+    cluster = Cluster(
+        *(options, host, scripts, own),
+        on_message=on_message,
+        on_change=on_reconnect,
+    )
+    try:
+        await cluster.open()
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await cluster.aclose()
+        raise
+    return cluster

@@ -1,4 +1,4 @@
-"""URLs (``redis://``, ``redis+sentinel://``, …) → how to reach the server."""
+"""URLs (``redis://``, ``redis+cluster://``, …) → how to reach the server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import ssl
 from dataclasses import dataclass, field
 
+from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
 from aiorwlock_remote.backends.redis.sentinel import Sentinels, sentinels_of
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
@@ -27,10 +28,11 @@ class Options:
     """Where the server is and how to talk to it. Its ``repr`` shows no password.
 
     A ``path`` is a Unix socket, else it is ``host`` and ``port``, or ``sentinels`` say
-    where. Timeouts in seconds: ``connect_timeout`` until the server has greeted us,
-    ``command_timeout`` until a silent server counts as lost. Nobody is told of a grant
-    that fewer than ``min_replicas`` have. ``name``: what messages call the server, if
-    it is not found by its address.
+    where, or it is a cluster, whose nodes the ``seeds`` know. Timeouts in seconds:
+    ``connect_timeout`` until the server has greeted us, ``command_timeout`` until a
+    silent server counts as lost. Nobody is told of a grant that fewer than
+    ``min_replicas`` have. ``name``: what messages call the server, if it is not found
+    by its address.
     """
 
     host: str = ""
@@ -49,6 +51,7 @@ class Options:
     command_timeout: float = 5.0
     name: str = ""
     sentinels: Sentinels | None = None
+    seeds: tuple[Server, ...] = ()
     min_replicas: int = 0
 
     @property
@@ -58,8 +61,9 @@ class Options:
             return self.name or self.path
         if not self.host and self.sentinels is not None:
             return self.sentinels.where
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        if not self.host and self.seeds:
+            return f"the cluster of {', '.join(map(shown, self.seeds))}"
+        return shown((self.host, self.port))
 
     def tls_context(self) -> ssl.SSLContext | None:
         """What TLS trusts; None without TLS. Reads the files.
@@ -93,13 +97,17 @@ def options_of(
     Raises:
         ConfigurationError: a part or an option of it cannot be used.
     """
-    local, tls = address.scheme == "unix", address.scheme == "rediss"
-    asked = address.scheme == "redis+sentinel"
+    kind, _, found_by = address.scheme.partition("+")
+    local, tls = kind == "unix", kind == "rediss"
+    asked, cluster = found_by == "sentinel", found_by == "cluster"
     address.only(*_COMMON, *(_TLS if tls else ()), *(_SENTINEL if asked else ()))
     sentinels: Sentinels | None = None
+    seeds: tuple[Server, ...] = ()
     db = "" if local else address.path.removeprefix("/")
     if asked:
         sentinels, db = sentinels_of(address)
+    elif cluster:
+        seeds = _seeds(address)
     elif local:
         _refuse_host(address)
     elif not address.host or "," in address.host:
@@ -113,10 +121,10 @@ def options_of(
     if "key_file" in query and "cert_file" not in query:
         raise ConfigurationError(what=f"{address.scheme}: key_file needs cert_file")
     return Options(
-        host="" if asked else address.host,
-        port=PORT if asked or address.port is None else address.port,
+        host="" if found_by else address.host,
+        port=PORT if found_by or address.port is None else address.port,
         path=address.path if local else "",
-        db=_db(address, db),
+        db=0 if cluster else _db(address, db),
         username=address.username or None,
         password=address.password or None,
         client_name=_client_name(address),
@@ -128,8 +136,23 @@ def options_of(
         connect_timeout=connect_timeout,
         command_timeout=_seconds(address, "command_timeout", connect_timeout),
         sentinels=sentinels,
+        seeds=seeds,
         min_replicas=_min_replicas(address, min_replicas),
     )
+
+
+def _seeds(address: Address) -> tuple[Server, ...]:
+    seeds = servers_of(address, PORT)
+    if not seeds:
+        raise ConfigurationError(
+            what=f"{address.scheme}: the URL must name one node or more",
+            hint=f"for example {address.scheme}://host1,host2:{PORT}",
+        )
+    if _db(address, address.path.strip("/")) != 0:
+        raise ConfigurationError(
+            what=f"{address.scheme}: a cluster has no database but 0"
+        )
+    return seeds
 
 
 def _refuse_host(address: Address) -> None:

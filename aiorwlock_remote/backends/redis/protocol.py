@@ -32,6 +32,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_UNSENT = 64 * 2**20
 
+_MESSAGES = {b"message", b"smessage"}
+_CONFIRMS = {b"subscribe", b"unsubscribe", b"ssubscribe", b"sunsubscribe"}
 _MORE = object()
 _Push = hiredis.PushNotification
 _Error = hiredis.ReplyError
@@ -61,6 +63,12 @@ class Listener(Protocol):
 
     def heard(self, channel: bytes, payload: bytes) -> None:
         """A message came."""
+
+    def unheard(self, channel: bytes) -> None:
+        """Nothing more comes on a channel of a slot: the server gave it away."""
+
+    def refused(self, call: Call[Any], text: str) -> bool:
+        """Whether an error is taken care of, and the call left unanswered for now."""
 
     def holding(self) -> None:
         """No new calls from now on."""
@@ -103,6 +111,10 @@ class Conversation:
         self.in_flight: deque[Call[Any]] = deque()
         self.alive: bool = True
         self.wire: Wire
+
+    def under_way(self) -> list[Call[Any]]:
+        """What was handed over and not answered, in order."""
+        return [*self._missing, *self.in_flight]
 
     def send(self, call: Call[Any], packed: bytes) -> None:
         """Send it: at once if nothing is under way, else with the rest of this tick."""
@@ -172,22 +184,27 @@ class Conversation:
                 self._listener.holding()
             self._missing.append(call)
             return
+        if self._listener.refused(call, text):
+            return
         call.refused(text, self._where)
         if text.startswith("READONLY"):  # what follows is refused as well
             self.wire.hang_up()
 
     def _pushed(self, push: list[Any]) -> None:
         verb = push[0]
-        if verb == b"message":
-            try:
+        try:
+            if verb in _MESSAGES:
                 self._listener.heard(push[1], push[2])
-            except Exception:
-                log.exception("callback failed")
-        elif verb in {b"subscribe", b"unsubscribe"} and self._subscribing():
-            self.in_flight.popleft().answered(None)
+            elif verb in _CONFIRMS and self._awaits(verb, push[1]):
+                self.in_flight.popleft().answered(None)
+            elif verb == b"sunsubscribe":
+                self._listener.unheard(push[1])
+        except Exception:
+            log.exception("callback failed")
 
-    def _subscribing(self) -> bool:
-        return bool(self.in_flight) and isinstance(self.in_flight[0], Subscribing)
+    def _awaits(self, verb: bytes, channel: bytes) -> bool:
+        first = self.in_flight[0] if self.in_flight else None
+        return isinstance(first, Subscribing) and first.is_confirmed_by(verb, channel)
 
     def _overtaken(self, call: Call[Any]) -> None:
         if call.script is None:
@@ -224,7 +241,7 @@ class Conversation:
         self.alive = False
         unsent = [self.in_flight.pop() for _ in self._out]
         unsent.reverse()
-        failed = [*self._missing, *self.in_flight]
+        failed = self.under_way()
         self._out.clear()
         self._missing.clear()
         self.in_flight.clear()

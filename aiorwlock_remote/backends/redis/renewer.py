@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import cast
 
-from aiorwlock_remote.backends.redis.commands import Request, decode, encode
-from aiorwlock_remote.backends.redis.keys import Keys
+from aiorwlock_remote.backends.redis.cluster_batches import NodeBatches
+from aiorwlock_remote.backends.redis.commands import decode, encode
 from aiorwlock_remote.backends.redis.lines import Batches
+from aiorwlock_remote.backends.redis.pair_keys import keys_of
+from aiorwlock_remote.backends.redis.scripts import Request
 from aiorwlock_remote.backends.redis.set_steps import (
     SetKeys,
     decode_member,
@@ -27,6 +30,7 @@ class RedisRenewer:
         """Connects at the first renewal."""
         self._batches = batches
         self._settings = settings
+        self._cluster = isinstance(batches, NodeBatches)
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
@@ -43,6 +47,13 @@ class RedisRenewer:
             for item, command, raw in zip(batch, commands, answers, strict=True)
         ]
 
+    def lane(self, resource: Resource) -> Hashable:
+        """The node of a cluster that has it."""
+        if not isinstance(self._batches, NodeBatches):
+            return None
+        _, args = self._request(resource, Renew(()))
+        return self._batches.lane(cast("bytes", args[1]))
+
     def close(self) -> None:
         """Close the connection."""
         self._batches.close()
@@ -51,8 +62,10 @@ class RedisRenewer:
         told = self._settings
         # Without our gate: nobody here rings the bell, so we get a message, too.
         if isinstance(resource, Member):
-            return encode_member(SetKeys(told, resource.type, gate=""), command)
-        return encode(Keys(told.prefix, resource, told.fence_memory), command)
+            set_keys = SetKeys(told, resource.type, gate="", cluster=self._cluster)
+            return encode_member(set_keys, command)
+        keys = keys_of(told.prefix, resource, told.fence_memory, cluster=self._cluster)
+        return encode(keys, command)
 
 
 def _outcome(

@@ -2,18 +2,21 @@
 
 WAIT follows the script in the same write, over the same connection: it asks for what
 that connection wrote, another one would not know of it. A repeated request that finds
-its grant writes nothing, and the grant may have come over a connection that is lost:
-then a message to ourselves, which replicas get like any write, goes before another
-WAIT.
+its grant writes nothing, and the grant may have come over a connection that is lost, or
+the script may have been sent on to another node of a cluster: then a key that lives for
+a millisecond, which replicas get like any write, goes before another WAIT.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, Generic, TypeVar, cast
 
-from aiorwlock_remote.backends.redis.calls import Call
-from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.calls import Call, as_is
+from aiorwlock_remote.backends.redis.lines import Endpoint
+from aiorwlock_remote.backends.redis.slots import beside
 from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,
@@ -29,8 +32,22 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.pending import Pending
 
+T = TypeVar("T")
+
 Undo = Callable[[tuple[str, ...]], object]
 """Takes these tickets back, whatever became of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt(Generic[T]):
+    """Something is granted, and nobody is told of it before replicas have it.
+
+    ``instead(error)`` takes it back; what is told then. ``old``: it may have come over
+    a connection that is lost.
+    """
+
+    instead: Callable[[BaseException], T | BaseException]
+    old: bool = False
 
 
 def may_grant(command: Command) -> bool:
@@ -43,15 +60,12 @@ def may_grant(command: Command) -> bool:
 class Replicas:
     """Asks for grants, and gives back what fewer than ``needed`` replicas have."""
 
-    def __init__(
-        self, link: Link, needed: int, seconds: float, where: str, channel: bytes
-    ) -> None:
-        """They have ``seconds`` to acknowledge each grant. ``channel``: our own."""
+    def __init__(self, link: Endpoint, needed: int, seconds: float, where: str) -> None:
+        """They have ``seconds`` to acknowledge each grant."""
         self._link = link
         self._needed = needed
         self._milliseconds = max(1, round(seconds * 1000))
         self._where = where
-        self._channel = channel
 
     def ask(self, call: Call[Reply], undo: Undo) -> Pending[Reply]:
         """Send the call and WAIT; the reply when enough replicas have what it grants.
@@ -61,9 +75,20 @@ class Replicas:
         know whether it was told of. Grants that a release carried along become places,
         so that their waiters ask again; the release itself needs no replica.
         """
-        told: Pending[Reply] = Pending()
+        return self.confirm(call, partial(_doubt, undo))
+
+    def confirm(
+        self, call: Call[T], doubt: Callable[[T], Doubt[T] | None]
+    ) -> Pending[T]:
+        """The same for any answer; ``doubt`` finds what is granted in it, if anything.
+
+        What is told instead comes from there; it fails with a ``BackendError`` that
+        does.
+        """
+        told: Pending[T] = Pending()
         wait = self._wait()
-        call.then(partial(self._answered, told, wait, undo))
+        key = cast("bytes", call.args[2])  # not the seat: what is beside it is ours
+        call.then(partial(self._answered, key, told, wait, doubt))
         self._link.send(call, wait)
         return told
 
@@ -72,47 +97,41 @@ class Replicas:
 
     def _answered(
         self,
-        told: Pending[Reply],
+        key: bytes,
+        told: Pending[T],
         wait: Call[int],
-        undo: Undo,
-        call: Pending[Reply],
+        doubt: Callable[[T], Doubt[T] | None],
+        call: Pending[T],
     ) -> None:
         if call.error is not None:
             told.fail(call.error)
             return
-        reply = call.result()
-        grants = _grants(reply)
-        if not grants:
-            told.resolve(reply)
+        answer = call.result()
+        doubted = doubt(answer)
+        if doubted is None:
+            told.resolve(answer)
             return
-        fresh = tuple(
-            g.ticket for one in grants for g in one.grants if g.since == one.now
-        )
-        old = len(fresh) < sum(len(one.grants) for one in grants)
-        if old or wait.done:  # done: the server forgot the script, it ran after WAIT
+        if doubted.old or wait.done:  # done: the script was forgotten, and ran after it
             wait = self._wait()
-            mark: Call[int] = Call(int, ("PUBLISH", self._channel, b""))
-            if not self._link.send_at_once(mark, wait):
+            mark: Call[Any] = Call(as_is, ("SET", beside(key, b".mark"), "", "PX", 1))
+            if not self._link.send_at_once(key, mark, wait):
                 wait.fail(BackendUnavailable(what=f"{self._where}: not sent"))
-        wait.then(partial(self._judged, told, reply, partial(undo, fresh)))
+        wait.then(partial(self._judged, told, answer, doubted))
 
     def _judged(
-        self,
-        told: Pending[Reply],
-        reply: Reply,
-        undo: Callable[[], object],
-        wait: Pending[int],
+        self, told: Pending[T], answer: T, doubted: Doubt[T], wait: Pending[int]
     ) -> None:
         error = wait.error
-        if error is None and wait.result() >= self._needed:
-            told.resolve(reply)
-            return
-        undo()
-        if isinstance(reply, Released):
-            then = tuple(_without_grant(answer) for answer in reply.then)
-            told.resolve(Released(reply.held, reply.reason, then))
+        if error is None:
+            if wait.result() >= self._needed:
+                told.resolve(answer)
+                return
+            error = self._too_few(wait.result())
+        instead = doubted.instead(error)
+        if isinstance(instead, BaseException):
+            told.fail(instead)
         else:
-            told.fail(error or self._too_few(wait.result()))
+            told.resolve(instead)
 
     def _too_few(self, count: int) -> BackendError:
         seconds = self._milliseconds / 1000
@@ -123,9 +142,26 @@ class Replicas:
         )
 
 
-def _grants(reply: Reply) -> tuple[Granted, ...]:
+def _doubt(undo: Undo, reply: Reply) -> Doubt[Reply] | None:
     answers = reply.then if isinstance(reply, Released) else (reply,)
-    return tuple(a for a in answers if isinstance(a, Granted) and a.grants)
+    grants = [
+        (grant.ticket, grant.since == answer.now)
+        for answer in answers
+        if isinstance(answer, Granted)
+        for grant in answer.grants
+    ]
+    if not grants:
+        return None
+    fresh = tuple(ticket for ticket, new in grants if new)
+
+    def instead(error: BaseException) -> Reply | BaseException:
+        undo(fresh)
+        if isinstance(reply, Released):
+            then = tuple(_without_grant(answer) for answer in reply.then)
+            return Released(reply.held, reply.reason, then)
+        return error
+
+    return Doubt(instead, old=len(fresh) < len(grants))
 
 
 def _without_grant(answer: Answer) -> Answer:

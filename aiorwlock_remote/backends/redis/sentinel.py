@@ -10,7 +10,6 @@ is, a loop does it in a thread. The one that knows of the latest failover is bel
 from __future__ import annotations
 
 import os
-import re
 import selectors
 import socket
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ import hiredis
 
 from aiorwlock_remote.backends.redis.calls import pack
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
+from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
     BackendError,
@@ -37,10 +37,7 @@ ATTEMPTS = 4
 """In ``connect_timeout``, of finding the primary and being greeted by it."""
 CHUNK = 65536
 
-_HOST = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>\d+))?")
 _MORE = object()
-
-Server = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ class Sentinels:
     @property
     def where(self) -> str:
         """The primary, for messages, before it is known which server that is."""
-        return f"{self.name} (Sentinel at {', '.join(map(_shown, self.servers))})"
+        return f"{self.name} (Sentinel at {', '.join(map(shown, self.servers))})"
 
 
 def sentinels_of(address: Address) -> tuple[Sentinels, str]:
@@ -70,13 +67,8 @@ def sentinels_of(address: Address) -> tuple[Sentinels, str]:
             what=f"{address.scheme}: the URL must name the primary",
             hint=f"for example {address.scheme}://host1,host2:{PORT}/mymaster/0",
         )
-    if "," in address.host:
-        servers = tuple(_server(address, part) for part in address.host.split(","))
-    elif address.host:
-        servers = ((address.host, PORT if address.port is None else address.port),)
-    else:
-        servers = ()
-    if not servers or any(not 0 < port < 65536 for _, port in servers):
+    servers = servers_of(address, PORT)
+    if not servers:
         raise ConfigurationError(
             what=f"{address.scheme}: the URL must name one Sentinel or more",
             hint=f"for example {address.scheme}://host1,host2:{PORT}/{name}",
@@ -104,7 +96,7 @@ def find_primary(sentinels: Sentinels, clock: Clock, timeout: float) -> Server:
                     stack.callback(inquiry.sock.close)
                     selector.register(inquiry.sock, selectors.EVENT_WRITE, inquiry)
             except (OSError, UnicodeError) as exc:  # Unicode: no such host name
-                failures.append(of_failure(exc, _shown(server)))
+                failures.append(of_failure(exc, shown(server)))
         while selector.get_map() and (left := deadline - clock.now()) > 0:
             for key, _ in selector.select(left):
                 inquiry = key.data
@@ -201,7 +193,7 @@ def _inquiries(sentinels: Sentinels, server: Server) -> Iterator[_Inquiry]:
         sock = socket.socket(family, kind)
         sock.setblocking(False)  # noqa: FBT003 - positional only
         sock.connect_ex(address)  # what becomes of it is seen when it is ready
-        yield _Inquiry(sentinels, _shown(server), sock)
+        yield _Inquiry(sentinels, shown(server), sock)
 
 
 def _words(answer: object, where: str) -> list[bytes]:
@@ -231,17 +223,3 @@ def _most_telling(
         what=f"no Sentinel tells where {sentinels.name!r} is: {'; '.join(said)}",
         nothing_done=True,
     )
-
-
-def _server(address: Address, text: str) -> Server:
-    found = _HOST.fullmatch(text)
-    if found is None:
-        raise ConfigurationError(
-            what=f"{address.scheme}: {text!r} is not a host with a port perhaps"
-        )
-    return found["six"] or found["host"], int(found["port"] or PORT)
-
-
-def _shown(server: Server) -> str:
-    host, port = server
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

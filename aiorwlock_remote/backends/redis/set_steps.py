@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiorwlock_remote.backends.redis.calls import Arg, Raw
-from aiorwlock_remote.backends.redis.keys import channel
-from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE, Script
+from aiorwlock_remote.backends.redis.keys import WAKE, channel
+from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE, Request
+from aiorwlock_remote.backends.redis.slots import beside, one_slot
 from aiorwlock_remote.core.commands import (
     Command,
     NotHeld,
@@ -26,8 +27,6 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import LossReason, Unsupported
 from aiorwlock_remote.ports import Settings
 
-Request = tuple[Script, tuple[Arg, ...]]
-
 _REASONS: dict[bytes, LossReason] = {
     b"expired": "expired",
     b"stolen": "stolen",
@@ -36,17 +35,30 @@ _REASONS: dict[bytes, LossReason] = {
 
 
 class SetKeys:
-    """The keys of one set: the published one, its name unchanged, and two beside it."""
+    """The keys of one set: the published one, its name unchanged, and two beside it.
+
+    In a cluster, one more: see ``keys``.
+    """
 
     __slots__ = ("args", "key")
 
-    def __init__(self, settings: Settings, name: str, gate: str) -> None:
-        """``gate``: whose own places are rung by the answer, not by a message."""
+    def __init__(
+        self, settings: Settings, name: str, gate: str, *, cluster: bool = False
+    ) -> None:
+        """``gate``: whose own places are rung by the answer, not by a message.
+
+        Raises:
+            ConfigurationError: in a cluster, its keys would lie in several slots.
+        """
         self.key: bytes = settings.prefix.encode() + raw(name)
-        beside = (b"{%b}.state" % self.key, b"{%b}.queue" % self.key)
+        wake = WAKE.encode()
+        parts = (b"state", b"queue", wake) if cluster else (b"state", b"queue")
+        keys = (self.key, *(beside(self.key, b"." + part) for part in parts))
+        if cluster:
+            one_slot(*keys)
         memory = micros(settings.fence_memory)
-        channels = channel(settings.prefix, "")
-        self.args: tuple[Arg, ...] = (3, self.key, *beside, memory, channels, gate)
+        channels = keys[-1] if cluster else channel(settings.prefix, "")
+        self.args: tuple[Arg, ...] = (len(keys), *keys, memory, channels, gate)
 
 
 def raw(name: str) -> bytes:

@@ -8,12 +8,14 @@ waits. They are never switched on for that.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from copy import copy
 from functools import lru_cache, partial
 from itertools import count
 from typing import Any, TypeVar
 
-from aiorwlock_remote.backends.redis.calls import Raw
-from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.calls import Call, Raw
+from aiorwlock_remote.backends.redis.lines import Endpoint
+from aiorwlock_remote.backends.redis.replicas import Doubt, Replicas
 from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE
 from aiorwlock_remote.backends.redis.set_steps import (
     SetKeys,
@@ -32,7 +34,7 @@ from aiorwlock_remote.backends.redis.set_steps import (
 )
 from aiorwlock_remote.core.commands import Command, Release, Reply
 from aiorwlock_remote.core.lease import micros
-from aiorwlock_remote.core.pool import Ask, Member, Told
+from aiorwlock_remote.core.pool import Ask, Member, Told, Took
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Settings
 
@@ -48,22 +50,26 @@ _CHANGED = frozenset("zA")
 class Sets:
     """Every mutex set of a ``RedisStore``. Lives in the loop's thread."""
 
-    def __init__(self, db: int, settings: Settings) -> None:
+    def __init__(self, db: int, settings: Settings, *, cluster: bool) -> None:
         """``db``: the number is part of what the server tells."""
         self._events = f"__keyspace@{db}__:".encode()
         self._settings = settings
         self.keys = lru_cache(REMEMBERED)(
-            partial(SetKeys, settings, gate=settings.gate)
+            partial(SetKeys, settings, gate=settings.gate, cluster=cluster)
         )
         self._members: dict[bytes, RedisMembers] = {}  # by pool
         self._listening: dict[bytes, list[RedisMembers]] = {}  # by channel
         self._numbers = count()
         self._tells = False
-        self.link: Link
+        self.link: Endpoint
+        self.replicas: Replicas | None = None
 
-    def use(self, link: Link, events: frozenset[str]) -> None:
-        """The connection, and which events the server tells."""
+    def use(
+        self, link: Endpoint, events: frozenset[str], replicas: Replicas | None
+    ) -> None:
+        """The connection, which events the server tells, who has to have grants."""
         self.link, self._tells = link, bool(events & _CHANGED)
+        self.replicas = replicas
 
     def members(self, name: str, ring: Ring) -> RedisMembers:
         """A user of that set."""
@@ -141,7 +147,10 @@ class RedisMembers:
     def ask(self, asks: Sequence[Ask], place_life: float) -> Pending[Told]:
         """Take what is wanted, in one script."""
         script, args = encode_ask(self.keys, self._pool, asks, micros(place_life))
-        return self._sets.link.run(script, args, self._told)
+        if self._sets.replicas is None:
+            return self._sets.link.run(script, args, self._told)
+        call = Call(self._told, args, script)
+        return self._sets.replicas.confirm(call, partial(self._doubt, asks))
 
     def withdraw(
         self, places: Sequence[str], tickets: Sequence[str], lease: int
@@ -173,8 +182,8 @@ class RedisMembers:
         seen: set[bytes] = set()
         cursor: Any = 0
         while True:
-            cursor, flat = await self._sets.link.call(
-                "ZSCAN", self.keys.key, cursor, "COUNT", SCAN_COUNT
+            cursor, flat = await self._sets.link.call_at(
+                *(self.keys.key, "ZSCAN", self.keys.key, cursor, "COUNT", SCAN_COUNT)
             )
             for name in flat[::2]:
                 if name not in seen:
@@ -192,6 +201,21 @@ class RedisMembers:
             else:
                 self._sets.rung(place)
         return Told(told, tuple(mine))
+
+    def _doubt(self, asks: Sequence[Ask], told: Told) -> Doubt[Told] | None:
+        both = zip(asks, told.answers, strict=True)
+        took = [ask for ask, answer in both if isinstance(answer, Took)]
+        if not took:
+            return None
+
+        def instead(error: BaseException) -> Told:
+            tickets = [ask.ticket for ask in took]
+            self.withdraw((), tickets, took[0].lease).unawaited()
+            # A raised exception collects tracebacks: one each.
+            answers = (copy(error) if isinstance(a, Took) else a for a in told.answers)
+            return Told(tuple(answers), told.rung)
+
+        return Doubt(instead)
 
     def watch(self) -> None:
         """Listen to the set."""

@@ -1,9 +1,10 @@
-"""``redis://``, ``redis+sentinel://``, … — locks on one Redis or Valkey primary."""
+"""``redis://``, ``redis+cluster://``, … — locks on Redis or Valkey."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -21,13 +22,12 @@ from aiorwlock_remote.backends.redis.keys import (
     resource_of,
     scan_pattern,
 )
-from aiorwlock_remote.backends.redis.lines import Lines, UrlLines
-from aiorwlock_remote.backends.redis.link import Link
-from aiorwlock_remote.backends.redis.opening import open_link
+from aiorwlock_remote.backends.redis.lines import Endpoint, Lines, UrlLines
+from aiorwlock_remote.backends.redis.link import Ask
 from aiorwlock_remote.backends.redis.options import Options, options_of
+from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.backends.redis.renewer import RedisRenewer
 from aiorwlock_remote.backends.redis.replicas import Replicas, may_grant
-from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.sets import RedisMembers, Sets
 from aiorwlock_remote.backends.redis.waking import DELETED, Waking, tells_of_keys
 from aiorwlock_remote.core.commands import (
@@ -40,6 +40,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.moment import by_foreigner
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pair import Pair
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode
@@ -89,14 +90,19 @@ class RedisStore:
         self._host = host
         self._bell = bell
         self._settings = settings
+        cluster = bool(options.seeds)
         self._keys_of = lru_cache(REMEMBERED)(
-            partial(Keys, settings.prefix, fence_memory=settings.fence_memory)
+            partial(
+                keys_of,
+                settings.prefix,
+                fence_memory=settings.fence_memory,
+                cluster=cluster,
+            )
         )
         self._waking = Waking(options.db, bell)
-        self._sets = Sets(options.db, settings)
-        self._link: Link
+        self._sets = Sets(options.db, settings, cluster=cluster)
+        self._link: Endpoint
         self._replicas: Replicas | None = None
-        self._channel = channel(settings.prefix, settings.gate)
 
     @property
     def min_replicas(self) -> int:
@@ -110,25 +116,21 @@ class RedisStore:
             BackendError: it does not answer, or is not fit for us.
         """
         options, needed = self._options, self._options.min_replicas
-        self._link = await open_link(
-            options,
-            self._host,
-            ALL,
+        settings = self._settings
+        self._link = await self._lines.open(
+            *(options, self._host, channel(settings.prefix, settings.gate)),
             on_message=self._message,
             on_reconnect=self._ring_all,
-            channels=(self._channel,),
-            dial=self._lines.dial,
         )
         if needed:
             self._replicas = Replicas(
-                *(self._link, needed, options.command_timeout / 4, options.where),
-                self._channel,
+                self._link, needed, options.command_timeout / 4, options.where
             )
         try:
             events = await tells_of_keys(self._link.call)
             if events is None or events & DELETED:  # who may not know may hope
                 self._waking.listen_on(self._link)
-            self._sets.use(self._link, events or frozenset())
+            self._sets.use(self._link, events or frozenset(), self._replicas)
         except BaseException:
             await self._link.aclose()
             raise
@@ -149,11 +151,11 @@ class RedisStore:
 
     def watch(self, resource: Resource) -> None:
         """Ring when it may be free for us: our own scripts tell without being asked."""
-        self._waking.watch(resource, self._keys_of(resource).seat)
+        self._waking.watch(resource, self._keys_of(resource).seats)
 
     def unwatch(self, resource: Resource) -> None:
         """Not any more."""
-        self._waking.unwatch(self._keys_of(resource).seat)
+        self._waking.unwatch(self._keys_of(resource).seats)
 
     async def look(self, resource: Resource) -> Snapshot:
         """The resource as it stands. Takes as long as there are readers."""
@@ -166,33 +168,38 @@ class RedisStore:
         """
         seen: set[Resource] = set()
         pattern = scan_pattern(self._settings.prefix, resource_type)
-        cursor: Any = 0
-        while True:
-            cursor, names = await self._link.call(
-                "SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT
-            )
-            found = {resource_of(self._settings.prefix, name) for name in names} - seen
-            resources = [r for r in found if r is not None]
-            seen.update(resources)
-            for looking in [self._look(r) for r in resources]:
-                try:
-                    yield await looking
-                except BadRecord as exc:  # the others are to be seen all the same
-                    log.warning("bad_record %s", exc)
-            if int(cursor) == 0:
-                return
+        for ask in self._link.everywhere().values():
+            async for names in _keys(ask, pattern):
+                named = {resource_of(self._settings.prefix, name) for name in names}
+                found = [r for r in named - seen if r is not None]
+                seen.update(found)
+                for looking in [self._look(resource) for resource in found]:
+                    try:
+                        yield await looking
+                    except BadRecord as exc:  # the others are to be seen all the same
+                        log.warning("bad_record %s", exc)
 
     def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
         """A mutex set, in a sorted set of that name."""
         return self._sets.members(name, ring)
+
+    def check_pair(self, pair: Pair) -> None:
+        """A server alone has all keys of any pair, a cluster if they have a tag."""
+        self._keys_of(pair)
 
     async def examine(self) -> AsyncIterator[Finding]:
         """What the server's settings mean for locks."""
         if not self._lines.off_loop:
             meaning = "a loop that is blocked for a lease loses its locks"
             yield Finding("renewal", "on the event loop", meaning, "note")
-        async for finding in examine(self._link.call, self._host.clock):
-            yield finding
+        servers = self._link.everywhere()
+        for where, ask in servers.items():
+            async for found in examine(ask, self._host.clock):
+                yield (
+                    found
+                    if len(servers) == 1
+                    else replace(found, name=f"{found.name} {where}")
+                )
 
     def renewer(self) -> RedisRenewer:
         """Renews over a connection of its own, if the lines have one for it."""
@@ -232,7 +239,7 @@ class RedisStore:
 
     def _stands(self, keys: Keys, told: Waiting) -> None:
         if told.ahead == 0 and by_foreigner(told.holders):
-            self._waking.foreign(keys.seat)
+            self._waking.foreign(keys.seats)
 
     def _look(self, resource: Resource) -> Pending[Snapshot]:
         keys = self._keys_of(resource)
@@ -240,10 +247,20 @@ class RedisStore:
         return self._link.run(script, args, partial(decode_look, resource))
 
 
+async def _keys(ask: Ask, pattern: str) -> AsyncIterator[list[bytes]]:
+    """The names of one server's keys, a page at a time."""
+    cursor: Any = 0
+    while True:
+        cursor, names = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+        yield names
+        if int(cursor) == 0:
+            return
+
+
 async def open_store(
     address: Address, host: Host, bell: Bell, settings: Settings
 ) -> RedisStore:
-    """Open ``redis://``, ``rediss://``, ``unix://`` or ``redis+sentinel://``.
+    """Open ``redis://``, ``rediss://``, ``unix://``, or what Sentinel or a cluster has.
 
     Raises:
         ConfigurationError: a part or an option of the URL cannot be used.

@@ -15,6 +15,9 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Bell
 
+Seats = tuple[bytes, ...]
+"""The published keys of one resource."""
+
 DELETED = frozenset("gxA")
 """The events that tell of keys deleted or expired, by their letters."""
 
@@ -37,9 +40,9 @@ class Waking:
         self._events = f"__keyspace@{db}__:".encode()
         self._bell = bell
         self._channels: Channels | None = None
-        self._watched: dict[bytes, Resource] = {}  # by the seat's name
+        self._watched: dict[bytes, Resource] = {}  # by the names of the seats
         self._events_of: dict[bytes, bytes] = {}  # the channel of a seat listened to
-        self._told: bytes | None = None  # the seat in which a foreigner sits
+        self._told: Seats | None = None  # the seats in which a foreigner sits
 
     def listen_on(self, channels: Channels) -> None:
         """The server tells of changed keys, perhaps."""
@@ -53,41 +56,44 @@ class Waking:
         if resource is not None:
             self._bell(resource, 0.0)
 
-    def watch(self, resource: Resource, seat: bytes) -> None:
+    def watch(self, resource: Resource, seats: Seats) -> None:
         """Somebody of this process has a place there."""
-        self._watched[seat] = resource
-        if self._told == seat:
-            self._listen(seat)
+        for seat in seats:
+            self._watched[seat] = resource
+        if self._told == seats:
+            self._listen(seats)
 
-    def unwatch(self, seat: bytes) -> None:
+    def unwatch(self, seats: Seats) -> None:
         """Nobody has."""
-        self._watched.pop(seat, None)
-        channel = self._events_of.pop(seat, None)
-        if channel is not None and self._channels is not None:
-            self._channels.unsubscribe(channel)
+        for seat in seats:
+            self._watched.pop(seat, None)
+            channel = self._events_of.pop(seat, None)
+            if channel is not None and self._channels is not None:
+                self._channels.unsubscribe(channel)
 
-    def foreign(self, seat: bytes) -> None:
+    def foreign(self, seats: Seats) -> None:
         """We are at the head of the queue, and a foreigner sits there.
 
         If nobody watches the resource yet, it may be watched right after this.
         """
-        self._told = seat
-        if seat in self._watched:
-            self._listen(seat)
+        self._told = seats
+        if seats[0] in self._watched:
+            self._listen(seats)
 
     def ring_all(self) -> None:
         """The connection was lost, and messages with it: all ask again."""
-        for resource in list(self._watched.values()):
+        for resource in set(self._watched.values()):
             self._bell(resource, 0.0)
 
-    def _listen(self, seat: bytes) -> None:
+    def _listen(self, seats: Seats) -> None:
         self._told = None
-        if self._channels is None or seat in self._events_of:
+        if self._channels is None or seats[0] in self._events_of:
             return
-        self._events_of[seat] = channel = self._events + seat
-        self._channels.subscribe(channel)
+        for seat in seats:
+            self._events_of[seat] = channel = self._events + seat
+            self._channels.subscribe(channel)
         # It may have gone just before we listened.
-        self._bell(self._watched[seat], 0.0)
+        self._bell(self._watched[seats[0]], 0.0)
 
 
 async def tells_of_keys(ask: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:

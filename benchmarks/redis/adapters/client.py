@@ -14,7 +14,7 @@ class Client(Protocol):
     """One process's way to the server."""
 
     async def lock(self, key: str, mode: str) -> Cycle:
-        """What one task enters; ``mode``: mutex, reader or writer."""
+        """What one task enters; ``mode``: mutex, reader, writer or any (of a set)."""
 
 
 Open = Callable[[str, float], AbstractAsyncContextManager[Client]]

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from benchmarks.redis.scenarios import alone, crowd, handover, kills, readers, turns
+from benchmarks.redis.scenarios import (
+    alone,
+    crowd,
+    handover,
+    kills,
+    readers,
+    sets,
+    turns,
+)
 from benchmarks.redis.scenarios.scenario import Measured, Round, Scenario
 
 SCENARIOS: dict[str, Scenario] = {
@@ -19,6 +27,7 @@ SCENARIOS: dict[str, Scenario] = {
         crowd.S6,
         kills.S7,
         readers.R,
+        sets.M,
     )
 }
 

@@ -26,11 +26,11 @@ from aiorwlock_remote.backends.redis.commands import encode, encode_look
 from aiorwlock_remote.backends.redis.errors import of_reply
 from aiorwlock_remote.backends.redis.keys import Keys, channel
 from aiorwlock_remote.backends.redis.looking import decode_look
-from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE, LOOK
 from aiorwlock_remote.core import transition
 from aiorwlock_remote.core.commands import IllegalCommand, Refused, Released
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.asking import HEARING, SECOND
 from tests.backends.redis.stories import Teller, Told
 from tests.servers.redis import RedisServer
@@ -72,6 +72,8 @@ class Wire:
 class Comparison:
     """Stories told to a server. ``change`` edits the scripts' text first."""
 
+    keys: type[Keys] = Keys
+
     def __init__(
         self,
         port: int,
@@ -87,9 +89,9 @@ class Comparison:
         for gate in HEARING:
             self._ears.ask([("SUBSCRIBE", channel(self._prefix, gate))])
         self._shas: dict[str, bytes] = {}
-        for script in (ENTER, LEAVE, LOOK):
+        for script in (self.keys.enter, self.keys.leave, self.keys.look):
             text = edited(script.text, CLOCK, OUR_CLOCK)
-            if script is not LOOK:
+            if script is not self.keys.look:
                 text = change(edited(text, TURNS, FEW_TURNS))
             (sha,) = self._wire.ask([("SCRIPT", "LOAD", text)])
             assert isinstance(sha, bytes), sha
@@ -102,14 +104,24 @@ class Comparison:
 
     def run(self, commands: int, seed: int, *, quiet: bool = False) -> None:
         """At least so many commands, each compared in all it says and does."""
-        keys = Keys(self._prefix, resource("story", seed), MEMORY)
-        teller = Teller(seed, keys.seat.decode(), quiet=quiet)
+        keys = self.keys(self._prefix, resource("story", seed), MEMORY)
+        teller = self.teller(seed, keys.seat.decode(), quiet=quiet)
         while commands > 0:
             with patch.object(transition, "SEAT_TURNS", 3):
                 story = [teller.next() for _ in range(BATCH)]
             self._compare(keys, story, seed)
             commands -= BATCH
             self.steps += BATCH
+
+    def teller(self, seed: int, seat: str, *, quiet: bool) -> Teller:
+        """Who tells the stories."""
+        return Teller(seed, seat, quiet=quiet)
+
+    def check_seen(self, told: Told, snapshot: Snapshot, lives: list[int]) -> None:
+        """What lies there after a command, and how long it will."""
+        assert plain(snapshot.record) == plain(told.record), f"{snapshot.record}"
+        assert snapshot.seat == told.seat, f"seat: {snapshot.seat}"
+        _kept(told, lives)
 
     def _compare(self, keys: Keys, story: list[Told], seed: int) -> None:
         look, look_args = encode_look(keys)
@@ -158,9 +170,7 @@ class Comparison:
         assert not isinstance(seen, Exception), seen
         snapshot = decode_look(keys.resource, seen)
         assert snapshot.now == told.now
-        assert _plain(snapshot.record) == _plain(told.record), f"{snapshot.record}"
-        assert snapshot.seat == told.seat, f"seat: {snapshot.seat}"
-        _kept(told, lives)
+        self.check_seen(told, snapshot, lives)
         self._count(told)
 
     def _count(self, told: Told) -> None:
@@ -177,7 +187,8 @@ class Comparison:
         self.seen["queue"] += len(told.record.queue) > 2
 
 
-def _plain(record: Record) -> Record:
+def plain(record: Record) -> Record:
+    """Without the order of its grants."""
     grants = sorted(record.grants, key=lambda grant: grant.ticket)
     return replace(record, grants=tuple(grants))
 

@@ -16,6 +16,7 @@ from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.redis.some_scripts import BOTH
+from tests.servers.redis import RedisServer
 
 
 class Heard:
@@ -74,3 +75,9 @@ async def eventually(
         while not condition():  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.01)
     assert condition(), what
+
+
+async def killed(server: RedisServer, link: Link) -> None:
+    """Kill the server; return when the link has noticed."""
+    server.kill()
+    await eventually(lambda: link._talk is None, "the loss is noticed")

@@ -19,14 +19,14 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 from tests.backends.redis.clients import ON_ASYNCIO, client_of
-from tests.backends.redis.test_rights import objects, rules
+from tests.backends.redis.rights import objects, rules
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
 pytestmark = ON_ASYNCIO
 
-LEASE = 0.6
+LEASE = 1.2
 
 
 async def holds(client: Redis) -> None:

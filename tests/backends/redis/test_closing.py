@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote.errors import BackendUnavailable
-from tests.backends.redis.linking import Heard, eventually, linked
+from tests.backends.redis.linking import Heard, killed, linked
 from tests.backends.redis.some_scripts import INCR
 from tests.servers.fix_redis import StartRedis
 from tests.servers.proxy import Proxy
@@ -41,8 +41,7 @@ async def test_closing_on_a_silent_server_is_bounded(start_redis: StartRedis) ->
 async def test_closing_without_a_connection(start_redis: StartRedis) -> None:
     server = start_redis()
     async with linked(server.url) as link:
-        server.kill()
-        await eventually(lambda: link._talk is None, "loss is noticed")
+        await killed(server, link)
         call = link.run(INCR, (1, "k"), int)
         await link.aclose()
         assert isinstance(call.error, BackendUnavailable)
@@ -69,8 +68,7 @@ async def test_closing_while_reconnecting_leaves_nothing(
     server = start_redis()
     heard = Heard()
     async with linked(server.url, heard) as link:
-        server.kill()
-        await eventually(lambda: link._talk is None, "loss is noticed")
+        await killed(server, link)
         await link.aclose()
         server.start()
         assert b"aiorwlock-remote" not in server.ask("CLIENT", "LIST")

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote.errors import BackendUnavailable
-from tests.backends.redis.linking import Heard, eventually, linked, settled
+from tests.backends.redis.linking import Heard, eventually, killed, linked, settled
 from tests.backends.redis.some_scripts import INCR, PUSH
 from tests.servers.fix_redis import StartRedis
 from tests.servers.proxy import Proxy, Side
@@ -45,8 +45,7 @@ async def test_calls_wait_for_the_next_connection_in_order(
     server = start_redis()
     heard = Heard()
     async with linked(server.url, heard) as link:
-        server.kill()
-        await eventually(lambda: link._talk is None, "loss is noticed")
+        await killed(server, link)
         pushes = [link.run(PUSH, (1, "list", n), int) for n in range(5)]
         server.start()
         assert [await push for push in pushes] == [1, 2, 3, 4, 5]
@@ -59,8 +58,7 @@ async def test_what_was_never_sent_fails_in_time_unless_it_must_go(
 ) -> None:
     server = start_redis()
     async with linked(server.url, connect_timeout=0.5, command_timeout=0.5) as link:
-        server.kill()
-        await eventually(lambda: link._talk is None, "loss is noticed")
+        await killed(server, link)
         urgent = link.run(INCR, (1, "k"), int, must_go=True)
         with pytest.raises(BackendUnavailable, match="not sent"):
             await link.run(INCR, (1, "k"), int)
@@ -141,8 +139,7 @@ async def test_messages_come_again_after_a_reconnect(start_redis: StartRedis) ->
 
     heard = Checks()
     async with linked(server.url, heard, channels=[b"one", b"three"]) as link:
-        server.kill()
-        await eventually(lambda: link._talk is None, "loss is noticed")
+        await killed(server, link)
         link.subscribe(b"two")
         link.unsubscribe(b"three")
         server.start()

@@ -12,7 +12,7 @@ import pytest
 from aiorwlock_remote import LockLost, Locks, LockTimeout, connect
 from aiorwlock_remote.locks.lock import Mutex, ReaderLock, WriterLock
 from tests.backends.redis.linking import eventually
-from tests.faults.redis_foreign import SEAT, Foreign
+from tests.faults.redis_foreign import NAME, SEAT, Foreign
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
@@ -61,14 +61,14 @@ async def test_theirs_keeps_ours_out(
 ) -> None:
     async with connect(fresh_redis.url) as locks:
         lock = lock_of(locks, kind)
-        assert foreign.take("gluww", ms)
+        assert foreign.take(NAME, "gluww", ms)
         assert await lock.try_acquire() is None
         with pytest.raises(LockTimeout) as caught:
             await lock.acquire(timeout=0.05)
         assert caught.value.holders[0].startswith("foreign ")
         assert await lock.locked()
         assert fresh_redis.ask("GET", SEAT).startswith(b"gluww,"), "not touched"
-        assert foreign.free("gluww")
+        assert foreign.free(NAME, "gluww")
         held = await lock.try_acquire()
         assert held is not None
         assert await held.release()
@@ -79,12 +79,12 @@ async def test_ours_keeps_theirs_out(
 ) -> None:
     async with connect(fresh_redis.url) as locks:
         async with lock_of(locks, kind) as held:
-            assert not foreign.take("gluww")
-            assert not foreign.take("gluww", 1000)
-            assert not foreign.free("gluww")
+            assert not foreign.take(NAME, "gluww")
+            assert not foreign.take(NAME, "gluww", 1000)
+            assert not foreign.free(NAME, "gluww")
             held.check()
-        assert foreign.take("gluww")
-        assert foreign.free("gluww")
+        assert foreign.take(NAME, "gluww")
+        assert foreign.free(NAME, "gluww")
 
 
 async def test_between_two_readers_of_ours(
@@ -95,9 +95,9 @@ async def test_between_two_readers_of_ours(
         first = await lock_of(locks, "reader").acquire()
         second = await lock_of(others, "reader").acquire()
         await first.release()
-        assert not foreign.take("gluww")
+        assert not foreign.take(NAME, "gluww")
         await second.release()
-        assert foreign.take("gluww")
+        assert foreign.take(NAME, "gluww")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def test_who_waits_for_a_foreigner(
         return bool(server.ask("PUBSUB", "NUMSUB", channel)[1])
 
     async with connect(server.url) as locks, anyio.create_task_group() as group:
-        assert foreign.take("gluww", 300 if how == "PX" else None)
+        assert foreign.take(NAME, "gluww", 300 if how == "PX" else None)
         taken = time.monotonic()
 
         async def wait() -> None:
@@ -136,7 +136,7 @@ async def test_who_waits_for_a_foreigner(
         freed = taken + 0.3
         if how == "DEL":
             freed = time.monotonic()
-            foreign.delete()
+            foreign.wipe(NAME)
         await eventually(lambda: bool(entered), "entered")
     foreign.close()
     took = entered[0] - freed
@@ -156,14 +156,14 @@ async def test_our_seat_is_taken_away(
         with pytest.raises(LockLost) as caught:
             async with lock_of(locks, kind, lease=0.6) as held:
                 if reason == "forced":
-                    foreign.delete()
+                    foreign.wipe(NAME)
                 else:
-                    foreign.overwrite("thief")
+                    foreign.put(NAME, "thief")
                 with anyio.fail_after(5):
                     await anyio.sleep_forever()
         assert caught.value.reason == reason
         if reason == "stolen":
             assert fresh_redis.ask("GET", SEAT).startswith(b"thief,")
-            assert foreign.free("thief")
+            assert foreign.free(NAME, "thief")
         async with lock_of(locks, "writer").acquire(timeout=5) as after:
             assert after.fence > held.fence

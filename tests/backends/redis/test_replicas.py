@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import anyio
 import pytest
 
@@ -17,60 +15,21 @@ from aiorwlock_remote import (
 )
 from tests.backends.redis.linking import eventually
 from tests.servers.fix_redis import StartRedis
+from tests.servers.pair import QUICK, Pair, too_few
 from tests.servers.process import until
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
 
-QUICK = "command_timeout=8"  # two seconds for the replicas of a busy machine
-
-
-class Pair:
-    """A primary and its one replica."""
-
-    def __init__(self, primary: RedisServer, replica: RedisServer) -> None:
-        self.primary = primary
-        self.replica = replica
-        until(lambda: self.acknowledged() == 1, "the replica is in step")
-
-    @property
-    def url(self) -> str:
-        return f"{self.primary.url}?{QUICK}"
-
-    def acknowledged(self) -> int:
-        write = ("PUBLISH", "nobody", "?")
-        count: int = self.primary.ask_all(write, ("WAIT", 1, 100))[1]
-        return count
-
-    def level(self) -> bool:
-        _, offset, replicas = self.primary.ask("ROLE")
-        return [int(replica[2]) for replica in replicas] == [offset]
-
-    def held(self, key: str) -> bool:
-        return bool(self.primary.ask("EXISTS", f"mutex_locks/{key}"))
-
-
-@pytest.fixture
-def pair(start_redis: StartRedis) -> Iterator[Pair]:
-    primary = start_redis(config={"repl-diskless-sync-delay": "0"})
-    replica = start_redis(config={"replicaof": f"127.0.0.1 {primary.port}"})
-    pair = Pair(primary, replica)
-    yield pair
-    replica.resume()
-
-
-async def too_few(acquiring: object) -> None:
-    """Told how many have it, in fields and in words."""
-    with anyio.fail_after(10), pytest.raises(BackendUnavailable) as caught:
-        await acquiring  # type: ignore[misc]
-    assert caught.value.replicas == 0
-    assert "0 of 1 replicas" in str(caught.value)
-
 
 async def works(locks: Locks) -> None:
     """A turn in each mode, and both moves."""
     async with locks.mutex("fine", 1):
+        pass
+    async with locks.set_rwlock("{fine}", 3).reader as reader:
+        await reader.extend()
+    async with locks.set_rwlock("{fine}", 3).writer:
         pass
     async with locks.rwlock("fine", 2).writer as writer:
         assert isinstance(writer, Held)

@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 import anyio
 import pytest
 
 from aiorwlock_remote import LockTimeout, Mutex, connect
 from aiorwlock_remote.errors import BackendError
+from tests.backends.redis.rights import objects, rules, user
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
 
 QUEUE = "{mutex_locks/a,1}.queue"
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/stores/redis.md").read_text("utf-8")
-RULE = re.search(r"^ACL SETUSER locks (.*)$", PAGE, re.MULTILINE)
-
-
-def rules() -> list[str]:
-    assert RULE is not None
-    return RULE[1].split()
 
 
 @pytest.fixture
 def server(start_redis: StartRedis) -> RedisServer:
     return start_redis()
-
-
-@contextmanager
-def user(server: RedisServer, rules: list[str]) -> Iterator[str]:
-    """The URL of a user with these rights."""
-    server.ask("ACL", "SETUSER", "locks", *rules)
-    server.ask("FLUSHALL")
-    yield f"redis://locks:password@127.0.0.1:{server.port}/0"
-    server.ask("ACL", "DELUSER", "locks")
 
 
 async def everything(server: RedisServer, url: str) -> None:
@@ -65,6 +46,9 @@ async def everything(server: RedisServer, url: str) -> None:
         await first.release()
         written = await second.upgrade(timeout=1)
         await (await written.downgrade()).release()
+        await one.acquire_readers_lock("c", 1, "gone", lease=0.2)
+        async with two.rwlock("c", 1).writer.acquire(timeout=5):
+            pass
 
 
 async def _use(lock: Mutex) -> None:
@@ -82,11 +66,6 @@ async def test_the_documented_rights_are_enough(server: RedisServer) -> None:
     with user(server, rules()) as url:
         await everything(server, url)
     assert objects(server) <= {b"info", b"config|get", b"client|kill"}
-
-
-def objects(server: RedisServer) -> set[bytes]:
-    """What the server refused."""
-    return {entry[entry.index(b"object") + 1] for entry in server.ask("ACL", "LOG")}
 
 
 @pytest.mark.parametrize("right", [r for r in rules() if r.startswith("+")])

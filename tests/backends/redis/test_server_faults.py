@@ -20,6 +20,7 @@ from tests.faults.redis_waits import (
     refused,
     renewed,
     still_works,
+    take_turn,
     waits,
 )
 from tests.servers.fix_redis import StartRedis
@@ -131,12 +132,7 @@ async def test_a_foreign_script_keeps_it_busy(start_redis: StartRedis) -> None:
     async with connect(server.url) as locks, connect(server.url) as others:
         held = await locks.mutex("kept", 1).acquire(lease=4)
         async with anyio.create_task_group() as group:
-
-            async def wait() -> None:
-                async with others.mutex("kept", 1).acquire(timeout=60):
-                    pass
-
-            group.start_soon(wait)
+            group.start_soon(take_turn, others.mutex("kept", 1), [])
             await waits(server, locks.mutex("kept", 1))
             with busy(server):
                 with pytest.raises(REFUSED):
@@ -214,17 +210,14 @@ async def test_our_connections_are_killed(fresh_redis: RedisServer) -> None:
         lock = others.mutex("kept", 1)
         held = await locks.mutex("kept", 1).acquire(lease=LEASE)
         await renewed(fresh_redis, held)  # over a connection of the keeper's own
+        fences: list[int] = []
         async with anyio.create_task_group() as group:
-
-            async def wait() -> None:
-                async with lock.acquire(timeout=30) as mine:
-                    assert mine.fence > held.fence
-
-            group.start_soon(wait)
+            group.start_soon(take_turn, lock, fences)
             await waits(fresh_redis, lock)
             for kind in ("normal", "pubsub"):
                 fresh_redis.ask("CLIENT", "KILL", "TYPE", kind)
             await renewed(fresh_redis, held)
             assert await held.release()
+        assert fences > [held.fence]
         async with locks.mutex("kept", 1).acquire(timeout=5):
             pass

@@ -34,30 +34,35 @@ def leave_open(url: str) -> None:
             on_message=lambda _channel, _payload: None,
             on_reconnect=lambda: None,
         )
-        assert await link.run(INCR, (1, "k"), int) > 0
+        assert await link.call("CLIENT", "GETNAME") == NAME.encode()
         link.run(INCR, (1, "k"), int).unawaited()
 
     trio.run(main)
     gc.collect()  # an unclosed socket would warn, and warnings are errors
 
 
+NAME = "left-open"
+"""Not the usual name: other tests may have connections of that at the same server."""
+
+
+def await_closed(server: RedisServer) -> None:
+    until(
+        lambda: f"name={NAME} ".encode() not in server.ask("CLIENT", "LIST"),
+        "the connection is closed",
+    )
+
+
 def test_a_run_that_ends_first_closes_the_connection(
     fresh_redis: RedisServer,
 ) -> None:
-    leave_open(fresh_redis.url)
-    until(
-        lambda: b"aiorwlock-remote" not in fresh_redis.ask("CLIENT", "LIST"),
-        "the connection is closed",
-    )
+    leave_open(f"{fresh_redis.url}?client_name={NAME}")
+    await_closed(fresh_redis)
 
 
 def test_the_same_over_tls(start_redis: StartRedis, certificates: Certificates) -> None:
     server = start_redis(certificates=certificates)
-    leave_open(f"rediss://localhost:{server.tls_port}?ca_file={certificates.authority}")
-    until(
-        lambda: b"aiorwlock-remote" not in server.ask("CLIENT", "LIST"),
-        "the connection is closed",
-    )
+    leave_open(f"{server.tls_url}&client_name={NAME}")
+    await_closed(server)
 
 
 def test_what_could_not_be_sent_is_not_overtaken() -> None:

@@ -56,6 +56,7 @@ class Told:
         self.events: list[str] = []
         self.error: BackendError | None = None
         self.unsent: list[Call[Any]] = []
+        self.elsewhere: list[Call[Any]] = []
 
     def heard(self, channel: bytes, payload: bytes) -> None:
         self.messages.append((channel, payload))
@@ -65,6 +66,16 @@ class Told:
 
     def ready(self) -> None:
         self.events.append("ready")
+
+    def unheard(self, channel: bytes) -> None:
+        self.events.append(f"unheard {channel.decode()}")
+
+    def refused(self, call: Call[Any], text: str) -> bool:
+        """Takes care of MOVED, as a cluster does."""
+        if text.startswith("MOVED"):
+            self.elsewhere.append(call)
+            return True
+        return False
 
     def crowded(self) -> None:
         self.events.append("crowded")

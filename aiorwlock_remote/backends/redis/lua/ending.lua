@@ -8,8 +8,10 @@ function ending.release(ticket, mode, asks, foreign)
   if found and (mode == '' or mode == found) then
     was_held, turns = 1, door.turns + 1
     seat.drop(ticket)
-  elseif foreign and foreign.ticket == ticket and mode ~= 'r' then
-    was_held, foreign = 1, nil -- the record was lost; the seat is enough
+  else
+    local taken -- the record was lost; the seat is enough
+    foreign, taken = seat.take_out(foreign, ticket, mode)
+    if taken then was_held = 1 end
   end
   local vacate = turns > SEAT_TURNS
   if vacate then turns = 0 end

@@ -96,7 +96,7 @@ function entering.acquire(ask, foreign, turns, vacate)
   if ask.gate ~= '' then place, position = record.place_of(ask.gate, ask.mode) end
   if #items == #ask.claims then return entering.live(place, items) end
   if place then entering.refresh(place, ask) else place = entering.newcomer(ask) end
-  if not foreign and not vacate and turn.may_enter(place, ask.policy) then
+  if not seat.bars(foreign, ask.mode) and not vacate and turn.may_enter(place, ask.policy) then
     return entering.enter(ask, place, position, turns, known)
   end
   if not ask.may_queue then
@@ -127,10 +127,9 @@ function entering.withdraw(gate, mode, keep, upgrader, tickets, foreign)
   end
   if foreign then
     for _, ticket in ipairs(tickets) do
-      if foreign.ticket == ticket then
-        was_held, foreign = {ticket}, nil
-        break
-      end
+      local taken
+      foreign, taken = seat.take_out(foreign, ticket, '')
+      if taken then was_held[#was_held + 1] = ticket end
     end
   end
   if door.slot and door.slot.ticket == upgrader then

@@ -11,7 +11,6 @@
 -- `stored` by number: 2 last, 3 number, 4 seat, 5 writer, 6 places, 9 endings,
 -- 10 admit_upto, 12 turns, 13 upgraded, 14 keep (ms).
 
-local SEAT_TURNS = 100
 local barred = stored[7] or ''
 local keep = tonumber(stored[14])
 local last = tonumber(stored[2])

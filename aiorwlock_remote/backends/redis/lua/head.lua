@@ -1,6 +1,7 @@
 -- One step at one resource: aiorwlock_remote/core/transition.py in Lua, file by file.
 --
--- KEYS  seat, state, readers, queue (see keys.py; what is in them: record.lua)
+-- KEYS  seat, state, readers, queue (see keys.py; what is in them: record.lua); in a
+--       cluster a fifth, never a key, with which the channels of the slot begin
 -- ARGV  1 how long a record is kept (us)   2 what to do, a letter   3 the caller's gate
 --       4... see commands.lua
 -- Returns the answer (answers.lua), as {-9, answer} if the caller itself is to be
@@ -21,4 +22,5 @@ end
 local stored = call('HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
   'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
   'upgraded', 'keep')
-local op, own = ARGV[2], ARGV[3]
+local op, own, wake = ARGV[2], ARGV[3], KEYS[5]
+local SEAT_TURNS = 100

@@ -1,6 +1,6 @@
 -- A resource as it stands; changes nothing.
 --
--- KEYS     seat, state, readers, queue
+-- KEYS     seat, state, readers, queue (and in a cluster one that never exists)
 -- Returns  {now, seat or nil, when it expires (ms; negative: never), state, queue,
 --          readers}: the hashes and the sorted set (with scores) as flat lists.
 

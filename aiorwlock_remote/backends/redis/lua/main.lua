@@ -77,6 +77,7 @@ local function carry_out(foreign)
     for i = 4, #ARGV, 2 do
       answer[#answer + 1] = ending.renew(ARGV[i], tonumber(ARGV[i + 1]))
     end
+    answer[2] = door.endings
     return foreign, answer
   elseif op == 'd' then
     return foreign, moves.downgrade(ARGV[4], claim_at(5))
@@ -85,10 +86,8 @@ local function carry_out(foreign)
     return foreign, moves.upgrade(ARGV[4], claim_at(5), ARGV[9], life > 0 and life, foreign)
   elseif op == 'f' then
     return foreign, ending.force(ARGV[4], tonumber(ARGV[5]))
-  elseif foreign and foreign.value == ARGV[4] then
-    return nil, 1
   end
-  return foreign, 0
+  return seat.force(foreign, ARGV[4])
 end
 
 -- An answer that had to wait for the end of the step.

@@ -2,6 +2,7 @@
 -- the last acquire or update, 0 = never), and what lies beside it.
 --
 -- KEYS  1 the sorted set   2 its state, a hash   3 its queue, a sorted set by number
+--       4 in a cluster: never a key, with which the channels of the slot begin
 -- ARGV  1 microseconds the state is kept   2 channels begin with   3 our gate   4 kind
 --       a  pool life (target ticket lease more){…}     ask; life 0: take no place
 --       r  ticket remove      release
@@ -143,7 +144,7 @@ local function ring(lease)
         if theirs_gate == gate then
           rung[#rung + 1] = p.place
         else
-          call('PUBLISH', channel .. theirs_gate, p.place)
+          call(KEYS[4] and 'SPUBLISH' or 'PUBLISH', channel .. theirs_gate, p.place)
         end
       end
     end

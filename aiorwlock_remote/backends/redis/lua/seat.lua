@@ -127,3 +127,21 @@ function seat.foreign_seat()
   if not seat_value or seat_value == door.seat then return nil end
   return {value = seat_value, ticket = match(seat_value, '^(.+),') or seat_value}
 end
+
+-- Whether a foreigner keeps this mode out.
+function seat.bars(foreign, mode)
+  return foreign ~= nil
+end
+
+-- Take a ticket out of a foreign seat, as its record was lost: who sits there then, and
+-- whether it did.
+function seat.take_out(foreign, ticket, mode)
+  if foreign and mode ~= 'r' and foreign.ticket == ticket then return nil, true end
+  return foreign, false
+end
+
+-- Break a foreign seat that is seen on screen: who sits there then, and the answer.
+function seat.force(foreign, value)
+  if foreign and foreign.value == value then return nil, 1 end
+  return foreign, 0
+end

@@ -1,0 +1,240 @@
+"""A Redis cluster behind the face of one connection.
+
+Each command goes to the node that has its key's slot. A node that has given the slot
+away says so (MOVED); while the slot is being moved, or its node replaced, nobody
+carries anything out (ASK, TRYAGAIN, CLUSTERDOWN): then the calls of that slot wait,
+for ``connect_timeout`` at most. A script names a key that never exists, so that a node
+refuses it before its first step while any of the slot's keys may be elsewhere.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import anyio
+
+from aiorwlock_remote.backends.redis.calls import Arg, Call, Subscribing, as_is
+from aiorwlock_remote.backends.redis.channels import Channels
+from aiorwlock_remote.backends.redis.discovery import Discovery
+from aiorwlock_remote.backends.redis.errand import Errand
+from aiorwlock_remote.backends.redis.hosts import Server, shown
+from aiorwlock_remote.backends.redis.link import Ask
+from aiorwlock_remote.backends.redis.node import Node
+from aiorwlock_remote.backends.redis.nodes import Nodes
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.routes import Routes
+from aiorwlock_remote.backends.redis.slots import SlotMap, moved, slot_of
+from aiorwlock_remote.core.pauses import back_off
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Host
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Script
+
+T = TypeVar("T")
+
+LONGEST = 0.5
+"""Seconds between two looks at the map while a node is away."""
+
+_ELSEWHERE = {"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"}
+
+
+class Cluster:
+    """A link to every node that is needed, as one.
+
+    Like ``Link``: commands for one key are carried out in the order they were handed
+    over; what was sent over a connection that is lost is never sent again; what was
+    not carried out waits for ``connect_timeout``. Used in its loop's thread only.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        host: Host,
+        scripts: Sequence[Script],
+        own: bytes,
+        *,
+        on_message: Callable[[bytes, bytes], object],
+        on_change: Callable[[], object],
+    ) -> None:
+        """Unconnected. ``own``: a channel of this process; all of them end like it.
+
+        ``on_change()`` is called when messages may have been lost.
+        """
+        self.slots: SlotMap = SlotMap(options.seeds)
+        self._options = options
+        self._own = own
+        self._on_change = on_change
+        self._nodes = Nodes(options, host, scripts, self, on_message)
+        self._channels = Channels(self.slots, self._nodes)
+        self._routes = Routes(
+            *(options, host, self.slots, self._nodes, self._channels),
+            gate=own.rpartition(b"/")[2],
+            start=self._start,
+        )
+        self._discovery = Discovery(options, self.slots, self._nodes)
+        self._looking = Errand(host, self._look)
+        self._stale = False
+
+    def run(
+        self,
+        script: Script,
+        args: tuple[Arg, ...],
+        decode: Callable[[Any], T],
+        *,
+        must_go: bool = False,
+    ) -> Pending[T]:
+        """As ``Link``."""
+        call = Call(decode, args, script, must_go)
+        self._routes.send(call)
+        return call
+
+    def call(self, *args: Arg) -> Pending[Any]:
+        """Ask a node, always the same one while the cluster stays as it is."""
+        return self.call_at(self._own, *args)
+
+    def call_at(self, key: bytes, *args: Arg) -> Pending[Any]:
+        """Send a command to the node that has this key."""
+        call: Call[Any] = Call(as_is, args)
+        owner = self.slots.owners[slot_of(key)]
+        if owner is None:
+            call.failed(self._routes.unsent("no node has this key now"))
+        else:
+            _ = (self._nodes.find(owner) or self._start(owner)).hand_over(call)
+        return call
+
+    def everywhere(self) -> dict[str, Ask]:
+        """How to ask each node that has slots, by its name."""
+        return {
+            shown(server): (self._nodes.find(server) or self._start(server)).call
+            for server in self.slots.primaries
+        }
+
+    def send(self, call: Call[Any], *more: Call[Any]) -> None:
+        """Send a script, the others right behind it; they fail if it has to wait."""
+        self._routes.send(call, *more)
+
+    def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
+        """Send them in one write where this key is, if there is a connection."""
+        slot = slot_of(key)
+        node = self._nodes.find(self.slots.owners[slot])
+        if node is None or self._routes.is_held(slot):
+            return False
+        return node.send_at_once(key, *calls)
+
+    def subscribe(self, channel: bytes) -> None:
+        """Hear what is told of a key, wherever it is, from now on."""
+        self._channels.add_key(channel)
+        self._channels.move_keys()
+
+    def unsubscribe(self, channel: bytes) -> None:
+        """Not any more."""
+        self._channels.remove_key(channel)
+
+    async def open(self) -> None:
+        """Learn the map from the first seed that answers, and connect to one node.
+
+        Raises:
+            BackendError: no seed answers within ``connect_timeout``, or it is not fit
+                for us, or not all slots have a node.
+            ConfigurationError: it is no cluster.
+        """
+        with anyio.move_on_after(self._options.connect_timeout):
+            await self._discovery.first()
+            owner = self.slots.owners[slot_of(self._own)]
+            if owner is None:
+                raise self._routes.unsent("not all slots have a node")
+            node = self._nodes.find(owner)
+            if node is None:
+                node = self._nodes.make(owner)
+                self._nodes.add(node)
+                await node.open()
+            # Whether the user may is to be known now.
+            await node.hand_over(Subscribing("SSUBSCRIBE", self._own))
+            return
+        raise BackendUnavailable(what=f"{self._options.where}: no answer in time")
+
+    async def aclose(self) -> None:
+        """As ``Link``, all nodes at once."""
+        self._looking.call_off()
+        async with anyio.create_task_group() as tasks:
+            for close in (self._routes.aclose, self._looking.over, self._nodes.aclose):
+                tasks.start_soon(close)
+
+    # What the nodes tell.
+
+    def back(self, node: Node) -> None:
+        """A node can be asked (again)."""
+        del node
+        self._changed()
+
+    def lost(self, node: Node) -> None:
+        """A node is away; somebody may take its place."""
+        self._channels.lost(node)
+        self._look_again()
+
+    def unheard(self, channel: bytes) -> None:
+        """A slot was given away."""
+        self._channels.forget(channel)
+        self._look_again()
+        self._on_change()
+
+    def refused(self, node: Node, call: Call[Any], text: str) -> bool:
+        """A node does not have the slot, or not quite."""
+        if text.partition(" ")[0] not in _ELSEWHERE:
+            return False
+        self._look_again()
+        if isinstance(call, Subscribing):  # sent again before the next call
+            self._channels.forget(cast("bytes", call.args[1]))
+            return True
+        if call.script is None:
+            return False
+        told = moved(text, node.server)
+        self._routes.refused(node, call, text, told)
+        if told is not None and self.slots.owners[told.slot] != told.server:
+            self.slots.note(told)
+            self._changed()
+        return True
+
+    # The map.
+
+    def _start(self, server: Server) -> Node:
+        node = self._nodes.start(server)
+        self._looking.start()
+        return node
+
+    def _look_again(self) -> None:
+        self._stale = True
+        self._looking.start()
+
+    async def _look(self) -> None:
+        """Until the map was learnt after the last doubt, and every node is there."""
+        attempts = 0
+        while True:
+            await anyio.sleep(min(LONGEST, back_off(attempts, random.random())))
+            attempts += 1
+            if not self._stale and all(node.connected for node in self._nodes.all()):
+                return
+            self._stale, before = False, self.slots.owners
+            if not await self._discovery.ask():
+                self._stale = True
+            elif self.slots.owners != before:
+                self._adopt()
+                attempts = 0
+
+    def _adopt(self) -> None:
+        """The slots are as the map now says."""
+        self._routes.slots_changed()
+        primaries = set(self.slots.primaries)
+        for node in self._nodes.all():
+            if node.server not in primaries:
+                self._channels.lost(node)
+                self._nodes.retire(node)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._channels.move_keys()
+        self._on_change()

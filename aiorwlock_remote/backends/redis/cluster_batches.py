@@ -1,0 +1,181 @@
+"""Renewals at the nodes of a cluster, over a blocking connection to each."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import hiredis
+
+from aiorwlock_remote.backends.redis.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.calls import Call, as_is
+from aiorwlock_remote.backends.redis.hosts import Server
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.slots import Moved, SlotMap, moved, slot_of
+from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.ports import Clock
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Request, Script
+
+HOPS = 3
+"""How often a renewal is sent on, before it is left for the next time."""
+
+
+class NodeBatches:
+    """Sends each renewal to the node that has its slot. Any thread may, at once.
+
+    The map is the store's; what a node says of it here goes into it, too. When a node
+    fails the others are asked for it, so that locks are kept over a failover even while
+    the loop, which looks after the map, is blocked.
+    """
+
+    def __init__(
+        self, options: Options, clock: Clock, scripts: Sequence[Script], slots: SlotMap
+    ) -> None:
+        """Connects at the first renewal."""
+        self._options = options
+        self._clock = clock
+        self._scripts = scripts
+        self._slots = slots
+        self._links: dict[Server, NodeLink] = {}
+        self._lock = threading.Lock()
+
+    def lane(self, key: bytes) -> Server | None:
+        """The node that has a key, as far as is known."""
+        return self._slots.owners[slot_of(key)]
+
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        """As ``Batches``; never raises for a node."""
+        deadline = self._clock.now() + timeout
+        nobody = BackendUnavailable(
+            what=f"{self._options.where}: no node has the slot", nothing_done=True
+        )
+        outcomes: list[Any] = [nobody] * len(batch)
+        left = list(range(len(batch)))
+        for _ in range(HOPS):
+            left = self._round(batch, left, outcomes, deadline)
+            if not left:
+                break
+        return [o.error() if isinstance(o, Elsewhere) else o for o in outcomes]
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            for link in self._links.values():
+                link.close()
+            self._links.clear()
+
+    def _round(
+        self,
+        batch: Sequence[Request],
+        left: Sequence[int],
+        outcomes: list[Any],
+        deadline: float,
+    ) -> list[int]:
+        """Send what is left; what is to be sent again, to another node."""
+        by_node: defaultdict[Server, list[int]] = defaultdict(list)
+        for i in left:
+            server = self.lane(_key(batch[i]))
+            if server is not None:
+                by_node[server].append(i)
+        again: list[int] = []
+        for server, some in by_node.items():
+            seconds = deadline - self._clock.now()
+            if seconds <= 0:
+                break
+            try:
+                found = self._link(server).run_many([batch[i] for i in some], seconds)
+            except BackendError as exc:
+                found = [exc] * len(some)
+                self._ask_another(server, deadline)
+            for i, outcome in zip(some, found, strict=True):
+                outcomes[i] = outcome
+                if isinstance(outcome, Elsewhere) and outcome.moved is not None:
+                    self._slots.note(outcome.moved)
+                if self.lane(_key(batch[i])) != server:
+                    again.append(i)
+        return again
+
+    def _link(self, server: Server) -> NodeLink:
+        with self._lock:
+            link = self._links.get(server)
+            if link is None:
+                link = NodeLink(server, self._options, self._clock, self._scripts)
+                self._links[server] = link
+            return link
+
+    def _ask_another(self, failed: Server, deadline: float) -> None:
+        """Who has the slots of a node that failed? One of the others may know."""
+        others = [server for server in self._slots.known if server != failed]
+        for tried, server in enumerate(others):
+            seconds = (deadline - self._clock.now()) / (len(others) - tried + 1)
+            if seconds <= 0:
+                return
+            try:
+                self._slots.learn(self._link(server).slots(seconds), server)
+            except BackendError:
+                continue
+            return
+
+
+class Elsewhere:
+    """A node did not carry it out; where it says to go, if it does."""
+
+    def __init__(self, text: str, server: Server, where: str) -> None:
+        """``text``: what it said."""
+        self.moved: Moved | None = moved(text, server)
+        self._what = f"{where}: {text}"
+
+    def error(self) -> BackendError:
+        """For whoever does not go there."""
+        return BackendUnavailable(what=self._what, nothing_done=True)
+
+
+class NodeLink(BlockingLink):
+    """A blocking connection to one node, for one thread after the other."""
+
+    def __init__(
+        self,
+        server: Server,
+        options: Options,
+        clock: Clock,
+        scripts: Sequence[Script],
+    ) -> None:
+        """Unconnected. ``options`` are the cluster's."""
+        super().__init__(
+            replace(options, host=server[0], port=server[1]), clock, scripts
+        )
+        self._server = server
+        self._one = threading.Lock()
+
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        """As ``BlockingLink``; ``Elsewhere`` where the node does not have the slot."""
+        with self._one:
+            return super().run_many(batch, timeout)
+
+    def slots(self, timeout: float) -> Any:  # noqa: ANN401 - as it came
+        """What the node knows of the cluster.
+
+        Raises:
+            BackendError: it did not tell.
+        """
+        with self._one:
+            (answer,) = self._run([Call(as_is, ("CLUSTER", "SLOTS"))], timeout)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _mapped(self, answer: object) -> object:
+        if isinstance(answer, hiredis.ReplyError):
+            text = str(answer)
+            if text.partition(" ")[0] in {"MOVED", "ASK"}:
+                return Elsewhere(text, self._server, self._options.where)
+        return super()._mapped(answer)
+
+
+def _key(request: Request) -> bytes:
+    return cast("bytes", request[1][1])

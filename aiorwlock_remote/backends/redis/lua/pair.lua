@@ -1,0 +1,122 @@
+-- The seat of a resource that is locked by a pair of published keys (S3): the readers sit
+-- in a set, a writer in a string. Everything else is as everywhere; what is defined here
+-- takes the place of the seat rules of seat.lua and save.lua.
+--
+-- KEYS  1 the writer's string   2 state   3 expiry, a sorted set of our readers
+--       4 queue   5 the readers' set
+--
+-- The seat value is 'w' and the writer's identifier, or 'r': ours are among the readers.
+-- Members of the set that are not in the sorted set are foreign: they never expire, our
+-- readers enter beside them, our writers do not.
+
+local pair = {writer = seat_value, grant_of = record.grant_of,
+  describe = record.describe, add_readers = record.add_readers,
+  drop_readers = seat.drop_readers, never_ends = save.never_ends}
+local SAMPLE = 20
+
+if members > 0 and not door.writer then
+  seat_value = 'r'
+elseif pair.writer then
+  seat_value = 'w' .. pair.writer
+end
+
+function pair.is_ours()
+  return pair.writer ~= nil and pair.writer ~= false and 'w' .. pair.writer == door.seat
+end
+
+function pair.guests()
+  return members > door.readers and {mode = 'r'} or nil
+end
+
+function seat.foreign_seat()
+  if pair.writer and not pair.is_ours() then
+    return {mode = 'w', ticket = pair.writer}
+  end
+  return pair.guests()
+end
+
+function seat.bars(foreign, mode)
+  return foreign ~= nil and not (foreign.mode == 'r' and mode == 'r')
+end
+
+function seat.take_out(foreign, ticket, mode)
+  if not foreign then return nil, false end
+  if foreign.mode == 'w' and mode ~= 'r' and foreign.ticket == ticket then
+    call('DEL', SEAT)
+    pair.writer = nil
+    return pair.guests(), true
+  end
+  if mode == 'w' or call('SREM', SET, ticket) == 0 then return foreign, false end
+  members = members - 1
+  return foreign.mode == 'w' and foreign or pair.guests(), true
+end
+
+function seat.force(foreign, value)
+  local left, taken = seat.take_out(foreign, value, '')
+  return left, taken and 1 or 0
+end
+
+-- A reader of ours that somebody took out of the set is none any more.
+function record.grant_of(ticket)
+  local mode, expires = pair.grant_of(ticket)
+  if mode == 'r' and call('SISMEMBER', SET, ticket) == 0 then
+    local _, details = record.details_of(ticket)
+    seat.note(seat.holder_in(details), 'forced')
+    seat.drop_readers({ticket})
+    return nil
+  end
+  return mode, expires
+end
+
+function record.add_readers(comers)
+  pair.add_readers(comers)
+  local tickets = {}
+  for i, comer in ipairs(comers) do tickets[i] = comer[1] end
+  members = members + call('SADD', SET, unpack(tickets))
+end
+
+function seat.drop_readers(tickets)
+  pair.drop_readers(tickets)
+  members = members - call('SREM', SET, unpack(tickets))
+end
+
+function record.describe(foreign)
+  if not foreign or foreign.mode == 'w' then return pair.describe(foreign) end
+  for _, member in ipairs(call('SRANDMEMBER', SET, SAMPLE)) do
+    if not call('ZSCORE', READERS, member) then
+      return {'f' .. member, unpack(pair.describe(nil))}
+    end
+  end
+  return pair.describe(nil)
+end
+
+-- The readers are in the set already; the writer's string is made to agree.
+function save.agree()
+  local writer = door.writer
+  if not writer then
+    if pair.is_ours() then call('DEL', SEAT) end
+    return door.readers > 0 and 'r' or nil
+  end
+  local value = 'w' .. writer.ticket
+  if step.regranted or value ~= seat_value then
+    if writer.expires then
+      call('SET', SEAT, writer.ticket, 'PXAT',
+        format('%d', math.ceil(writer.expires / 1000)))
+    else
+      call('SET', SEAT, writer.ticket)
+    end
+  end
+  return value
+end
+
+-- The set knows no expiry: who its members are must be known as long as it is there.
+function save.never_ends()
+  return door.readers > 0 or pair.never_ends()
+end
+
+-- The two published keys begin alike with the prefix, and differ from there.
+function save.prefix()
+  local i = 1
+  while SEAT:byte(i) == SET:byte(i) do i = i + 1 end
+  return sub(SEAT, 1, i - 1)
+end

@@ -1,0 +1,11 @@
+-- A resource locked by a pair of published keys, as it stands; changes nothing.
+--
+-- KEYS     the writer's string, state, expiry, queue, the readers' set (and in a cluster
+--          one that never exists)
+-- Returns  what look.lua returns, and the members of the set.
+
+local call = redis.call
+local clock = call('TIME')
+return {clock[1] * 1000000 + clock[2], call('GET', KEYS[1]),
+  call('PEXPIRETIME', KEYS[1]), call('HGETALL', KEYS[2]), call('HGETALL', KEYS[4]),
+  call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), call('SMEMBERS', KEYS[5])}

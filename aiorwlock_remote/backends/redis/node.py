@@ -1,0 +1,90 @@
+"""The connection to one node of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aiorwlock_remote.backends.redis.calls import Call
+from aiorwlock_remote.backends.redis.hosts import Server
+from aiorwlock_remote.backends.redis.link import Link
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.ports import Host
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Script
+
+
+class Told(Protocol):
+    """The cluster: whoever knows what becomes of a call elsewhere."""
+
+    def back(self, node: Node) -> None:
+        """There is a connection (again); what had waited for it was sent."""
+
+    def lost(self, node: Node) -> None:
+        """The connection is gone; the next one is on its way."""
+
+    def refused(self, node: Node, call: Call[Any], text: str) -> bool:
+        """Whether an error is taken care of, and the call left unanswered for now."""
+
+    def unheard(self, channel: bytes) -> None:
+        """Nothing more comes on a channel of a slot: the node gave it away."""
+
+
+class Node(Link):
+    """A link that tells the cluster what happens to it."""
+
+    def __init__(
+        self,
+        options: Options,
+        host: Host,
+        scripts: Sequence[Script],
+        server: Server,
+        *,
+        cluster: Told,
+        on_message: Callable[[bytes, bytes], object],
+    ) -> None:
+        """Unconnected. ``options`` are the cluster's."""
+        here = replace(options, host=server[0], port=server[1])
+        super().__init__(
+            here, host, scripts, on_message=on_message, on_reconnect=self._back
+        )
+        self.server: Server = server
+        self._cluster = cluster
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as we know."""
+        return self._talk is not None
+
+    def start(self) -> None:
+        """Connect in the background; until then it is as if the connection was lost."""
+        self._reconnecting.start()
+
+    def under_way(self) -> list[Call[Any]]:
+        """What was sent and not answered, in order."""
+        return [] if self._talk is None else self._talk.under_way()
+
+    def take_unsent(self) -> Iterable[Call[Any]]:
+        """What was not sent yet, in order; from now on the caller's."""
+        return self._aside.take()
+
+    def unheard(self, channel: bytes) -> None:
+        """A slot is gone."""
+        self._cluster.unheard(channel)
+
+    def refused(self, call: Call[Any], text: str) -> bool:
+        """The cluster knows."""
+        return self._cluster.refused(self, call, text)
+
+    def ended(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
+        """The connection is lost, if there was one."""
+        there_was = self.connected
+        super().ended(error, unsent)
+        if there_was:
+            self._cluster.lost(self)
+
+    def _back(self) -> None:
+        self._cluster.back(self)

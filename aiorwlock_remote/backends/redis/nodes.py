@@ -1,0 +1,79 @@
+"""The nodes of a cluster that we have a connection to, or want one to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from aiorwlock_remote.backends.redis.hosts import Server
+from aiorwlock_remote.backends.redis.node import Node, Told
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.ports import Host
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.scripts import Script
+
+
+class Nodes:
+    """A connection is made when it is first needed, and closed with the last slot."""
+
+    def __init__(
+        self,
+        options: Options,
+        host: Host,
+        scripts: Sequence[Script],
+        cluster: Told,
+        on_message: Callable[[bytes, bytes], object],
+    ) -> None:
+        """None yet."""
+        self._host = host
+        self._made = partial(
+            Node, options, host, scripts, cluster=cluster, on_message=on_message
+        )
+        self._nodes: dict[Server, Node] = {}
+        self._retired: list[Node] = []
+        self._closed = False
+
+    def make(self, server: Server) -> Node:
+        """An unconnected one, for a question; whoever made it closes it."""
+        return self._made(server)
+
+    def add(self, node: Node) -> None:
+        """From now on it is ours."""
+        self._nodes[node.server] = node
+
+    def find(self, server: Server | None) -> Node | None:
+        """The one there is."""
+        return None if server is None else self._nodes.get(server)
+
+    def all(self) -> list[Node]:
+        """Those that have slots, or had them a moment ago."""
+        return list(self._nodes.values())
+
+    def start(self, server: Server) -> Node:
+        """A new one, which connects in the background."""
+        node = self._nodes[server] = self.make(server)
+        node.start()
+        return node
+
+    def retire(self, node: Node) -> None:
+        """Close it in the background, when all is answered or 1 s is over."""
+        del self._nodes[node.server]
+        self._retired.append(node)
+
+        async def close() -> None:
+            await node.aclose()
+            if not self._closed:
+                self._retired.remove(node)
+
+        self._host.spawn(close)
+
+    async def aclose(self) -> None:
+        """Close all, at the same time."""
+        self._closed = True
+        async with anyio.create_task_group() as tasks:
+            for node in (*self._nodes.values(), *self._retired):
+                tasks.start_soon(node.aclose)

@@ -1,0 +1,187 @@
+"""Calls on their way to the nodes of a cluster, in order, whatever moves meanwhile."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, cast
+
+import anyio
+
+from aiorwlock_remote.backends.redis.calls import Call, as_is
+from aiorwlock_remote.backends.redis.channels import Channels
+from aiorwlock_remote.backends.redis.errand import Errand
+from aiorwlock_remote.backends.redis.holds import Hold
+from aiorwlock_remote.backends.redis.hosts import Server
+from aiorwlock_remote.backends.redis.node import Node
+from aiorwlock_remote.backends.redis.nodes import Nodes
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.slots import Moved, SlotMap, slot_of
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.ports import Host
+
+PAUSE = 0.05
+"""Seconds, about, until a slot that is on the move is tried again."""
+
+
+class Routes:
+    """Sends each call to the node that has its slot, or keeps it until there is one."""
+
+    def __init__(
+        self,
+        options: Options,
+        host: Host,
+        slots: SlotMap,
+        nodes: Nodes,
+        channels: Channels,
+        gate: bytes,
+        start: Callable[[Server], Node],
+    ) -> None:
+        """Nothing is on its way. ``gate``: how our channels end."""
+        self._start = start
+        self._options = options
+        self._clock = host.clock
+        self._slots = slots
+        self._nodes = nodes
+        self._channels = channels
+        self._gate = gate
+        self._holds: dict[int, Hold] = {}
+        self._closed = False
+        self._mending = Errand(host, self._mend)
+
+    def send(self, call: Call[Any], *more: Call[Any]) -> None:
+        """Send a script, the others right behind it; they fail if it has to wait."""
+        slot = _slot(call)
+        hold, owner = self._holds.get(slot), self._slots.owners[slot]
+        if self._closed:
+            call.failed(self.unsent("the connection was closed by us"))
+        elif hold is None and owner is not None:
+            self._send_to(self._nodes.find(owner) or self._start(owner), call, more)
+            return
+        else:
+            hold = hold or self._hold(slot, None, f"no node has slot {slot}")
+            hold.put(call, self._clock.now())
+        for other in more:
+            other.failed(self.unsent(f"slot {slot} is on the move"))
+
+    def is_held(self, slot: int) -> bool:
+        """Whether calls to it have to wait."""
+        return slot in self._holds
+
+    def refused(
+        self, node: Node, call: Call[Any], text: str, told: Moved | None
+    ) -> None:
+        """A node did not carry it out: the slot is elsewhere, or on its way there."""
+        slot = _slot(call)
+        hold = self._holds.get(slot) or self._hold(slot, node, text)
+        hold.why = text
+        # Sent on at once, but not round in circles.
+        hold.pause = hold.pause or told is None or call.since > 0
+        hold.refuse(call)
+
+    def slots_changed(self) -> None:
+        """Whatever has to go to another node now, goes there."""
+        nodes, owners = self._nodes.all(), self._slots.owners
+        for node in nodes:
+            for call in node.under_way():
+                if call.script is None:
+                    continue
+                slot = _slot(call)
+                if owners[slot] != node.server and slot not in self._holds:
+                    self._hold(slot, node, f"slot {slot} is on the move")
+        primaries = set(self._slots.primaries)
+        for node in nodes:
+            for call in node.take_unsent():
+                if call.script is not None and owners[_slot(call)] != node.server:
+                    self.send(call)
+                elif node.server in primaries:
+                    _ = node.hand_over(call)
+                else:
+                    call.failed(self.unsent("its node was replaced"))
+
+    def unsent(self, why: str, *, for_good: bool = True) -> BackendUnavailable:
+        """What a call fails with that was not carried out."""
+        said = "not sent" if for_good else "not sent yet"
+        return BackendUnavailable(
+            what=f"{self._options.where}: {why}; {said}", nothing_done=for_good
+        )
+
+    def look(self) -> None:
+        """Try again what waits, and fail what has waited for too long."""
+        now = self._clock.now()
+        for slot, hold in list(self._holds.items()):
+            for call in hold.take_late(now):
+                call.failed(self.unsent(hold.why, for_good=not call.must_go))
+            if hold.drained:
+                self._try_again(slot, hold, now)
+
+    async def aclose(self) -> None:
+        """Nothing waits any more."""
+        self._closed = True
+        self._mending.call_off()
+        for hold in self._holds.values():
+            for call in hold.take():
+                call.failed(self.unsent("the connection was closed by us"))
+        self._holds.clear()
+        await self._mending.over()
+
+    def _send_to(
+        self, node: Node, call: Call[Any], more: tuple[Call[Any], ...] = ()
+    ) -> None:
+        script, args = call.script, call.args
+        if script is not None and script.waits:
+            # The last key is where its channels begin.
+            channel = cast("bytes", args[cast("int", args[0])]) + self._gate
+            self._channels.need(channel, node, self._clock.now())
+        if more:
+            node.send(call, *more)
+        else:
+            _ = node.hand_over(call)
+
+    def _hold(self, slot: int, node: Node | None, why: str) -> Hold:
+        hold = self._holds[slot] = Hold(self._options.connect_timeout, why)
+        self._drain(slot, hold, node)
+        self._mending.start()
+        return hold
+
+    def _drain(self, slot: int, hold: Hold, node: Node | None) -> None:
+        """Wait until the node has answered all that it was sent."""
+        if node is None or not node.connected:
+            hold.wait_for_none()
+            return
+        under_way = (call for call in node.under_way() if call.script is not None)
+        hold.wait_for(call for call in under_way if _slot(call) == slot)
+        last: Call[Any] = Call(as_is, ("PING",), must_go=True)
+        node.hand_over(last).then(lambda _: self._drained(slot, hold))
+
+    def _drained(self, slot: int, hold: Hold) -> None:
+        for call in hold.collect(self._clock.now()):
+            call.failed(self.unsent("a later command of ours was carried out"))
+        if not hold.pause:
+            self._let_go(slot)
+
+    def _let_go(self, slot: int) -> None:
+        hold = self._holds.pop(slot, None)
+        if hold is not None:
+            for call in hold.take():
+                self.send(call)
+
+    async def _mend(self) -> None:
+        while self._holds:
+            await anyio.sleep(PAUSE * (0.5 + random.random()))
+            self.look()
+
+    def _try_again(self, slot: int, hold: Hold, now: float) -> None:
+        """With the first call alone: if it is refused, the others need not go."""
+        owner = self._slots.owners[slot]
+        node = self._nodes.find(owner)
+        first = hold.take_first(now) if node is not None and node.connected else None
+        if first is not None and node is not None:
+            self._send_to(node, first)
+            self._drain(slot, hold, node)
+        elif owner is not None:  # they wait for the connection, or there is none
+            self._let_go(slot)
+
+
+def _slot(call: Call[Any]) -> int:
+    return slot_of(cast("bytes", call.args[1]))

@@ -1,0 +1,107 @@
+"""The slots of a Redis cluster: which a key belongs to, and which node has it.
+
+After the specification of Redis Cluster: CRC16 (XMODEM) of the key, or of what stands
+between its first ``{`` and the next ``}``, modulo 16,384.
+"""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiorwlock_remote.backends.redis.hosts import Server
+from aiorwlock_remote.errors import ConfigurationError
+
+SLOTS = 16_384
+
+
+def tag_of(key: bytes) -> bytes:
+    """The part of a key that counts."""
+    first = key.find(b"{")
+    if first >= 0:
+        last = key.find(b"}", first)
+        if last > first + 1:
+            return key[first + 1 : last]
+    return key
+
+
+def slot_of(key: bytes) -> int:
+    """The slot of a key."""
+    return crc_hqx(tag_of(key), 0) % SLOTS
+
+
+def beside(key: bytes, part: bytes) -> bytes:
+    """The name of a key in the same slot: ``{key}part``, or ``k{e}ypart``."""
+    return key + part if tag_of(key) != key else b"{%b}%b" % (key, part)
+
+
+def one_slot(*keys: bytes) -> None:
+    """Check that a script can use all of these.
+
+    Raises:
+        ConfigurationError: they lie in several slots.
+    """
+    if len({slot_of(key) for key in keys}) > 1:
+        name = keys[0].decode(errors="replace")
+        raise ConfigurationError(
+            what=f"the keys of {name!r} lie in several slots of the cluster",
+            hint="a {tag} in the name keeps them together",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A node that said: not mine (any more), but that one's."""
+
+    slot: int
+    server: Server
+
+
+def moved(text: str, asked: Server) -> Moved | None:
+    """What a MOVED says; its host may be left out: the one that was asked."""
+    words = text.split(" ")
+    if words[0] != "MOVED" or len(words) != 3:
+        return None
+    host, _, port = words[2].rpartition(":")
+    return Moved(int(words[1]), (host or asked[0], int(port)))
+
+
+class SlotMap:
+    """Who has which slot, as far as we were told. Any thread may read it."""
+
+    def __init__(self, seeds: Sequence[Server]) -> None:
+        """``seeds``: whom to ask first."""
+        self.owners: list[Server | None] = [None] * SLOTS
+        self._known: tuple[Server, ...] = tuple(seeds)
+        self._seeds: tuple[Server, ...] = self._known
+
+    @property
+    def primaries(self) -> list[Server]:
+        """All that have slots."""
+        return list(dict.fromkeys(owner for owner in self.owners if owner is not None))
+
+    @property
+    def known(self) -> list[Server]:
+        """All that can be asked, replicas too."""
+        return list(dict.fromkeys((*self._known, *self._seeds)))
+
+    def note(self, told: Moved) -> None:
+        """One slot has another owner."""
+        self.owners[told.slot] = told.server
+
+    def learn(self, answer: Any, asked: Server) -> None:  # noqa: ANN401 - as it came
+        """The whole map: what a node answered to CLUSTER SLOTS."""
+        owners: list[Server | None] = [None] * SLOTS
+        known: dict[Server, None] = {}
+        for first, last, *nodes in answer:
+            servers = [_server(node, asked) for node in nodes]
+            known.update((server, None) for server in servers if server is not None)
+            owners[first : last + 1] = [servers[0]] * (last + 1 - first)
+        self.owners, self._known = owners, tuple(known)
+
+
+def _server(node: Sequence[Any], asked: Server) -> Server | None:
+    host = node[0].decode() if node[0] else asked[0]
+    return None if host == "?" else (host, int(node[1]))

@@ -1,0 +1,107 @@
+"""On a pair of keys, too, the scripts do what the core says, as long as we are alone.
+
+What other programs do there is none of the core's: tests/recipes/test_set_rwlock*.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from aiorwlock_remote.backends.redis.pair_keys import PairKeys
+from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.ports import Snapshot
+from tests.backends.redis.differential import Comparison, edited, plain
+from tests.backends.redis.stories import KINDS, Teller, Told
+from tests.servers.redis import RedisServer
+
+DB = 8
+COMMANDS = 6_500
+TOLD = 4_000
+OTHERS = ("steal", "depart", "vanish", "flush", "newer")
+
+
+class Alone(Teller):
+    """Nobody else has ever heard of the resource."""
+
+    def __init__(self, seed: int, seat: str) -> None:
+        super().__init__(seed, seat)
+        self._kinds = {k: n for k, n in KINDS.items() if k not in OTHERS}
+
+
+class PairComparison(Comparison):
+    """Everything but the seat, which is another one, and how long the keys live."""
+
+    keys = PairKeys
+
+    def teller(self, seed: int, seat: str, *, quiet: bool) -> Teller:
+        """Always wild: there are no short cuts."""
+        assert not quiet
+        return Alone(seed, seat)
+
+    def check_seen(self, told: Told, snapshot: Snapshot, lives: list[int]) -> None:
+        """The seat tells who is in it; the keys stay as long as there are readers."""
+        assert _seatless(snapshot.record) == _seatless(told.record)
+        assert snapshot.guests == ()
+        grants = snapshot.record.grants
+        if grants:
+            writer = grants[0].mode is Mode.WRITE
+            value = f"w{grants[0].ticket}" if writer else "r"
+            assert snapshot.seat is not None
+            assert snapshot.seat.value == value
+            if writer and grants[0].expires is not None:
+                assert snapshot.seat.expires == -(-grants[0].expires // 1000) * 1000
+            if not writer:
+                assert set(lives) <= {-1, -2}, lives
+        else:
+            assert snapshot.seat is None
+
+
+def _seatless(record: Record) -> Record:
+    return replace(plain(record), seat=None)
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_stories(redis_server: RedisServer, seed: int) -> None:
+    comparison = PairComparison(redis_server.port, DB)
+    comparison.run(COMMANDS, seed)
+    comparison.close()
+    rare = {
+        what
+        for what in ("Upgrade Granted", "Downgrade Granted", "heard", "rung", "crowd")
+        if comparison.seen[what] < 2
+    }
+    assert not rare, comparison.seen
+
+
+def test_what_the_controls_tell_is_sound(redis_server: RedisServer) -> None:
+    tell(redis_server, str)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("math.ceil(writer.expires / 1000)", "writer.expires / 1000 - 1"),
+        ("if pair.is_ours() then call('DEL', SEAT) end", ""),
+        ("call('SADD', SET, unpack(tickets))", "0"),
+        ("members - call('SREM', SET, unpack(tickets))", "members"),
+        ("return door.readers > 0 or pair.never_ends()", "return pair.never_ends()"),
+        ("return door.readers > 0 and 'r' or nil", "return nil"),
+    ],
+)
+def test_controls(redis_server: RedisServer, right: str, wrong: str) -> None:
+    with pytest.raises((AssertionError, BadRecord)):
+        tell(redis_server, partial(edited, old=right, new=wrong))
+
+
+def tell(server: RedisServer, change: Callable[[str], str]) -> None:
+    comparison = PairComparison(server.port, DB, change=change)
+    try:
+        comparison.run(TOLD, 72)
+    finally:
+        comparison.close()

@@ -1,0 +1,20 @@
+"""The Redis store on a cluster of six, by the conformance suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote.testing.conformance import ConformanceSuite
+from tests.conformance.stores import ClusterHarness
+from tests.servers.cluster import Cluster
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cluster(redis_cluster: Cluster) -> None:
+    ClusterHarness.cluster = redis_cluster
+
+
+class TestCluster(ConformanceSuite):
+    """``redis+cluster://``."""
+
+    harness = ClusterHarness()

@@ -1,0 +1,32 @@
+"""The Redis store with the rights of the documentation, by the conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from aiorwlock_remote.testing.conformance import ConformanceSuite
+from tests.conformance.stores import RightsHarness
+from tests.servers.redis import RedisServer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    RightsHarness.server = server
+    yield
+    server.close()
+
+
+@pytest.fixture(scope="module", params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Without uvloop: rights are nothing new to it."""
+    backend: str = request.param
+    return backend
+
+
+class TestRedisRights(ConformanceSuite):
+    """``redis://user:password@``, and no right too many."""
+
+    harness = RightsHarness()

@@ -1,0 +1,39 @@
+"""The Redis store over TLS, by the conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from aiorwlock_remote.testing.conformance import ConformanceSuite
+from tests.conformance.stores import TlsHarness
+from tests.servers.certificates import Certificates
+from tests.servers.redis import RedisServer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[None]:
+    server = RedisServer(
+        tmp_path_factory.mktemp("redis"),
+        config={"tls-auth-clients": "yes"},
+        certificates=certificates,
+    )
+    TlsHarness.server = server
+    yield
+    server.close()
+
+
+@pytest.fixture(scope="module", params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Without uvloop: its connections are those of asyncio."""
+    backend: str = request.param
+    return backend
+
+
+class TestRedisTls(ConformanceSuite):
+    """``rediss://`` with a certificate of the client's."""
+
+    harness = TlsHarness()

@@ -1,0 +1,105 @@
+"""A Redis store all of whose resources are locked by pairs of keys.
+
+So that whatever tests locks tests those on pairs, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from aiorwlock_remote import registry
+from aiorwlock_remote.core.commands import Command, NotHeld, Reply
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pair import Pair
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import (
+    Bell,
+    Capability,
+    Host,
+    Renewal,
+    Renewer,
+    Settings,
+    Snapshot,
+    Store,
+)
+
+
+def on_pair(resource: Resource) -> Pair:
+    """The pair that stands for a resource."""
+    return Pair(resource.type, resource.id)
+
+
+class OnPairs:
+    """A ``Backend``; what was ever asked for is what ``scan`` finds."""
+
+    def __init__(self, url: str) -> None:
+        self.known: set[Resource] = set()
+        self._url = url
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> Store:
+        """As ``Backend``."""
+
+        def ring(resource: Resource, seconds: float) -> None:
+            bell(Resource(resource.type, resource.id), seconds)
+
+        address = parse(self._url)
+        opener = registry.find(address.scheme)
+        return PairStore(await opener(address, host, ring, settings), self.known)
+
+
+class PairStore:
+    """The store inside, asked for pairs."""
+
+    capabilities: Capability = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
+
+    def __init__(self, inside: Store, known: set[Resource]) -> None:
+        self._inside = inside
+        self._known = known
+
+    @property
+    def pace(self) -> Pace:
+        return self._inside.pace
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        self._known.add(resource)
+        return self._inside.step(on_pair(resource), command)
+
+    def watch(self, resource: Resource) -> None:
+        self._inside.watch(on_pair(resource))
+
+    def unwatch(self, resource: Resource) -> None:
+        self._inside.unwatch(on_pair(resource))
+
+    async def look(self, resource: Resource) -> Snapshot:
+        return replace(await self._inside.look(on_pair(resource)), resource=resource)
+
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        for resource in list(self._known):
+            if resource_type in (None, resource.type):
+                yield await self.look(resource)
+
+    def renewer(self) -> Renewer:
+        return PairRenewer(self._inside.renewer())
+
+    async def aclose(self) -> None:
+        await self._inside.aclose()
+
+
+class PairRenewer:
+    """The renewer inside, asked for pairs."""
+
+    def __init__(self, inside: Renewer) -> None:
+        self._inside = inside
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld | Exception]:
+        pairs = [replace(one, resource=on_pair(one.resource)) for one in batch]
+        return self._inside.renew(pairs, timeout)
+
+    def close(self) -> None:
+        self._inside.close()

@@ -1,0 +1,414 @@
+"""A readers-writer lock on a set and a string: taking, sharing, waiting, names."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from uuid import UUID
+
+import anyio
+import pytest
+
+from aiorwlock_remote import (
+    BadRecord,
+    ConfigurationError,
+    LockTimeout,
+    RWLock,
+    Unsupported,
+    WouldDeadlock,
+    connect,
+)
+from aiorwlock_remote.backends.redis.pair_keys import PairKeys
+from aiorwlock_remote.backends.redis.slots import slot_of
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pair import Pair, pair
+from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
+from tests.backends.redis.linking import eventually
+from tests.recipes.fix_pairs import (
+    EXPIRY,
+    MODES,
+    PARTS,
+    QUEUE,
+    READ_KEY,
+    STATE,
+    WRITE_KEY,
+    catalog,
+    queued,
+    side,
+    traces,
+)
+from tests.recipes.fix_sets import requests
+from tests.servers.cluster import Cluster
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+SOON = 0.5
+"""Seconds; well below the shortest poll of 1 s."""
+
+
+async def test_readers_share_a_writer_is_alone(fresh_redis: RedisServer) -> None:
+    async with (
+        catalog(fresh_redis) as one,
+        catalog(fresh_redis) as two,
+        catalog(fresh_redis) as three,
+    ):
+        async with one.reader as first, two.reader_lock as second:
+            assert first.fence == second.fence, "one phase"
+            assert (first.resource, first.name, first.mode) == (
+                "catalog:7",
+                "7",
+                "read",
+            )
+            assert fresh_redis.ask("SCARD", READ_KEY) == 2
+            assert fresh_redis.ask("ZCARD", EXPIRY) == 2
+            assert await three.writer.try_acquire() is None
+            with pytest.raises(LockTimeout) as caught:
+                await three.writer.acquire(timeout=0.05)
+            assert caught.value.holders
+            with pytest.raises(WouldDeadlock):
+                await one.writer.acquire()
+        assert fresh_redis.ask("EXISTS", READ_KEY, EXPIRY) == 0
+        async with one.writer_lock.acquire(timeout=1, reason="rebuild") as held:
+            ticket = fresh_redis.ask("GET", WRITE_KEY).decode()
+            assert len(ticket) == 32
+            assert fresh_redis.ask("PTTL", WRITE_KEY) > 25_000
+            assert held.fence > first.fence
+            for mode in MODES:
+                assert await side(two, mode).try_acquire() is None
+            (holder,) = (await two.info()).holders
+            assert (holder.mode, holder.reason) == ("write", "rebuild")
+            assert holder.holder == held.holder
+            assert ticket not in repr(holder)
+        assert not await held.release()
+    assert traces(fresh_redis) == []
+
+
+async def test_identifiers_are_fresh(fresh_redis: RedisServer) -> None:
+    seen: set[bytes] = set()
+    async with catalog(fresh_redis) as lock:
+        for _ in range(20):
+            async with lock.writer:
+                seen.add(fresh_redis.ask("GET", WRITE_KEY))
+            async with lock.reader:
+                seen |= set(fresh_redis.ask("SMEMBERS", READ_KEY))
+    assert len(seen) == 40
+
+
+async def test_fences_rise(fresh_redis: RedisServer) -> None:
+    """With each write grant and each new read phase, also past a lost clock."""
+    async with catalog(fresh_redis) as lock:
+        fences: list[int] = []
+        for mode in (*MODES, "read", "write", "write"):
+            async with side(lock, mode) as held:
+                fences.append(held.fence)
+        assert fences == sorted(set(fences))
+        ahead = int((time.time() + 60) * 1e6)
+        fresh_redis.ask("HSET", STATE, "last", ahead)
+        async with lock.reader as held:
+            assert held.fence == ahead + 1
+        fresh_redis.ask("FLUSHALL")
+        async with lock.reader as held:
+            assert held.fence < ahead, "nobody remembers"
+
+
+@pytest.mark.parametrize("waits", MODES)
+@pytest.mark.parametrize("holds", ["write", "read"])
+async def test_who_waits_is_called_at_once(
+    fresh_redis: RedisServer, holds: str, waits: str
+) -> None:
+    if (holds, waits) == ("read", "read"):
+        waits = "write"
+    async with catalog(fresh_redis) as one, catalog(fresh_redis) as two:
+        got: list[float] = []
+
+        async def wait() -> None:
+            async with side(two, waits):
+                got.append(anyio.current_time())
+
+        held = await side(one, holds).acquire()
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await queued(fresh_redis, 1)
+            released = anyio.current_time()
+            await held.release()
+        assert got[0] - released < SOON
+    assert traces(fresh_redis) == []
+
+
+async def test_readers_first_then_writers_in_order(fresh_redis: RedisServer) -> None:
+    """The published rule: readers enter past a writer that waits."""
+    order: list[str] = []
+    async with (
+        catalog(fresh_redis) as one,
+        catalog(fresh_redis) as two,
+        catalog(fresh_redis) as three,
+    ):
+
+        async def write(lock: RWLock, who: str) -> None:
+            async with lock.writer:
+                order.append(who)
+
+        first = await one.reader.acquire()
+        async with anyio.create_task_group() as group:
+            group.start_soon(write, two, "first")
+            await queued(fresh_redis, 1)
+            group.start_soon(write, three, "second")
+            await queued(fresh_redis, 2)
+            second = await three.reader.acquire(timeout=0)
+            await first.release()
+            assert order == []
+            await second.release()
+        assert order == ["first", "second"]
+
+
+async def test_the_other_policies_are_among_ours(fresh_redis: RedisServer) -> None:
+    """``fair``: a reader does not pass a writer that waits."""
+    async with (
+        catalog(fresh_redis, policy="fair") as one,
+        catalog(fresh_redis, policy="fair") as two,
+        catalog(fresh_redis, policy="fair") as three,
+        one.reader,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(two.writer.acquire().__aenter__)
+        await queued(fresh_redis, 1)
+        assert await three.reader.try_acquire() is None
+        async with three.reader.acquire(timeout=0, policy="reader"):
+            pass
+        group.cancel_scope.cancel()
+    await eventually(lambda: traces(fresh_redis) == [], "nothing stays")
+
+
+async def test_connects_policy_is_not_this_locks(fresh_redis: RedisServer) -> None:
+    async with connect(fresh_redis.url, policy="writer") as locks:
+        lock = locks.set_rwlock("catalog", 7)
+        assert lock.reader._request.policy == "reader"
+        lock = locks.set_rwlock("catalog", 7, policy="writer")
+        assert lock.reader._request.policy == "writer"
+
+
+@pytest.mark.slow
+async def test_waiting_costs_about_one_request_a_second(
+    fresh_redis: RedisServer,
+) -> None:
+    """20 tasks of one process, for each side."""
+    async with catalog(fresh_redis) as holder, catalog(fresh_redis) as lock:
+        async with holder.writer:
+            for mode in MODES:
+                async with anyio.create_task_group() as group:
+                    for _ in range(20):
+                        group.start_soon(side(lock, mode).acquire().__aenter__)
+                    await queued(fresh_redis, 1)
+                    await anyio.sleep(0.2)  # what came before must not count
+                    before = requests(fresh_redis)
+                    await anyio.sleep(3)
+                    assert requests(fresh_redis) - before <= 3 + 1  # the keeper's
+                    group.cancel_scope.cancel()
+                await queued(fresh_redis, 0)
+        async with holder.writer.acquire(timeout=0):
+            pass
+
+
+async def test_moves_and_passing_on(fresh_redis: RedisServer) -> None:
+    """Without a gap: the keys change in one step."""
+    async with connect(fresh_redis.url) as locks, catalog(fresh_redis) as other:
+        lock = locks.set_rwlock("catalog", 7)
+        held = await lock.writer.acquire()
+        held = await held.downgrade()
+        assert fresh_redis.ask("EXISTS", READ_KEY, WRITE_KEY) == 1
+        theirs = await other.reader.acquire()
+        assert await held.try_upgrade() is None, "another reader is there"
+        await theirs.release()
+        fresh_redis.ask("SADD", READ_KEY, "joe")
+        assert await held.try_upgrade() is None, "a foreign one is there"
+        fresh_redis.ask("SREM", READ_KEY, "joe")
+        held = await held.upgrade(timeout=2)
+        assert fresh_redis.ask("EXISTS", READ_KEY) == 0
+        await held.extend(lease=90)
+        assert fresh_redis.ask("PTTL", WRITE_KEY) > 80_000
+        given = held.detach()
+        adopted = await locks.adopt(given)
+        assert adopted.resource == "catalog:7"
+        assert await adopted.release()
+    assert traces(fresh_redis) == []
+
+
+async def test_with_other_locks_at_once(fresh_redis: RedisServer) -> None:
+    async with connect(fresh_redis.url) as locks:
+        both = locks.set_rwlock("catalog", 7), locks.rwlock("catalog", 7)
+        async with locks.multi(both[0].writer, both[1].writer, locks.mutex("a", 1)):
+            assert fresh_redis.ask("EXISTS", WRITE_KEY, "mutex_locks/catalog,7") == 2
+
+
+# -------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    ("datatype", "number", "key"),
+    [
+        ("foobar", 123, "readlock:foobar:123"),
+        ("a:b", "c", "readlock:a:b:c"),
+        ("a", "b:c", "readlock:a:b:c"),
+        ("{tag}x", "1", "readlock:{tag}x:1"),
+        ("100%/,", "ä ö", "readlock:100%/,:ä ö"),
+        ("u", UUID(int=1), f"readlock:u:{UUID(int=1)}"),
+        ("t" * 3_000, "i" * 60_000, f"readlock:{'t' * 3_000}:{'i' * 60_000}"),
+    ],
+)
+async def test_names_stand_as_they_are(
+    fresh_redis: RedisServer, datatype: str, number: int | str | UUID, key: str
+) -> None:
+    async with (
+        connect(fresh_redis.url, prefix="p:") as locks,
+        connect(fresh_redis.url, prefix="p:") as others,
+    ):
+        async with locks.set_rwlock(datatype, number).reader:
+            assert fresh_redis.ask("EXISTS", f"p:{key}") == 1
+        async with anyio.create_task_group() as group:
+            async with locks.set_rwlock(datatype, number).writer as held:
+                assert fresh_redis.ask("EXISTS", f"p:write{key[4:]}") == 1
+                waiting = others.set_rwlock(datatype, number).writer
+                group.start_soon(_take, waiting.acquire(timeout=5))
+                with anyio.fail_after(10):
+                    while not (await waiting.info()).queue:  # noqa: ASYNC110
+                        await anyio.sleep(0.01)
+            released = anyio.current_time()
+        assert anyio.current_time() - released < SOON, "the message names the key"
+        assert held.resource == key[len("readlock:") :]
+
+
+async def _take(acquisition: object) -> None:
+    async with acquisition:  # type: ignore[attr-defined]
+        pass
+
+
+@pytest.mark.parametrize(
+    ("datatype", "number", "why"),
+    [
+        ("", 1, "empty"),
+        ("a", "", "empty"),
+        (b"a", 1, "str"),
+        ("a", 1.5, "int, str or UUID"),
+        ("a", True, "int, str or UUID"),
+        ("a\n", 1, "control"),
+        ("a", "\x7f", "control"),
+        ("a", "\x9f", "control"),
+        ("\ud800", 1, "Unicode"),
+    ],
+)
+def test_names_that_cannot_be_used(datatype: str, number: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        pair(datatype, number)
+
+
+def test_one_name_is_one_lock() -> None:
+    same = {pair("a:b", "c"), pair("a", "b:c")}
+    assert len(same) == 1
+    again = pickle.loads(pickle.dumps(pair("a", "b:c")))  # noqa: S301 - our own
+    assert again in same
+    assert pair("x", 42) == pair("x", "42")
+    assert Pair("x", "1") != Resource("x", "1")
+
+
+@pytest.mark.parametrize(
+    "names", [("{t}", "1"), ("a", "{t}"), ("{t", "}"), ("}", "{t}")]
+)
+def test_a_tag_brings_all_keys_into_one_slot(names: tuple[str, str]) -> None:
+    for cluster in (False, True):
+        keys = PairKeys("p:", pair(*names), cluster=cluster)
+        some = [key for key in keys.args[1:-1] if isinstance(key, bytes)]
+        assert len(some) == 5 + cluster
+        assert len({slot_of(key) for key in some}) == 1
+
+
+@pytest.mark.parametrize("names", [("a", "1"), ("x", "{}{t}"), ("}{", "1")])
+def test_without_a_tag_there_is_no_place_in_a_cluster(names: tuple[str, str]) -> None:
+    keys = PairKeys("", pair(*names))
+    beside = tuple(f"{{readlock:{':'.join(names)}}}.{p}" for p in PARTS)
+    assert keys.args[2:5] == tuple(key.encode() for key in beside)
+    with pytest.raises(ConfigurationError, match=r"slots.*\{tag\}"):
+        PairKeys("", pair(*names), cluster=True)
+
+
+async def test_in_a_cluster(redis_cluster: Cluster) -> None:
+    async with (
+        connect(redis_cluster.url) as locks,
+        connect(redis_cluster.url) as others,
+    ):
+        with pytest.raises(ConfigurationError, match="slots"):
+            locks.set_rwlock("catalog", 7)
+        ours, theirs = (some.set_rwlock("{catalog}", 7) for some in (locks, others))
+        got: list[float] = []
+
+        async def wait(lock: ReaderLock | WriterLock) -> None:
+            async with lock as held:
+                got.append(anyio.current_time())
+                assert held.valid
+
+        for waits in MODES:
+            async with anyio.create_task_group() as group:
+                async with ours.writer as held:
+                    group.start_soon(wait, side(theirs, waits))
+                    with anyio.fail_after(10):
+                        while not (await ours.info()).queue:  # noqa: ASYNC110
+                            await anyio.sleep(0.01)
+                    await held.extend()
+                released = anyio.current_time()
+            assert got.pop() - released < SOON
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///{path}/x.db"])
+async def test_only_redis_has_it(url: str, tmp_path: object) -> None:
+    async with connect(url.format(path=tmp_path)) as locks:
+        with pytest.raises(Unsupported, match="readlock:catalog:7"):
+            locks.set_rwlock("catalog", 7)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("key", "put"),
+    [
+        (READ_KEY, ("SET", READ_KEY, "x")),
+        (READ_KEY, ("ZADD", READ_KEY, 1, "x")),
+        (WRITE_KEY, ("SADD", WRITE_KEY, "x")),
+        (WRITE_KEY, ("HSET", WRITE_KEY, "x", "y")),
+        (STATE, ("SET", STATE, "x")),
+        (QUEUE, ("SET", QUEUE, "x")),
+    ],
+)
+async def test_wrong_types(
+    fresh_redis: RedisServer, mode: str, key: str, put: tuple[str, ...]
+) -> None:
+    fresh_redis.ask(*put)
+    before = fresh_redis.ask("DUMP", key)
+    async with catalog(fresh_redis) as lock:
+        for waits in (0, 2):
+            with pytest.raises(BadRecord):
+                await side(lock, mode).acquire(timeout=waits)
+        with pytest.raises(BadRecord):
+            await lock.info()
+    assert fresh_redis.ask("DUMP", key) == before
+    assert fresh_redis.ask("KEYS", "*") == [key.encode()]
+
+
+async def test_a_wrong_type_of_the_expiry(fresh_redis: RedisServer) -> None:
+    fresh_redis.ask("SET", EXPIRY, "x")
+    async with catalog(fresh_redis) as lock:
+        with pytest.raises(BadRecord):
+            await lock.reader.try_acquire()
+    assert fresh_redis.ask("KEYS", "*") == [EXPIRY.encode()]
+
+
+async def test_options_are_those_of_every_lock(fresh_redis: RedisServer) -> None:
+    async with connect(fresh_redis.url) as locks:
+        with pytest.raises(ConfigurationError, match="lease"):
+            locks.set_rwlock("catalog", 7, lease=0.1)
+        with pytest.raises(ConfigurationError, match="unknown option"):
+            locks.set_rwlock("catalog", 7, speed=1)  # type: ignore[call-arg]
+        async with locks.set_rwlock("catalog", 7, lease=None).writer as held:
+            assert held.expires_in is None
+            assert fresh_redis.ask("PTTL", WRITE_KEY) == -1

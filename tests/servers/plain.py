@@ -1,0 +1,71 @@
+"""Foreign programs: plain redis-py, the published statements, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from typing import Any
+
+import redis
+
+from aiorwlock_remote.testing.conformance import Foreigner, Name
+
+
+class PlainRedis(Foreigner):
+    """The published statements, by redis-py."""
+
+    FREE = """
+    local value = redis.call('GET', KEYS[1])
+    if value and string.match(value, '^(.*),') == ARGV[1] then
+        return redis.call('DEL', KEYS[1])
+    end
+    return 0
+    """
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._url = url
+        self._prefix = prefix
+
+    def take(self, name: Name, ticket: str, ms: int | None = None) -> bool:
+        value = self._value(ticket)
+        with self._client() as client:
+            return bool(client.set(self._key(name), value, nx=True, px=ms))
+
+    def put(self, name: Name, ticket: str) -> None:
+        with self._client() as client:
+            client.set(self._key(name), self._value(ticket))
+
+    def free(self, name: Name, ticket: str) -> bool:
+        with self._client() as client:
+            return bool(client.eval(self.FREE, 1, self._key(name), ticket) == 1)
+
+    def read(self, name: Name) -> str | None:
+        with self._client() as client:
+            value = client.get(self._key(name))
+        assert value is None or isinstance(value, str)
+        return None if value is None else value.rpartition(",")[0]
+
+    def _client(self) -> AbstractContextManager[Any]:
+        return redis.Redis.from_url(self._url, decode_responses=True)
+
+    def _key(self, name: Name) -> str:
+        return f"{self._prefix}mutex_locks/{name[0]},{name[1]}"
+
+    def _value(self, ticket: str) -> str:
+        return f"{ticket},{int(time.time())}"
+
+
+class PlainCluster(PlainRedis):
+    """The same by redis-py's client of a cluster, which takes long to connect."""
+
+    @contextmanager
+    def _client(self) -> Iterator[redis.RedisCluster]:
+        yield _cluster_client(self._url)
+
+
+@cache
+def _cluster_client(url: str) -> redis.RedisCluster:
+    first = url.removeprefix("redis+cluster://").partition(",")[0]
+    return redis.RedisCluster.from_url(f"redis://{first}", decode_responses=True)
