@@ -22,6 +22,7 @@ from aiorwlock_remote.testing.conformance.cases.native import (
     NativeCancellationCases,
 )
 from tests.conformance.stores import MemoryHarness
+from tests.conformance.test_cluster import TestCluster as Cluster
 from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_redis import TestRedis as Redis
 from tests.conformance.test_redis_client import TestLoopBoundClient as LoopBoundClient
@@ -60,6 +61,7 @@ EVERYWHERE = {
 MATRIX: dict[type[ConformanceSuite], set[str]] = {
     Memory: EVERYWHERE,
     Sqlite: EVERYWHERE | {"Process"},
+    Cluster: EVERYWHERE | {"Process"},
     Redis: EVERYWHERE | {"Process"},
     RedisClient: EVERYWHERE | {"Process"},
     LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process"},

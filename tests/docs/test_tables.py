@@ -99,6 +99,8 @@ STORES = {
     "sqlite": "SqliteStore",
     "redis": "RedisStore",
     "rediss": "RedisStore",
+    "redis+cluster": "RedisStore",
+    "rediss+cluster": "RedisStore",
     "redis+sentinel": "RedisStore",
     "unix": "RedisStore",
 }
