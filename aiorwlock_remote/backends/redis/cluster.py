@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
@@ -93,7 +94,10 @@ class Cluster:
         return call
 
     def call(self, *args: Arg) -> Pending[Any]:
-        """Ask a node, always the same one while the cluster stays as it is."""
+        """Ask any node."""
+        there = [node for node in self._nodes.all() if node.connected]
+        if there:
+            return there[0].call(*args)
         return self.call_at(self._own, *args)
 
     def call_at(self, key: bytes, *args: Arg) -> Pending[Any]:
@@ -139,21 +143,16 @@ class Cluster:
 
         Raises:
             BackendError: no seed answers within ``connect_timeout``, or it is not fit
-                for us, or not all slots have a node.
+                for us, or no node with slots can be reached.
             ConfigurationError: it is no cluster.
         """
         with anyio.move_on_after(self._options.connect_timeout):
-            await self._discovery.first()
-            owner = self.slots.owners[slot_of(self._own)]
-            if owner is None:
-                raise self._routes.unsent("not all slots have a node")
-            node = self._nodes.find(owner)
-            if node is None:
-                node = self._nodes.make(owner)
-                self._nodes.add(node)
-                await node.open()
+            node = await self._discovery.first()
             # Whether the user may is to be known now.
-            await node.hand_over(Subscribing("SSUBSCRIBE", self._own))
+            mine = (b"%b/%d" % (self._own, number) for number in count())
+            owners = self.slots.owners
+            channel = next(c for c in mine if owners[slot_of(c)] == node.server)
+            await node.hand_over(Subscribing("SSUBSCRIBE", channel))
             return
         raise BackendUnavailable(what=f"{self._options.where}: no answer in time")
 

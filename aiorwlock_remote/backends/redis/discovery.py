@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import anyio
 
@@ -22,6 +23,7 @@ from aiorwlock_remote.errors import (
 PATIENCE = 1.0
 """Seconds for one node to answer, while others may."""
 
+T = TypeVar("T")
 Failure = BackendError | ConfigurationError
 
 
@@ -34,28 +36,38 @@ class Discovery:
         self._slots = slots
         self._nodes = nodes
 
-    async def first(self) -> None:
-        """Ask the seeds, in order, within ``connect_timeout``.
+    async def first(self) -> Node:
+        """Ask the seeds, in order; a node with slots that we are connected to.
+
+        All of that within ``connect_timeout``, if one of them answers.
 
         Raises:
-            BackendError: none of them can tell.
+            BackendError: none of them can tell, or no node with slots can be reached.
             ConfigurationError: they are no cluster.
         """
-        seeds, failures = self._options.seeds, list[Failure]()
-        patience = self._options.connect_timeout / (len(seeds) + 1)
-        for seed in seeds:
+        await self._try(self._options.seeds, self._ask_new)
+        there = self._nodes.all()
+        if there:
+            return there[0]
+        return await self._try(self._slots.primaries, self._join)
+
+    async def _try(
+        self, servers: Sequence[Server], do: Callable[[Server], Awaitable[T]]
+    ) -> T:
+        """The first that succeeds; each has a share of the time."""
+        patience = self._options.connect_timeout / (len(servers) + 1)
+        failures: list[Failure] = []
+        for server in servers:
             try:
                 with anyio.fail_after(patience):
-                    await self._ask_new(seed)
+                    return await do(server)
             except (BackendError, ConfigurationError) as exc:
                 failures.append(exc)
             except TimeoutError:
                 failures.append(
-                    BackendUnavailable(what=f"{shown(seed)}: no answer in time")
+                    BackendUnavailable(what=f"{shown(server)}: no answer in time")
                 )
-            else:
-                return
-        raise _most_telling(failures)
+        raise _most_telling(self._options.where, failures)
 
     async def ask(self) -> bool:
         """Ask whoever is known, in any order; whether somebody answered."""
@@ -98,6 +110,18 @@ class Discovery:
                 with anyio.CancelScope(shield=True):
                     await node.aclose()
 
+    async def _join(self, server: Server) -> Node:
+        """Connect to a node that has slots."""
+        node = self._nodes.make(server)
+        try:
+            await node.open()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await node.aclose()
+            raise
+        self._nodes.add(node)
+        return node
+
     def _learn(self, answer: Any, asked: Server) -> None:  # noqa: ANN401 - as it came
         self._slots.learn(answer, asked)
 
@@ -114,10 +138,11 @@ async def _ask(node: Node) -> Any:  # noqa: ANN401 - as it came
         raise
 
 
-def _most_telling(failures: list[Failure]) -> Failure:
+def _most_telling(where: str, failures: list[Failure]) -> Failure:
     """A node that answers knows more than one that cannot be reached."""
     for kind in (Unsupported, ConfigurationError):
         for failure in failures:
             if isinstance(failure, kind):
                 return failure
-    return failures[-1]
+    nobody = BackendUnavailable(what=f"{where}: no node has slots", nothing_done=True)
+    return failures[-1] if failures else nobody
