@@ -85,10 +85,7 @@ class Swapping:
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """As ``Store.step``."""
-        line = self._lines.get(resource)
-        if line is None:
-            line = self._lines[resource] = _Line(resource)
-        self._lines.move_to_end(resource)
+        line = self._line(resource)
         pending: Pending[Reply] = Pending()
         line.waiting.append((command, pending))
         if not line.busy:
@@ -98,9 +95,21 @@ class Swapping:
 
     def saw(self, resource: Resource, state: State) -> None:
         """Somebody else's read: the next step may start from there."""
-        line = self._lines.get(resource)
-        if line is not None and not line.busy:
+        line = self._line(resource)
+        if not line.busy:
             line.seen = state
+
+    def known(self, resource: Resource) -> State | None:
+        """What was seen last, if anything is remembered; from any thread."""
+        line = self._lines.get(resource)
+        return None if line is None else line.seen
+
+    def _line(self, resource: Resource) -> _Line:
+        line = self._lines.get(resource)
+        if line is None:
+            line = self._lines[resource] = _Line(resource)
+        self._lines.move_to_end(resource)
+        return line
 
     def _begin(self, line: _Line) -> None:
         line.fresh, line.refusals = False, 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,18 @@ def _prepare(folder: Path) -> tuple[list[str], Facts]:
     return command, {"port": port}
 
 
+@contextmanager
+def fresh_keyspace(node: SharedNode, visit: Visit) -> Iterator[Keyspace]:
+    """An empty one, dropped afterwards."""
+    name = f"t{secrets.token_hex(6)}"
+    visit.rows(
+        f"CREATE KEYSPACE {name} WITH replication = "
+        "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    )
+    yield Keyspace(node, name, visit)
+    visit.rows(f"DROP KEYSPACE {name}")
+
+
 @pytest.fixture(scope="session")
 def cassandra_node(
     tmp_path_factory: pytest.TempPathFactory,
@@ -91,13 +104,8 @@ def cassandra_visit(cassandra_node: SharedNode) -> Iterator[Visit]:
 @pytest.fixture
 def keyspace(cassandra_node: SharedNode, cassandra_visit: Visit) -> Iterator[Keyspace]:
     """An empty one, dropped afterwards."""
-    name = f"t{secrets.token_hex(6)}"
-    cassandra_visit.rows(
-        f"CREATE KEYSPACE {name} WITH replication = "
-        "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-    )
-    yield Keyspace(cassandra_node, name, cassandra_visit)
-    cassandra_visit.rows(f"DROP KEYSPACE {name}")
+    with fresh_keyspace(cassandra_node, cassandra_visit) as fresh:
+        yield fresh
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 from uuid import UUID, uuid4
 
-from aiorwlock_remote.backends.cassandra.frame import Written, now_of
+from aiorwlock_remote.backends.cassandra.frame import Memory, Written, now_of
 from aiorwlock_remote.backends.cassandra.rows import (
     NOTHING,
     Found,
@@ -18,10 +18,11 @@ from aiorwlock_remote.backends.cassandra.rows import (
     settled,
 )
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.backends.cassandra.wire import APPLIED, Request, Rows
-from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.backends.cassandra.wire import APPLIED, Request, Row, Rows
+from aiorwlock_remote.core.lease import MICROS, micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
@@ -29,7 +30,7 @@ from aiorwlock_remote.swapping import State
 
 BURN = 15
 """Seconds for which an empty row refuses what may still be on its way."""
-REMEMBERED = 4096
+BURNT = "burnt_until"
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -50,14 +51,23 @@ class CassandraCas:
     A grant from nothing is followed by a read of its fence, see ``rows.py``.
     """
 
-    def __init__(self, table: Table, host: Host, prefix: str = "") -> None:
-        """``prefix`` goes before every resource type."""
+    def __init__(
+        self,
+        table: Table,
+        host: Host,
+        prefix: str = "",
+        memory: Memory | None = None,
+    ) -> None:
+        """``prefix`` goes before every resource type.
+
+        ``memory``: of what this process wrote and saw, shared by its threads.
+        """
         self._table = table
         self._host = host
         self._prefix = prefix
         skew = table.options.clock_skew
         self._skew = micros(skew) if skew < float("inf") else None
-        self._written: OrderedDict[UUID, Written] = OrderedDict()
+        self._memory = memory or Memory()
 
     def guess(self) -> State:
         """Nothing."""
@@ -71,9 +81,11 @@ class CassandraCas:
         """The least the time of the row's frame can be; fences count by one."""
         found: Found = state.mark.found
         wall = micros(self._host.clock.wall())
-        written = None if found.version is None else self._written.get(found.version)
-        if written is None:  # a new frame begins, as our wall clock has it
-            return wall, 0, wall
+        if found.version is None or found.record is None:
+            return wall, 0, wall  # a new frame begins, as our wall clock has it
+        written = self._memory.get(found.version)
+        if written is None:  # forgotten: as if seen just now
+            written = Written(found.frame or 0, found.record.updated, self.clock())
         return now_of(written, self.clock(), wall, self._skew), 0, wall
 
     def load(self, resource: Resource) -> Pending[State]:
@@ -81,12 +93,23 @@ class CassandraCas:
         request = self._table.request("load", *self._key(resource))
         return _mapped(self._table.ask(self._host, request), self._loaded)
 
+    def peek(self, resource: Resource) -> Pending[State]:
+        """What stood there a moment ago, by a plain read: it disturbs nobody."""
+        request = self._table.request("peek", *self._key(resource))
+        return _mapped(self._table.ask(self._host, request), self._loaded)
+
+    def read(self, row: Row) -> State:
+        """A row that some other read has found."""
+        return self._seen(found_of(row))
+
     def swap(
         self, resource: Resource, state: State, record: Record, seat: Seat | None
     ) -> Pending[Outcome]:
         """By the statement that fits; from nothing to nothing it is a burn."""
         found: Found = state.mark.found
         key, (now, _, wall) = self._key(resource), self.times(state)
+        # The frame and the wall clock are of the same moment, whatever else changes.
+        record = replace(_burning(found, record, now), updated=wall)
         new = Found(version=uuid4(), record=record, frame=now)
         if seat is not None:
             _, ticket, since = columns_of(record, seat)
@@ -98,6 +121,11 @@ class CassandraCas:
             if found == NOTHING:
                 new = Found(uuid4())
                 request = self._table.request("burn", BURN, new.version, *key)
+            elif seat is None and (left := burnt_until(record) - now) > 0:
+                new = Found(uuid4())
+                ttl = math.ceil(left / MICROS)
+                burn = (ttl, new.version)
+                request = self._table.request("scorch", *burn, *key, *found.condition)
             elif seat is None:
                 request = self._table.request("vanish", *key, *found.condition)
             else:  # a published program's: only ours goes
@@ -111,10 +139,10 @@ class CassandraCas:
             elif stays:
                 request = self._table.request("keep", *ours, *key, *found.condition)
             else:
-                values = (*theirs, *ours, *key, *found.condition)
-                request = self._table.request("seat", *values)
+                both = (*theirs, *ours)
+                request = self._table.request("seat", *both, *key, *found.condition)
         if new.version is not None:
-            self._remember(new.version, Written(now, wall, self.clock()))
+            self._memory.add(new.version, Written(now, wall, self.clock()))
         then = None if new.settled else partial(self._fence, key)
         asked = self._table.ask(self._host, request, then)
         outcome: Pending[Outcome] = Pending()
@@ -157,15 +185,10 @@ class CassandraCas:
 
     def _seen(self, found: Found) -> State:
         version, record = found.version, found.record
-        if version is not None and version not in self._written and record is not None:
+        if version is not None and record is not None:
             written = Written(found.frame or 0, record.updated, self.clock())
-            self._remember(version, written)
+            self._memory.add(version, written)
         return _state(found)
-
-    def _remember(self, version: UUID, written: Written) -> None:
-        self._written[version] = written
-        if len(self._written) > REMEMBERED:
-            self._written.popitem(last=False)
 
     def _key(self, resource: Resource) -> tuple[str, int]:
         kind, number = resource.row
@@ -179,6 +202,36 @@ def _still(new: Found, outcome: Pending[Outcome], loaded: Pending[State]) -> Non
         outcome.resolve((True, state))
         return
     outcome.fail(BackendUnavailable(what="the grant's fence could not be read"))
+
+
+def newer(one: State | None, other: State | None) -> State | None:
+    """Which of two states of one resource was written later, as far as they tell."""
+    if one is None or other is None:
+        return one or other
+    return one if _frame(one) > _frame(other) else other
+
+
+def _frame(state: State) -> int:
+    found: Found = state.mark.found
+    return found.frame or 0
+
+
+def _burning(found: Found, record: Record, now: int) -> Record:
+    """A step over a burn goes on burning: its row is not left empty too soon.
+
+    How long the burn would have lived nobody knows but who made it: the whole time.
+    """
+    burn = found.version is not None and found.record is None and found.ticket is None
+    if not burn:
+        return record
+    extra = (*record.extra, (BURNT, now + micros(BURN)))
+    return replace(record, extra=extra)
+
+
+def burnt_until(record: Record) -> int:
+    """Until when the row must not be left empty, in its own time; 0: it may be."""
+    until = dict(record.extra).get(BURNT)
+    return until if isinstance(until, int) else 0
 
 
 def _state(found: Found) -> State:

@@ -20,6 +20,7 @@ DCAwareRoundRobinPolicy: Any = policies.DCAwareRoundRobinPolicy
 FallthroughRetryPolicy: Any = policies.FallthroughRetryPolicy
 NoSpeculativeExecutionPolicy: Any = policies.NoSpeculativeExecutionPolicy
 PlainTextAuthProvider: Any = auth.PlainTextAuthProvider
+SimpleStatement: Any = query.SimpleStatement
 TokenAwarePolicy: Any = policies.TokenAwarePolicy
 dict_factory: Any = getattr(query, "dict_factory")  # noqa: B009 - untyped
 

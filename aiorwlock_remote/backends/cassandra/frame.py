@@ -24,7 +24,13 @@ beginnings. ``tests/backends/cassandra/test_frame.py`` finds two holders.)
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+from uuid import UUID
+
 from aiorwlock_remote.core.value import value
+
+REMEMBERED = 4096
 
 
 @value
@@ -38,6 +44,27 @@ class Written:
     frame: int
     wall: int
     seen: int
+
+
+class Memory:
+    """When this process first knew of which version; for all of its threads."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._lock = threading.Lock()
+        self._written: OrderedDict[UUID, Written] = OrderedDict()
+
+    def get(self, version: UUID) -> Written | None:
+        """None: never seen, or forgotten."""
+        with self._lock:
+            return self._written.get(version)
+
+    def add(self, version: UUID, written: Written) -> None:
+        """Keep it, unless it is known already: the first time counts."""
+        with self._lock:
+            self._written.setdefault(version, written)
+            if len(self._written) > REMEMBERED:
+                self._written.popitem(last=False)
 
 
 def now_of(written: Written, boot: int, wall: int, skew: int | None) -> int:

@@ -37,6 +37,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 HEARTBEAT = 0.5
 HEARTBEAT_TIMEOUT = 1.25
 DIAL = 2.0
+# Of Cassandra 4.0 and later: the driver would dial three times to find that out.
+PROTOCOL = 5
 
 T = TypeVar("T")
 
@@ -167,6 +169,7 @@ def _cluster(options: Options, context: ssl.SSLContext | None) -> Any:  # noqa: 
     return Cluster(
         options.hosts,
         port=options.port,
+        protocol_version=PROTOCOL,
         execution_profiles={
             EXEC_PROFILE_DEFAULT: ExecutionProfile(_near(options), **wishes(options))
         },

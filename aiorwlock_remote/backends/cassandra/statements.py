@@ -22,4 +22,9 @@ def _all() -> dict[str, str]:
 
 def statement(name: str, options: Options) -> str:
     """The statement of that name, for the table the options name."""
-    return _all()[name].replace("{table}", options.quoted)
+    return text_of(name, options.quoted)
+
+
+def text_of(name: str, table: str) -> str:
+    """The statement of that name, for a table as it stands in CQL."""
+    return _all()[name].replace("{table}", table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from aiorwlock_remote.backends.cassandra.driver import Statement
 from aiorwlock_remote.backends.cassandra.options import Options
@@ -21,25 +21,32 @@ NOWHERE = ("%", 0)  # no name of a resource is encoded like that
 
 # Linearised with the lightweight transactions; what those leave half done is finished.
 _SERIAL = ("load",)
-_PLAIN = ("appear", "seat", "keep", "vanish", "burn")
+_PLAIN = ("appear", "seat", "keep", "vanish", "burn", "scorch", "peek", "scan")
+# `load` once more, at another level: what was committed, and nothing is disturbed.
+_SAME = {"peek": "load"}
 # One replica will do: a cell shows its ballot or is not there yet.
 _NEAR = ("seated",)
 
 
 class Table:
-    """Open: the table is there and fit. ``layout``: what contends with what."""
+    """Open: the table is there and fit. ``layout``: what contends with what.
+
+    ``gc_grace``: seconds for which deleted rows and ballots are remembered.
+    """
 
     def __init__(
         self,
         wire: Wire,
         options: Options,
         layout: Layout,
+        gc_grace: int,
         statements: dict[str, Statement],
         close: Callable[[], object],
     ) -> None:
         """See ``open_table``."""
         self.options: Options = options
         self.layout: Layout = layout
+        self.gc_grace: int = gc_grace
         self.close: Callable[[], object] = close
         self._wire = wire
         self._statements = statements
@@ -53,6 +60,14 @@ class Table:
     ) -> Pending[list[Rows]]:
         """As ``Wire.ask``."""
         return self._wire.ask(host, request, then)
+
+    def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
+        """As ``Wire.pages``."""
+        return self._wire.pages(host, request)
+
+    async def query(self, host: Host, cql: str) -> Rows:
+        """What a statement with no values tells, from one node."""
+        return await self._wire.query(host, cql)
 
 
 def open_table(wire: Wire, options: Options, close: Callable[[], object]) -> Table:
@@ -79,13 +94,14 @@ def open_table(wire: Wire, options: Options, close: Callable[[], object]) -> Tab
         **dict.fromkeys(_NEAR, "LOCAL_ONE" if local else "ONE"),
     }
     statements = {
-        title: wire.prepare(statement(title, options), level)
+        title: wire.prepare(statement(_SAME.get(title, title), options), level)
         for title, level in levels.items()
     }
-    for title in (*_SERIAL, *_NEAR):
+    for title in (*_SERIAL, *_NEAR, "peek", "scan"):
         statements[title].is_idempotent = True
     wire.run(Request(statements["load"], NOWHERE))  # may this role? is there a quorum?
-    return Table(wire, options, layout, statements, close)
+    gc_grace: int = tables[0]["gc_grace_seconds"]
+    return Table(wire, options, layout, gc_grace, statements, close)
 
 
 def _look(wire: Wire, options: Options, name: str, values: Sequence[object]) -> Rows:

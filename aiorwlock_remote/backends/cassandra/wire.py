@@ -6,7 +6,7 @@ blocks, and no request costs a thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from aiorwlock_remote.backends.cassandra.driver import (
     NoSpeculativeExecutionPolicy,
     Profile,
     Session,
+    SimpleStatement,
     Statement,
     dict_factory,
 )
@@ -30,14 +31,15 @@ Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
 APPLIED = "[applied]"
+ONE: int = ConsistencyLevel.ONE
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prepared statement and its values, which may hold a ticket."""
+    """A statement and its values, which may hold a ticket."""
 
     statement: Statement
-    values: Sequence[object]
+    values: Sequence[object] | None
 
     def __repr__(self) -> str:
         return f"Request({self.statement.query_string!r})"
@@ -131,12 +133,33 @@ class Wire:
         _Errand(self, host, pending, then).send(request)
         return pending
 
+    async def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
+        """All rows of its answer, a page at a time; the next is asked for when wanted.
+
+        Raises:
+            BackendError: as the driver's error says.
+        """
+        pages = _Pages(self, host)
+        page = pages.first(request)
+        while True:
+            rows = await page
+            yield rows
+            following = pages.following()
+            if following is None:
+                return
+            page = following
+
+    async def query(self, host: Host, cql: str) -> Rows:
+        """What a statement without values tells, from any one node."""
+        request = Request(SimpleStatement(cql, consistency_level=ONE), None)
+        return (await self.ask(host, request))[0]
+
     def send(
         self,
         request: Request,
         answered: Callable[[Rows | None], object],
         failed: Callable[[BaseException], object],
-    ) -> None:
+    ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
         """Send it; one of the two is called, from any thread, this one included."""
         try:
             future = self._session.execute_async(
@@ -147,13 +170,43 @@ class Wire:
             )
         except Exception as exc:  # noqa: BLE001 - mapped by whoever asked
             failed(exc)
-            return
+            return None
         future.add_callbacks(answered, failed)
+        return future
 
     @property
     def where(self) -> str:
         """The cluster, for messages."""
         return self._options.where
+
+
+class _Pages:
+    """A request whose answer comes in pages."""
+
+    def __init__(self, wire: Wire, host: Host) -> None:
+        self._wire = wire
+        self._host = host
+        self._future: Any = None
+        self._pending: Pending[Rows] = Pending()
+
+    def first(self, request: Request) -> Pending[Rows]:
+        self._future = self._wire.send(request, self._answered, self._failed)
+        return self._pending
+
+    def following(self) -> Pending[Rows] | None:
+        if self._future is None or not self._future.has_more_pages:
+            return None
+        self._pending = Pending()
+        self._future.start_fetching_next_page()
+        return self._pending
+
+    def _answered(self, rows: Rows | None) -> None:
+        self._host.call_soon(self._pending.resolve, rows or ())
+
+    def _failed(self, exc: BaseException) -> None:
+        error = errors.of(exc, self._wire.where)
+        error.__cause__ = exc
+        self._host.call_soon(self._pending.fail, error)
 
 
 class _Errand:

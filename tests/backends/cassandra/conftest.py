@@ -44,7 +44,7 @@ def create(keyspace: Keyspace, options: Options) -> Callable[[str], None]:
             keyspace.visit.rows(PUBLISHED.format(table=options.quoted))
             keyspace.visit.rows(statement("widen", options))
         else:
-            keyspace.visit.rows(statement("schema", options))
+            keyspace.visit.rows(statement("schema_pair", options))
 
     return make
 

@@ -62,7 +62,7 @@ async def test_passwords_and_permissions(start_cassandra: StartCassandra) -> Non
             "CREATE KEYSPACE locks WITH replication = "
             "{'class': 'SimpleStrategy', 'replication_factor': 1}"
         )
-        session.execute(statement("schema", bob))
+        session.execute(statement("schema_pair", bob))
         session.execute("CREATE ROLE bob WITH PASSWORD = 'right' AND LOGIN = true")
         bob = replace(bob, password="right")  # noqa: S106
         with pytest.raises(Unsupported, match="GRANT SELECT"):

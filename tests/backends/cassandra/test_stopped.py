@@ -29,7 +29,7 @@ def prepare(visit: Visit, options: Options, copies: int) -> None:
         f"CREATE KEYSPACE {options.keyspace} WITH replication = "
         f"{{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
     )
-    visit.rows(statement("schema", options))
+    visit.rows(statement("schema_pair", options))
 
 
 async def cycle(table: Table, key: tuple[str, int]) -> None:

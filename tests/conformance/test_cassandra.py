@@ -1,0 +1,43 @@
+"""The Cassandra store on one node, by the conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote.backends.cassandra.options import options_of
+from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.testing.conformance import ConformanceSuite
+from tests.conformance.stores import CassandraHarness
+from tests.conftest import LOOPS
+from tests.servers.cassandra_ring import Visit
+from tests.servers.fix_cassandra import SharedNode, fresh_keyspace
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _table(cassandra_node: SharedNode, cassandra_visit: Visit) -> Iterator[None]:
+    with fresh_keyspace(cassandra_node, cassandra_visit) as keyspace:
+        options = options_of(parse(keyspace.url))
+        keyspace.visit.rows(statement("schema_pair", options))
+        CassandraHarness.keyspace = keyspace
+        yield
+
+
+@pytest.fixture(
+    scope="module", params=[loop for loop in LOOPS if str(loop.id) != "uvloop"]
+)
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """The driver has a thread of its own: which loop asyncio has is all the same."""
+    backend: tuple[str, dict[str, Any]] = request.param
+    return backend
+
+
+class TestCassandra(ConformanceSuite):
+    """``cassandra://``."""
+
+    harness = CassandraHarness()
