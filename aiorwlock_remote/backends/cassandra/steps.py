@@ -167,8 +167,8 @@ def _bounded(command: Command) -> tuple[frozenset[str], Command]:
         case Release() if command.then:
             bounded = [_bounded(acquire) for acquire in command.then]
             then = tuple(c for _, c in bounded if isinstance(c, Acquire))
-            tickets = frozenset().union(*(wanted for wanted, _ in bounded))
-            return tickets, replace(command, then=then)
+            tickets = {ticket for wanted, _ in bounded for ticket in wanted}
+            return frozenset(tickets), replace(command, then=then)
         case _:
             return frozenset(), command
 

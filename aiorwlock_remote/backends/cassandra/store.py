@@ -52,7 +52,9 @@ class CassandraStore:
     )
     # What is polled here is the watcher's business: this only keeps places alive, by a
     # transaction each time.
-    pace: Pace = Pace(poll_min=1.5, poll_max=2.0, place_life=6.0, claim_window=0.5)
+    pace: Pace = Pace(
+        poll_min=1.5, poll_max=2.0, place_life=6.0, claim_window=0.5, sees_ends=True
+    )
 
     def __init__(
         self, table: Table, host: Host, bell: Bell, settings: Settings
@@ -126,7 +128,7 @@ class CassandraStore:
         """Renews over the same session, whose driver has a thread of its own."""
         host = ThreadHost(self._host.clock)
         cas = self._new_cas(host)
-        steps = Steps(cas, self._holders, lambda *_: None, host.later)
+        steps = Steps(cas, self._holders, _nobody, host.later)
         tell = partial(self._host.call_soon, self._tell)
         return CassandraRenewer(host, steps, self._steps.known, tell)
 
@@ -165,6 +167,10 @@ class CassandraStore:
         latest = newer(state, self._steps.known(resource))
         assert latest is not None
         self._steps.saw(resource, latest)
+
+
+def _nobody(resource: Resource, gates: tuple[str, ...]) -> None:
+    """A renewal lets nobody in; whose lease it finds run out is seen by the poller."""
 
 
 async def open_store(

@@ -2,13 +2,14 @@
 
 Cassandra tells nobody of changes. While tasks of this process wait, one task reads the
 rows they wait for: often when our turn is next, seldom when others are before us, and
-never more than so many a second for all of them. Only when it is our turn, or a lease
-is about to end, does the bell ring, and a transaction follows.
+never more than so many a second for all of them; one look is aimed at the moment when a
+lease ends. Only when it is our turn does the bell ring, and a transaction follows.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -111,7 +112,7 @@ class Watcher:
     def _looked(self, resource: Resource, watch: _Watch, read: Pending[State]) -> None:
         if self._watched.get(resource) is not watch:
             return
-        longest = FAR
+        longest, aimed = FAR, math.inf
         if read.error is not None:  # those who wait are told by their own requests
             log.debug("watch_failed", extra={"error": str(read.error)})
             watch.pause = FAR
@@ -120,15 +121,17 @@ class Watcher:
             self._saw(resource, state)
             if state.mark != watch.mark:
                 watch.mark, watch.pause = state.mark, SHORTEST
-            longest = self._judge(resource, watch, state)
+            longest, aimed = self._judge(resource, watch, state)
         watch.pause = min(watch.pause * STRETCH, longest)
         pause = max(watch.pause, len(self._watched) / MOST)
-        watch.due = self._clock.now() + uniform(0.75, 1.25) * pause
+        watch.due = self._clock.now() + min(aimed, uniform(0.75, 1.25) * pause)
         if self._nearer is not None:
             self._nearer.set()
 
-    def _judge(self, resource: Resource, watch: _Watch, state: State) -> float:
-        """Ring if it is time; how long the next pause may be."""
+    def _judge(
+        self, resource: Resource, watch: _Watch, state: State
+    ) -> tuple[float, float]:
+        """Ring if it is time; the longest next pause, and when something will end."""
         record, now = state.record or Record(), self._now_of(state)
         found = prospect(record, state.seat, self._gate, now)
         door, _ = peek(record, state.seat, now)
@@ -138,11 +141,12 @@ class Watcher:
             waits.insert(0, slot.gate)
         if self._gate not in waits:  # somebody deleted the row, and our place with it
             found = ("no place", state.mark), 0
-        if found is not None:
-            due_to, micros = found
-            before, at = watch.rung
-            if before != due_to or self._clock.now() >= at + AGAIN:
-                after = micros / MICROS
-                watch.rung = due_to, self._clock.now() + after
-                self._bell(resource, after)
-        return NEAR if self._gate in waits[:1] else FAR
+        longest, aimed = NEAR if self._gate in waits[:1] else FAR, math.inf
+        if found is not None and found[1] > 0:
+            aimed = max(SHORTEST, found[1] / MICROS)
+        elif found is not None:
+            (before, at), clock = watch.rung, self._clock.now()
+            if before != found[0] or clock >= at + AGAIN:
+                watch.rung = found[0], clock
+                self._bell(resource, 0.0)
+        return longest, aimed
