@@ -39,12 +39,12 @@ from aiorwlock_remote.swapping.replies import claims_of, each_grant, with_fences
 REMEMBERED = 4096
 
 Wakes = Callable[[Resource, tuple[str, ...]], object]
-Pause = Callable[[int, Callable[[], None]], None]
+Pause = Callable[[Resource, int, Callable[[State | None], None]], None]
 
 
-def at_once(_: int, go_on: Callable[[], None]) -> None:
+def at_once(_: Resource, __: int, go_on: Callable[[State | None], None]) -> None:
     """No pause after a refusal."""
-    go_on()
+    go_on(None)
 
 
 @dataclass(slots=True)
@@ -76,7 +76,8 @@ class Swapping:
     def __init__(self, cas: Cas, wakes: Wakes, pause: Pause = at_once) -> None:
         """``wakes(resource, gates)``: these have something to claim.
 
-        ``pause(refusals, go_on)``: called before each new attempt, to let go on later.
+        ``pause(resource, refusals, go_on)``: called before each new attempt, to let go
+        on later: from what the refusal told, or from a state read since.
         """
         self._cas = cas
         self._wakes = wakes
@@ -176,7 +177,13 @@ class Swapping:
             return
         line.fresh = line.seen is not None
         line.refusals += 1
-        self._pause(line.refusals, partial(self._go_on, line))
+        self._pause(line.resource, line.refusals, partial(self._again, line))
+
+    def _again(self, line: _Line, state: State | None) -> None:
+        # While something is lost only a load tells whether it still can happen.
+        if state is not None and not line.lost:
+            line.seen, line.fresh = state, True
+        self._go_on(line)
 
     def _done(self, line: _Line, reply: Reply, step: Step) -> None:
         command, pending = line.waiting.popleft()

@@ -59,8 +59,6 @@ commitlog_directory: {folder}/data/commitlog
 saved_caches_directory: {folder}/data/saved_caches
 hints_directory: {folder}/data/hints
 cdc_enabled: false
-commitlog_sync: periodic
-commitlog_sync_period: 1000ms
 commitlog_segment_size: 8MiB
 commitlog_total_space: 64MiB
 memtable_heap_space: 64MiB
@@ -80,6 +78,8 @@ request_timeout: 10000ms
 """
 
 _DEFAULTS = {
+    "commitlog_sync": "periodic",
+    "commitlog_sync_period": "1000ms",
     "paxos_variant": "v2",
     "paxos_state_purging": "repaired",
     "authenticator": "AllowAllAuthenticator",
@@ -185,6 +185,8 @@ def node_command(
         folder=folder, ip=ip, seed=seed, port=port, storage_port=storage_port
     )
     lines = _DEFAULTS | dict(config or {})
+    if lines["commitlog_sync"] != "periodic":
+        del lines["commitlog_sync_period"]
     text += "".join(f"{name}: {value}\n" for name, value in lines.items())
     (conf / "cassandra.yaml").write_text(text)
     (conf / "logback.xml").write_text(_LOGBACK.format(folder=folder))

@@ -38,8 +38,10 @@ from aiorwlock_remote.swapping.replies import each_grant
 SHORT = micros(10)
 """The lease of a grant that is about to be made to last for ever."""
 
-FIRST, LONGEST = 0.005, 0.2
-"""Seconds between the second refusal and the next attempt, and at the most."""
+AT_ONCE = 2
+"""Refusals without a pause."""
+FIRST, LONGEST = 0.002, 0.05
+"""Seconds of the first pause after that, at most, and of any."""
 
 Later = Callable[[float, Callable[[], None]], None]
 
@@ -78,14 +80,23 @@ class Steps:
         """What was seen last; from any thread."""
         return self._swapping.known(resource)
 
-    def _pause(self, refusals: int, go_on: Callable[[], None]) -> None:
-        # Once is ordinary: what was seen last was old. Then there are contenders, and
-        # coordinators that outbid each other's ballots get nowhere.
-        if refusals <= 1:
-            go_on()
+    def _pause(
+        self, resource: Resource, refusals: int, go_on: Callable[[State | None], None]
+    ) -> None:
+        # At once is best: the refusal's row is as new as what anybody else has. Who
+        # pauses has to look again, or would come too late each time.
+        if refusals <= AT_ONCE:
+            go_on(None)
             return
-        ceiling = min(LONGEST, FIRST * 2 ** min(refusals, 10))
-        self._later(ceiling * (0.2 + 0.8 * random()), go_on)
+
+        def looked(peeked: Pending[State]) -> None:
+            go_on(None if peeked.error is not None else peeked.result())
+
+        def look() -> None:
+            self._cas.peek(resource).then(looked)
+
+        ceiling = min(LONGEST, FIRST * 2 ** min(refusals - AT_ONCE, 10))
+        self._later(ceiling * random(), look)
 
     def _answered(
         self,

@@ -14,6 +14,7 @@ from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release
 from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.runtime.loops import current_host
@@ -42,7 +43,7 @@ async def test_a_burn_outlives_who_stepped_over_it(
     cas = CassandraCas(table, current_host())
     swapping = Swapping(cas, lambda *_: None)
     nothing = cas.guess()
-    done, burnt = await cas.swap(ORDER, nothing, module.Record(), None)
+    done, burnt = await cas.swap(ORDER, nothing, Record(), None)
     assert done
     assert burnt is not None
     late = desk.appearing("ghost")

@@ -14,7 +14,9 @@ from aiorwlock_remote import ConfigurationError, Locks, Unsupported, connect
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.ports import Bell, Host, Settings
+from aiorwlock_remote.core.commands import Command, Reply
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.ports import Bell, Host, Pending, Settings
 from aiorwlock_remote.ports import Store as Port
 from aiorwlock_remote.testing.conformance.party import Told, until
 from tests.backends.cassandra.conftest import both_layouts
@@ -45,9 +47,9 @@ class Counted:
 
         step = store.step
 
-        def stepped(*asked: Any) -> Any:  # noqa: ANN401
+        def stepped(resource: Resource, command: Command) -> Pending[Reply]:
             self.steps += 1
-            return step(*asked)
+            return step(resource, command)
 
         table.request = counted  # type: ignore[method-assign]
         store.step = stepped  # type: ignore[method-assign]
