@@ -43,7 +43,9 @@ SLOW = (
     "tests/backends/redis/test_connecting.py",
     "tests/backends/redis/test_differential",
     "tests/backends/redis/test_lost.py",
+    "tests/backends/redis/test_replicas.py",
     "tests/backends/redis/test_rights.py",
+    "tests/backends/redis/test_sentinel.py",
     "tests/backends/redis/test_server_faults.py",
     "tests/benchmarks/",
     "tests/cli/test_demo.py",
@@ -53,21 +55,41 @@ SLOW = (
     "tests/cli/test_signals.py",
     "tests/conformance/test_cluster.py",
     "tests/conformance/test_controls.py",
+    "tests/conformance/test_redis_",
+    "tests/conformance/test_sentinel.py",
     "tests/conformance/test_redis_pairs.py",
     "tests/core/test_controls.py",
     "tests/docs/test_blocks.py",
     "tests/faults/test_processes.py",
     "tests/faults/test_redis_",
+    "tests/recipes/test_set_failover.py",
+    "tests/recipes/test_set_faults.py",
+    "tests/recipes/test_set_limits.py",
+    "tests/recipes/test_set_losses.py",
+    "tests/recipes/test_set_others.py",
+    "tests/recipes/test_set_replicas.py",
+    "tests/recipes/test_set_rwlock_",
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark them slow; the full tests run them all."""
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Mark them slow; the full tests run them all. Leave out what tells nothing."""
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         name = item.nodeid
         uvloop, trio = "[uvloop" in name or "-uvloop" in name, "[trio" in name
+        if uvloop and item.get_closest_marker("no_uvloop"):
+            left_out.append(item)
+            continue
+        kept.append(item)
         store = name.startswith("tests/conformance/test_") and "test_memory" not in name
         fixtures: list[str] = getattr(item, "fixturenames", [])
         node = "cassandra_node" in fixtures  # takes eight seconds to start
         if name.startswith(SLOW) or uvloop or node or (trio and store):
             item.add_marker(pytest.mark.slow)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept

@@ -48,8 +48,8 @@ def moment(when: datetime, precision: str = "milliseconds") -> str:
 
 
 def resource_of(seen: Doorman) -> str:
-    """TYPE/ID."""
-    return f"{seen.resource_type}/{seen.resource_id}"
+    """TYPE/ID; TYPE:ID is a lock on a pair of keys."""
+    return seen.target.label
 
 
 def resource_json(seen: Doorman) -> dict[str, object]:

@@ -55,7 +55,15 @@ def pair(datatype: str, resource_id: ResourceId) -> Pair:
     parts = (datatype, id_text(resource_id))
     if not all(parts):
         raise ConfigurationError(what="an empty name cannot be locked")
-    name = ":".join(parts)
+    return pair_of(":".join(parts))
+
+
+def pair_of(name: str) -> Pair:
+    """The pair whose keys end in this name.
+
+    Raises:
+        ConfigurationError: it can be no such name.
+    """
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -66,4 +74,6 @@ def pair(datatype: str, resource_id: ResourceId) -> Pair:
             hint="names stand in published keys as they are",
         )
     kind, _, rest = name.partition(":")
+    if not (kind and rest):
+        raise ConfigurationError(what=f"{name!r} has no datatype, or no id")
     return Pair(kind, rest)

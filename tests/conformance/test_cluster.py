@@ -8,6 +8,8 @@ from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores import ClusterHarness
 from tests.servers.cluster import Cluster
 
+pytestmark = pytest.mark.no_uvloop("its connections are those of asyncio")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _cluster(redis_cluster: Cluster) -> None:

@@ -77,8 +77,7 @@ NOT_ON: dict[type[ConformanceSuite], str] = {
     Cassandra: "uvloop",  # whose driver has a thread of its own
     RedisClient: "trio",  # redis-py knows nothing of it
     LoopBoundClient: "trio",
-    RedisRights: "uvloop",  # whose connections are those of asyncio
-    RedisTls: "uvloop",
+    **dict.fromkeys((Cluster, RedisPairs, RedisRights, RedisTls, Sentinel), "uvloop"),
 }
 
 
@@ -154,7 +153,7 @@ def test_every_combination_is_collected() -> None:
 
 def _loops(suite: type[ConformanceSuite], cases: type[Cases]) -> set[str]:
     native = issubclass(cases, NativeCancellationCases)  # which names its loops itself
-    return LOOP_NAMES - {"trio" if native else NOT_ON.get(suite, "")}
+    return LOOP_NAMES - {"trio" if native else "", NOT_ON.get(suite, "")}
 
 
 def _collected() -> Iterator[tuple[str, str, str, str]]:

@@ -12,6 +12,8 @@ from tests.conformance.stores import RedisHarness
 from tests.recipes.pair_store import OnPairs
 from tests.servers.redis import RedisServer
 
+pytestmark = pytest.mark.no_uvloop("the scripts are the same")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _server(redis_server: RedisServer) -> None:

@@ -10,6 +10,8 @@ from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores import RightsHarness
 from tests.servers.redis import RedisServer
 
+pytestmark = pytest.mark.no_uvloop("rights are nothing new to it")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -17,13 +19,6 @@ def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     RightsHarness.server = server
     yield
     server.close()
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: rights are nothing new to it."""
-    backend: str = request.param
-    return backend
 
 
 class TestRedisRights(ConformanceSuite):

@@ -11,6 +11,8 @@ from tests.conformance.stores import TlsHarness
 from tests.servers.certificates import Certificates
 from tests.servers.redis import RedisServer
 
+pytestmark = pytest.mark.no_uvloop("its connections are those of asyncio")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _server(
@@ -24,13 +26,6 @@ def _server(
     TlsHarness.server = server
     yield
     server.close()
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: its connections are those of asyncio."""
-    backend: str = request.param
-    return backend
 
 
 class TestRedisTls(ConformanceSuite):

@@ -8,6 +8,8 @@ from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores import SentinelHarness
 from tests.servers.sentinel import SentinelGroup
 
+pytestmark = pytest.mark.no_uvloop("its connections are those of asyncio")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _group(sentinel_group: SentinelGroup) -> None:

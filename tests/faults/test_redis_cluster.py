@@ -25,6 +25,8 @@ from tests.servers.fix_redis import StartCluster
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import cut_off
 
+pytestmark = pytest.mark.no_uvloop("a server that is gone is nothing new to it")
+
 QUICK = "command_timeout=0.5"
 BAR = 5.0
 """Seconds after which somebody has entered at the new node."""
@@ -34,13 +36,6 @@ SHARED = slot_of(b"mutex_locks/shared,1")
 @pytest.fixture
 def cluster(start_cluster: StartCluster) -> Cluster:
     return start_cluster(node_timeout=1.0)
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: a server that is gone is nothing new to it."""
-    backend: str = request.param
-    return backend
 
 
 def strike(node: RedisServer, how: str) -> None:

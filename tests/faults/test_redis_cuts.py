@@ -29,7 +29,10 @@ from tests.faults.redis_seats import client, left
 from tests.servers.proxy import Proxy, Side
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("a cut connection is nothing new to it"),
+]
 
 Operation = Literal["try", "wait", "read", "queue", "release"]
 
@@ -38,13 +41,6 @@ FAR = 1_000_000
 SLACK = 8
 """Bytes past the measured ones: names of tasks grow."""
 LEASE = 0.5
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: a cut connection is nothing new to it."""
-    backend: str = request.param
-    return backend
 
 
 class Case:

@@ -25,6 +25,8 @@ from tests.servers.process import until
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup, cut_off
 
+pytestmark = pytest.mark.no_uvloop("a server that is gone is nothing new to it")
+
 QUICK = "command_timeout=0.5"
 LEASE = 1.0
 BAR = 5.0
@@ -34,13 +36,6 @@ BAR = 5.0
 @pytest.fixture
 def group(start_sentinels: StartSentinels) -> SentinelGroup:
     return start_sentinels(down_after=0.5)
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: a server that is gone is nothing new to it."""
-    backend: str = request.param
-    return backend
 
 
 def strike(primary: RedisServer, how: str) -> None:

@@ -19,16 +19,12 @@ from tests.faults.redis_waits import killed, lost, refused, renewed, take_turn, 
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("a server that is gone is nothing new to it"),
+]
 
 LEASE = 0.6
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: a server that is gone is nothing new to it."""
-    backend: str = request.param
-    return backend
 
 
 async def test_grants_and_waiters_survive_a_restart_with_aof(

@@ -15,14 +15,11 @@ from tests.servers.process import until
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup, cut_off
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: a server that is gone is nothing new to it."""
-    backend: str = request.param
-    return backend
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.no_uvloop("a server that is gone is nothing new to it"),
+]
 
 
 @pytest.fixture

@@ -16,18 +16,14 @@ from tests.recipes.published import Published
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("other programs are nothing new to it"),
+]
 
 SOON = 0.5
 POLL = 1.5
 Start = Callable[..., Published]
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: other programs are nothing new to it."""
-    backend: str = request.param
-    return backend
 
 
 @pytest.fixture(params=["whole", "fraction"])

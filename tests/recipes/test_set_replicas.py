@@ -16,14 +16,10 @@ from tests.servers.pair import QUICK, Pair, too_few
 from tests.servers.process import until
 from tests.servers.proxy import Proxy
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: replicas are nothing new to it."""
-    backend: str = request.param
-    return backend
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("replicas are nothing new to it"),
+]
 
 
 @asynccontextmanager

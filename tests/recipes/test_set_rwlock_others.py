@@ -38,18 +38,14 @@ from tests.recipes.published_pair import PublishedPair
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("other programs are nothing new to it"),
+]
 
 SOON = 0.5
 POLL = 1.5
 TWO = [(ours, theirs) for ours in MODES for theirs in MODES]
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: other programs are nothing new to it."""
-    backend: str = request.param
-    return backend
 
 
 @contextmanager

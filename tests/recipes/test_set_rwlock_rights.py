@@ -7,7 +7,7 @@ import pytest
 
 from aiorwlock_remote import BackendError, connect
 from tests.backends.redis.rights import objects, pair_rules, rules, user
-from tests.recipes.fix_pairs import READ_KEY, catalog, queued, traces
+from tests.recipes.fix_pairs import READ_KEY, WRITE_KEY, catalog, queued, traces
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
@@ -66,3 +66,7 @@ async def test_without_them_locks_are_as_before(server: RedisServer) -> None:
                 pass
             with pytest.raises(BackendError):
                 await locks.set_rwlock("catalog", 7).reader.try_acquire()
+    with user(server, [*rules(), "+scan"]) as url:
+        server.ask("SET", WRITE_KEY, "bob")
+        async with connect(url) as locks, locks.mutex("a", 1):
+            assert [seen.resource_type async for seen in locks.list()] == ["a"]

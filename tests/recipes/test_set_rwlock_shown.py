@@ -59,3 +59,29 @@ async def test_ours_are_broken_like_any(fresh_redis: RedisServer) -> None:
             with pytest.raises(LockLost, match="forced"):
                 await held.release()
     assert traces(fresh_redis) == []
+
+
+async def test_lists_have_them_too(
+    fresh_redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beside a lock of the same name; what only looks like one is left out."""
+    fresh_redis.ask("SADD", "readlock:order:1", "ann")
+    fresh_redis.ask("SET", "writelock:order:2", "bob")
+    fresh_redis.ask("HSET", "readlock:order:3", "no", "set")
+    for name in ("readlock:", "writelock:order:", "readlock::1", "block:order:5"):
+        fresh_redis.ask("SET", name, "another program's")
+    async with connect(fresh_redis.url) as locks, locks.mutex("order", 1):
+        async with locks.set_rwlock("order", 4).writer:
+            listed = [seen.target.label async for seen in locks.list()]
+            assert sorted(listed) == ["order/1", "order:1", "order:2", "order:4"]
+            assert sorted([d.target.label async for d in locks.list("order")]) == (
+                sorted(listed)
+            )
+            assert [seen async for seen in locks.list("orde")] == []
+            stale = [seen async for seen in locks.stale()]
+            assert sorted(d.target.label for d in stale) == ["order:1", "order:2"]
+            for seen in stale:
+                assert await locks.force_release(seen, reason="dead") == 1
+        assert [seen async for seen in locks.stale()] == []
+    assert fresh_redis.ask("EXISTS", "readlock:order:1", "writelock:order:2") == 0
+    assert "order:3" in caplog.text or "WRONGTYPE" in caplog.text

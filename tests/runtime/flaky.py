@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from aiorwlock_remote.backends import memory
@@ -36,6 +36,8 @@ class Link:
     fate: Callable[[Command], Fate] = lambda _: PASS
     renewals_fail: bool = False
     hold_back: bool = False
+    lane: Callable[[Resource], Hashable] = lambda _: None
+    before_renewal: Callable[[Hashable, float], object] = lambda _, __: None
     sent: list[Command] = field(default_factory=list)
     held_back: list[Callable[[], None]] = field(default_factory=list)
 
@@ -116,10 +118,15 @@ class FlakyRenewer:
         self._inner = inner
         self._link = link
 
+    def lane(self, resource: Resource) -> Hashable:
+        """As the link says."""
+        return self._link.lane(resource)
+
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew, or fail."""
+        """Renew, or fail; perhaps after a while."""
+        self._link.before_renewal(self._link.lane(batch[0].resource), timeout)
         if self._link.renewals_fail:
             raise BackendUnavailable(what="the link is down")
         return self._inner.renew(batch, timeout)

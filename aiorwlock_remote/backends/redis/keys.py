@@ -15,11 +15,11 @@ from typing import ClassVar
 
 from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE, LOOK, Script
 from aiorwlock_remote.core.lease import micros
-from aiorwlock_remote.core.names import Resource, from_key
+from aiorwlock_remote.core.names import Resource
 
 SEAT = "mutex_locks/"
 WAKE = "rwlock.wake/"
-_PARTS = ("state", "readers", "queue")
+PARTS = ("state", "readers", "queue")
 
 
 class Keys:
@@ -45,7 +45,7 @@ class Keys:
     ) -> None:
         """``fence_memory``: seconds that a record is kept after its last use."""
         seat = f"{prefix}{SEAT}{resource.key}".encode()
-        parts = (*_PARTS, WAKE) if cluster else _PARTS
+        parts = (*PARTS, WAKE) if cluster else PARTS
         beside = (b"{%b}.%b" % (seat, part.encode()) for part in parts)
         self._use(resource, (seat, *beside), (seat,), fence_memory)
 
@@ -64,36 +64,6 @@ class Keys:
         self.args: tuple[int | bytes, ...] = (len(keys), *keys, memory)
 
 
-def resource_of(prefix: str, name: bytes) -> Resource | None:
-    """The resource a key belongs to, if it is one of ours under this prefix."""
-    try:
-        text = name.decode()
-    except UnicodeDecodeError:
-        return None
-    if text.startswith("{"):
-        text, brace, part = text[1:].rpartition("}.")
-        if not brace or part not in _PARTS:
-            return None
-    if not text.startswith(prefix + SEAT):
-        return None
-    found = from_key(text[len(prefix) + len(SEAT) :])
-    return found if found.type and found.id else None
-
-
-def scan_pattern(prefix: str, resource_type: str | None) -> str:
-    """A glob that every key of these resources matches (and others may)."""
-    start = _literal(prefix + SEAT)
-    return (
-        f"*{start}*"
-        if resource_type is None
-        else f"*{start}{_literal(resource_type)},*"
-    )
-
-
 def channel(prefix: str, gate: str) -> bytes:
     """Where a process hears that it may be its turn: the seat's key is sent."""
     return f"{prefix}{WAKE}{gate}".encode()
-
-
-def _literal(text: str) -> str:
-    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)

@@ -54,7 +54,7 @@ class Sets:
         """``db``: the number is part of what the server tells."""
         self._events = f"__keyspace@{db}__:".encode()
         self._settings = settings
-        self.keys = lru_cache(REMEMBERED)(
+        self.keys: Callable[[str], SetKeys] = lru_cache(REMEMBERED)(
             partial(SetKeys, settings, gate=settings.gate, cluster=cluster)
         )
         self._members: dict[bytes, RedisMembers] = {}  # by pool

@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
 
 from aiorwlock_remote.backends.redis.calls import Call
 from aiorwlock_remote.backends.redis.commands import (
@@ -16,18 +15,13 @@ from aiorwlock_remote.backends.redis.commands import (
     encode_look,
 )
 from aiorwlock_remote.backends.redis.examine import examine
-from aiorwlock_remote.backends.redis.keys import (
-    Keys,
-    channel,
-    resource_of,
-    scan_pattern,
-)
+from aiorwlock_remote.backends.redis.keys import Keys, channel
 from aiorwlock_remote.backends.redis.lines import Endpoint, Lines, UrlLines
-from aiorwlock_remote.backends.redis.link import Ask
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.backends.redis.renewer import RedisRenewer
 from aiorwlock_remote.backends.redis.replicas import Replicas, may_grant
+from aiorwlock_remote.backends.redis.scanning import found_at
 from aiorwlock_remote.backends.redis.sets import RedisMembers, Sets
 from aiorwlock_remote.backends.redis.waking import DELETED, Waking, tells_of_keys
 from aiorwlock_remote.core.commands import (
@@ -45,7 +39,7 @@ from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.errors import BadRecord, Unsupported
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
     Bell,
@@ -59,7 +53,6 @@ from aiorwlock_remote.ports import (
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 REMEMBERED = 4096
-SCAN_COUNT = 1000
 
 
 class RedisStore:
@@ -162,21 +155,17 @@ class RedisStore:
         return await self._look(resource)
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """All that is there, by SCAN: it reads every key name of the database.
-
-        What exists from beginning to end is found; a damaged record is left out.
-        """
+        """All that is there, by SCAN; what is damaged, or not for us, is left out."""
         seen: set[Resource] = set()
-        pattern = scan_pattern(self._settings.prefix, resource_type)
+        prefix = self._settings.prefix
         for ask in self._link.everywhere().values():
-            async for names in _keys(ask, pattern):
-                named = {resource_of(self._settings.prefix, name) for name in names}
-                found = [r for r in named - seen if r is not None]
-                seen.update(found)
-                for looking in [self._look(resource) for resource in found]:
+            async for found in found_at(ask, prefix, resource_type):
+                new = found - seen
+                seen |= new
+                for looking in [self._look(resource) for resource in new]:
                     try:
                         yield await looking
-                    except BadRecord as exc:  # the others are to be seen all the same
+                    except (BadRecord, Unsupported) as exc:  # the others are to be seen
                         log.warning("bad_record %s", exc)
 
     def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
@@ -245,16 +234,6 @@ class RedisStore:
         keys = self._keys_of(resource)
         script, args = encode_look(keys)
         return self._link.run(script, args, partial(decode_look, resource))
-
-
-async def _keys(ask: Ask, pattern: str) -> AsyncIterator[list[bytes]]:
-    """The names of one server's keys, a page at a time."""
-    cursor: Any = 0
-    while True:
-        cursor, names = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
-        yield names
-        if int(cursor) == 0:
-            return
 
 
 async def open_store(

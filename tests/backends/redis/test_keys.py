@@ -6,9 +6,12 @@ import re
 
 import pytest
 
-from aiorwlock_remote.backends.redis.keys import Keys, resource_of, scan_pattern
+from aiorwlock_remote.backends.redis.keys import Keys
+from aiorwlock_remote.backends.redis.pair_keys import PairKeys
+from aiorwlock_remote.backends.redis.scanning import resource_of, scan_pattern
 from aiorwlock_remote.backends.redis.scripts import LOOK, body
 from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.pair import pair
 from tests.backends.redis.desk import Desk
 
 
@@ -41,6 +44,18 @@ def test_a_key_tells_its_resource(prefix: str) -> None:
     assert resource_of(prefix, f"{prefix}mutex_locks/nothing".encode()) is None
 
 
+@pytest.mark.parametrize("prefix", ["", "app:", "ü*[x]?"])
+def test_published_keys_of_a_pair_tell_it(prefix: str) -> None:
+    found = pair("a:b", "{c}/d,e")
+    *_, readers = names = PairKeys(prefix, found).args[1:6]
+    for name in (names[0], readers):
+        assert isinstance(name, bytes)
+        assert resource_of(prefix, name) == found
+        assert resource_of(prefix + "x", name) is None
+    for strange in ("readlock:", "readlock::x", "writelock:a", "readlock:a:\n"):
+        assert resource_of(prefix, (prefix + strange).encode()) is None
+
+
 def test_scan_patterns_are_literal(desk: Desk) -> None:
     names = []
     for prefix in ("p*", "pq"):
@@ -49,6 +64,7 @@ def test_scan_patterns_are_literal(desk: Desk) -> None:
         desk.ask("HSET", keys.args[2], "v", 1)
         names += [keys.seat, keys.args[2]]
     desk.ask("SET", "p*mutex_locks/tx,1", "x")
+    desk.ask("SET", "p*block:t?", "x")
     found = desk.ask("KEYS", scan_pattern("p*", "t?"))
     assert sorted(found) == sorted(names[:2])
     assert len(desk.ask("KEYS", scan_pattern("p*", None))) == 3

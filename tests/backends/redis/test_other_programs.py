@@ -16,7 +16,10 @@ from tests.faults.redis_foreign import NAME, SEAT, Foreign
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("other programs are nothing new to it"),
+]
 
 QUEUE = f"{{{SEAT}}}.queue"
 SOON = 0.5
@@ -26,13 +29,6 @@ POLL = 1.5
 Kind = Literal["mutex", "reader", "writer"]
 KINDS: tuple[Kind, ...] = ("mutex", "reader", "writer")
 AnyLock = Mutex | ReaderLock | WriterLock
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: other programs are nothing new to it."""
-    backend: str = request.param
-    return backend
 
 
 @pytest.fixture

@@ -27,16 +27,12 @@ from tests.servers.fix_redis import StartRedis
 from tests.servers.process import until
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("what the server does is nothing new to it"),
+]
 
 LEASE = 0.6
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Without uvloop: what the server does is nothing new to it."""
-    backend: str = request.param
-    return backend
 
 
 async def test_scripts_are_forgotten_under_load(fresh_redis: RedisServer) -> None:

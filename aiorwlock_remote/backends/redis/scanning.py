@@ -1,0 +1,79 @@
+"""Which resources there are: what the names of keys tell."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aiorwlock_remote.backends.redis.keys import PARTS, SEAT
+from aiorwlock_remote.backends.redis.link import Ask
+from aiorwlock_remote.core.names import Resource, decode, from_key
+from aiorwlock_remote.core.pair import READ_LOCK, WRITE_LOCK, pair_of
+from aiorwlock_remote.errors import ConfigurationError
+
+COUNT = 1000
+
+
+async def found_at(
+    ask: Ask, prefix: str, resource_type: str | None
+) -> AsyncIterator[set[Resource]]:
+    """The resources at one server, a page of SCAN at a time; perhaps repeatedly.
+
+    It reads every key name of the database. What exists from beginning to end is found.
+    """
+    cursor: Any = 0
+    pattern = scan_pattern(prefix, resource_type)
+    while True:
+        cursor, names = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", COUNT)
+        found = (resource_of(prefix, name) for name in names)
+        yield {r for r in found if r is not None and _is_of(r, resource_type)}
+        if int(cursor) == 0:
+            return
+
+
+def resource_of(prefix: str, name: bytes) -> Resource | None:
+    """The resource a key belongs to, if it is one of ours under this prefix.
+
+    Of a pair, its two published keys tell; those beside them are nothing without.
+    """
+    try:
+        text = name.decode()
+    except UnicodeDecodeError:
+        return None
+    for lock in (READ_LOCK, WRITE_LOCK):
+        if text.startswith(prefix + lock):
+            return _pair(text[len(prefix + lock) :])
+    if text.startswith("{"):
+        text, brace, part = text[1:].rpartition("}.")
+        if not brace or part not in PARTS:
+            return None
+    if not text.startswith(prefix + SEAT):
+        return None
+    found = from_key(text[len(prefix) + len(SEAT) :])
+    return found if found.type and found.id else None
+
+
+def scan_pattern(prefix: str, resource_type: str | None) -> str:
+    """A glob that every key of these resources matches (and others may)."""
+    # What mutex_locks/, readlock: and writelock: have in common: one reading for all.
+    start = f"*{_literal(prefix)}*[_de]lock[s:]*"
+    if (
+        resource_type is None or "%" in resource_type
+    ):  # encoded in one kind of name only
+        return start
+    return f"{start}{_literal(resource_type)}[,:]*"
+
+
+def _is_of(found: Resource, resource_type: str | None) -> bool:
+    return resource_type is None or found.shown[0] == decode(resource_type)
+
+
+def _pair(name: str) -> Resource | None:
+    try:
+        return pair_of(name)
+    except ConfigurationError:  # another program's key
+        return None
+
+
+def _literal(text: str) -> str:
+    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)
