@@ -15,8 +15,12 @@ from tests.conformance.stores import CassandraHarness
 from tests.conftest import LOOPS
 from tests.servers.cassandra_ring import Visit
 from tests.servers.fix_cassandra import SharedNode, fresh_keyspace
+from tests.servers.plain_cassandra import PlainCassandra
 
 pytestmark = pytest.mark.slow
+
+WARM = 100
+"""Turns until Java has compiled the most of it: the suite has leases of 0.2 s."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,6 +29,10 @@ def _table(cassandra_node: SharedNode, cassandra_visit: Visit) -> Iterator[None]
         options = options_of(parse(keyspace.url))
         keyspace.visit.rows(statement("schema_pair", options))
         CassandraHarness.keyspace = keyspace
+        published = PlainCassandra(keyspace, "warm")
+        for _ in range(WARM):
+            assert published.take(("up", 1), "t")
+            assert published.free(("up", 1), "t")
         yield
 
 

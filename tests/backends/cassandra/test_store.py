@@ -94,9 +94,9 @@ async def test_what_a_lock_costs(counted: Counted) -> None:
 async def test_a_renewed_lock_is_released_at_once(counted: Counted) -> None:
     """The loop is told what the keeper's thread left behind."""
     async with connect(counted) as locks:
-        async with locks.mutex("order", 42, lease=0.4) as held:
+        async with locks.mutex("order", 42, lease=3) as held:
             counted.taken()
-            await anyio.sleep(0.6)
+            await anyio.sleep(1.5)
             held.check()
             sent = counted.taken()
             assert set(sent) == {"keep"}
