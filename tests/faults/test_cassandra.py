@@ -128,7 +128,8 @@ async def test_two_of_three_are_away(ring: CassandraRing) -> None:
         assert time.monotonic() - began <= HEALS
         assert (await locks.mutex("kept", 1).info()).holders[0].holder == held.holder
         assert await held.release()
-        await locks.mutex("kept", 1).acquire(timeout=5)
+        async with locks.mutex("kept", 1).acquire(timeout=5) as again:
+            assert again.fence > held.fence
 
 
 async def recovered(lock: Mutex) -> bool:
