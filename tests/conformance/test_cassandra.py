@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -12,12 +11,14 @@ from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores import CassandraHarness
-from tests.conftest import LOOPS
 from tests.servers.cassandra_ring import Visit
 from tests.servers.fix_cassandra import SharedNode, fresh_keyspace
 from tests.servers.plain_cassandra import PlainCassandra
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.no_uvloop("the driver has a thread of its own"),
+]
 
 WARM = 100
 """Turns until Java has compiled the most of it: the suite has leases of 0.2 s."""
@@ -34,15 +35,6 @@ def _table(cassandra_node: SharedNode, cassandra_visit: Visit) -> Iterator[None]
             assert published.take(("up", 1), "t")
             assert published.free(("up", 1), "t")
         yield
-
-
-@pytest.fixture(
-    scope="module", params=[loop for loop in LOOPS if str(loop.id) != "uvloop"]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """The driver has a thread of its own: which loop asyncio has is all the same."""
-    backend: tuple[str, dict[str, Any]] = request.param
-    return backend
 
 
 class TestCassandra(ConformanceSuite):
