@@ -255,6 +255,7 @@ class CassandraHarness(Harness):
         | Capability.PUBLISHED_LAYOUT
     )
     has_foreigner = True
+    answers_in = 0.5
     remembers_fence = False
     keyspace: ClassVar[Keyspace]
 
