@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import redis
 
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.ports import Backend
 from tests.faults.redis_report import Report
-from tests.faults.redis_seats import client, left
+from tests.faults.redis_seats import Plain, client, left
 from tests.faults.redis_turns import PATIENCE, AnyLock, Attempt, Inside
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
@@ -69,7 +68,7 @@ class Probe:
                 "timeout": self._by_timeout,
             }
 
-    async def run(self, cancels: int, plain: redis.Redis) -> None:
+    async def run(self, cancels: int, plain: Plain) -> None:
         """In rounds; after each, nothing may be left."""
         while self.report.cancels < cancels:
             goal = min(cancels, self.report.cancels + ROUND)
@@ -78,7 +77,10 @@ class Probe:
                     for number in range(TASKS):
                         group.start_soon(self._task, locks, number, goal)
             for locks in self._all_locks:  # what was sent before is carried out then
-                await locks.mutex("settled", 1).info()
+                for number in range(HOT):
+                    await locks.mutex("hot", number).info()
+                for number in range(LOCKS * TASKS):
+                    await locks.mutex("own", number).info()
             if found := left(plain):
                 self.report.left.append(found)
                 plain.flushall()

@@ -8,6 +8,7 @@ from typing import TypedDict, cast
 import redis
 
 SEATS = "mutex_locks/"
+Plain = redis.Redis | redis.RedisCluster
 
 
 class Left(TypedDict, total=False):
@@ -25,7 +26,7 @@ def client(url: str) -> redis.Redis:
     return redis.Redis.from_url(url, decode_responses=True)
 
 
-def left(plain: redis.Redis) -> dict[str, Left]:
+def left(plain: Plain) -> dict[str, Left]:
     """All resources that somebody holds or waits for, by the name of the seat."""
     found: dict[str, Left] = {}
     for name in cast("list[str]", plain.keys("*")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -138,6 +139,9 @@ async def test_holders_and_waiters_go_over(cluster: Cluster, how: str) -> None:
             strike(old, how)
             new = await anyio.to_thread.run_sync(cluster.await_another, slot, old)
             await renewed(new, held)
+            link: Any = locks._session.drive.store._link  # type: ignore[attr-defined]
+            there = ("127.0.0.1", new.port)
+            await eventually(lambda: link.slots.owners[slot] == there, "the loop knows")
             assert fences == []
             assert await held.release()
         assert fences[0] > held.fence

@@ -1,4 +1,4 @@
-"""The tests of mutex sets again: by a client, Sentinel, TLS, with few rights."""
+"""The tests of mutex sets again: by a client, Sentinel, TLS, a cluster, few rights."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 from redis.asyncio import Redis
 
 from aiorwlock_remote.backends.redis import RedisBackend
+from aiorwlock_remote.backends.redis.slots import slot_of
 from tests.backends.redis.rights import rules, set_rules, user
-from tests.recipes.fix_sets import Place
+from tests.recipes.fix_sets import KEY, Place
 from tests.recipes.test_mutex_set import (
     test_closing_ends_waiting_and_gives_back,
     test_create_list_remove,
@@ -22,6 +23,7 @@ from tests.recipes.test_mutex_set import (
     test_who_waits_is_called_at_once,
 )
 from tests.servers.certificates import Certificates
+from tests.servers.cluster import Cluster
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -39,7 +41,7 @@ __all__ = [
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-EVERYWHERE = "rights", "sentinel", "tls"
+EVERYWHERE = "cluster", "rights", "sentinel", "tls"
 
 
 @pytest.fixture(
@@ -81,6 +83,14 @@ def rights(fresh_redis: RedisServer) -> Iterator[Place]:
     """The documented rights, and none too many."""
     with user(fresh_redis, rules() + set_rules()) as url:
         yield Place(fresh_redis, url)
+
+
+@pytest.fixture
+def cluster(redis_cluster: Cluster) -> Place:
+    """The node that has the set."""
+    node = redis_cluster.owner(slot_of(KEY.encode()))
+    node.ask("FLUSHALL")
+    return Place(node, redis_cluster.url)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 NAMES = ("p0-asyncio", "p1-trio", "p2-asyncio", "p3-trio")
 FIVE = ("a", "b", "c", "d", "e")
-TASKS, TURNS, BODY = 50, 4, 0.02
+TASKS, TURNS, BODY = 50, 4, 0.05
 
 
 @dataclass(frozen=True)

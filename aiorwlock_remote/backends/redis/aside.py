@@ -26,6 +26,10 @@ class Aside:
     def __len__(self) -> int:
         return len(self._calls)
 
+    def must_go(self) -> bool:
+        """Whether any of them must go."""
+        return any(call.must_go for call in self._calls)
+
     def put(self, call: Call[Any], now: float) -> None:
         """At the end."""
         call.since = call.since or now

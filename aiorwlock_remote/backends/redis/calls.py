@@ -116,3 +116,33 @@ class Subscribing(Call[None]):
     def is_confirmed_by(self, verb: bytes, channel: bytes) -> bool:
         """Whether a push of this verb is the answer."""
         return self._confirmed == (verb, channel)
+
+
+class Leaving(Call[None]):
+    """The end of hearing a channel of a slot, with a PING behind it.
+
+    A server that gives the slot away tells the end by itself, and answers ours with
+    MOVED: by what comes first nobody can tell whether more is to come. So the answer is
+    the PING's, and whatever comes before it belongs to this.
+    """
+
+    __slots__ = ("channel",)
+
+    def __init__(self, channel: bytes) -> None:
+        """Not sent."""
+        super().__init__(_nothing, ("SUNSUBSCRIBE", channel))
+        self.channel: bytes = channel
+
+    def packed(self) -> bytes:
+        """Both commands."""
+        return pack(self.args) + pack(("PING",))
+
+
+class Asking(Call[Any]):
+    """A command for the node that has the key ``args[1]``, sent on as scripts are."""
+
+    __slots__ = ()
+
+
+def _nothing(_: object) -> None:
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiorwlock_remote.backends.redis.calls import Subscribing
+from aiorwlock_remote.backends.redis.calls import Leaving, Subscribing
 from aiorwlock_remote.backends.redis.node import Node
 from aiorwlock_remote.backends.redis.nodes import Nodes
 from aiorwlock_remote.backends.redis.slots import SlotMap, slot_of
@@ -66,6 +66,8 @@ class Channels:
                 continue
             self._keys[channel] = node
             node.hand_over(Subscribing("SUBSCRIBE", channel)).unawaited()
+            if heard_at is not None and heard_at.connected:
+                heard_at.hand_over(Subscribing("UNSUBSCRIBE", channel)).unawaited()
 
     def lost(self, node: Node) -> None:
         """Nothing is heard there any more."""
@@ -76,9 +78,11 @@ class Channels:
             if heard_at is node:
                 self._keys[channel] = None
 
-    def forget(self, channel: bytes) -> None:
-        """A node does not have the slot (any more)."""
-        self._places.pop(channel, None)
+    def forget(self, channel: bytes, node: Node) -> None:
+        """A node does not have the slot (any more); another one may."""
+        hearing = self._places.get(channel)
+        if hearing is not None and hearing.node is node:
+            del self._places[channel]
 
     def _drop_one(self, now: float) -> None:
         channel, oldest = next(iter(self._places.items()))
@@ -86,4 +90,4 @@ class Channels:
             return
         del self._places[channel]
         if oldest.node is not None and oldest.node.connected:
-            oldest.node.hand_over(Subscribing("SUNSUBSCRIBE", channel)).unawaited()
+            oldest.node.hand_over(Leaving(channel)).unawaited()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
-from aiorwlock_remote.backends.redis.calls import Arg, Call, Subscribing, as_is
+from aiorwlock_remote.backends.redis.calls import Arg, Asking, Call, Subscribing, as_is
 from aiorwlock_remote.backends.redis.channels import Channels
 from aiorwlock_remote.backends.redis.discovery import Discovery
 from aiorwlock_remote.backends.redis.errand import Errand
@@ -25,7 +25,7 @@ from aiorwlock_remote.backends.redis.link import Ask
 from aiorwlock_remote.backends.redis.node import Node
 from aiorwlock_remote.backends.redis.nodes import Nodes
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.routes import Routes
+from aiorwlock_remote.backends.redis.routes import Routes, by_slot
 from aiorwlock_remote.backends.redis.slots import SlotMap, moved, slot_of
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendUnavailable
@@ -75,10 +75,12 @@ class Cluster:
             *(options, host, self.slots, self._nodes, self._channels),
             gate=own.rpartition(b"/")[2],
             start=self._start,
+            doubt=self._look_again,
         )
-        self._discovery = Discovery(options, self.slots, self._nodes)
+        self._discovery = Discovery(options, self.slots, self._nodes, self._adopt)
         self._looking = Errand(host, self._look)
         self._stale = False
+        self._adopted = self.slots.owners
 
     def run(
         self,
@@ -98,16 +100,19 @@ class Cluster:
         there = [node for node in self._nodes.all() if node.connected]
         if there:
             return there[0].call(*args)
-        return self.call_at(self._own, *args)
-
-    def call_at(self, key: bytes, *args: Arg) -> Pending[Any]:
-        """Send a command to the node that has this key."""
+        owner = next(iter(self.slots.primaries), None)
         call: Call[Any] = Call(as_is, args)
-        owner = self.slots.owners[slot_of(key)]
         if owner is None:
-            call.failed(self._routes.unsent("no node has this key now"))
+            call.failed(self._routes.unsent("no node has slots"))
         else:
             _ = (self._nodes.find(owner) or self._start(owner)).hand_over(call)
+        return call
+
+    def call_at(self, key: bytes, *args: Arg) -> Pending[Any]:
+        """Send a command, whose first argument is a key, to the node that has it."""
+        assert args[1] == key, "it is sent on by that"
+        call = Asking(as_is, args)
+        self._routes.send(call)
         return call
 
     def everywhere(self) -> dict[str, Ask]:
@@ -157,11 +162,21 @@ class Cluster:
         raise BackendUnavailable(what=f"{self._options.where}: no answer in time")
 
     async def aclose(self) -> None:
-        """As ``Link``, all nodes at once."""
-        self._looking.call_off()
-        async with anyio.create_task_group() as tasks:
-            for close in (self._routes.aclose, self._looking.over, self._nodes.aclose):
-                tasks.start_soon(close)
+        """As ``Link``, all nodes at once; 1 s also for what has to go elsewhere."""
+        try:
+            await self._routes.finish()
+        finally:
+            self._looking.call_off()
+            async with anyio.create_task_group() as tasks:
+                close = self._routes.aclose, self._looking.over, self._nodes.aclose
+                for function in close:
+                    tasks.start_soon(function)
+
+    def told(self, slots: SlotMap) -> None:
+        """The keeper has another map, and went by it already."""
+        self.slots.follow(slots)
+        self._adopt()
+        self._look_again()
 
     # What the nodes tell.
 
@@ -175,9 +190,9 @@ class Cluster:
         self._channels.lost(node)
         self._look_again()
 
-    def unheard(self, channel: bytes) -> None:
+    def unheard(self, node: Node, channel: bytes) -> None:
         """A slot was given away."""
-        self._channels.forget(channel)
+        self._channels.forget(channel, node)
         self._look_again()
         self._on_change()
 
@@ -187,9 +202,9 @@ class Cluster:
             return False
         self._look_again()
         if isinstance(call, Subscribing):  # sent again before the next call
-            self._channels.forget(cast("bytes", call.args[1]))
+            self._channels.forget(cast("bytes", call.args[1]), node)
             return True
-        if call.script is None:
+        if not by_slot(call):
             return False
         told = moved(text, node.server)
         self._routes.refused(node, call, text, told)
@@ -217,15 +232,17 @@ class Cluster:
             attempts += 1
             if not self._stale and all(node.connected for node in self._nodes.all()):
                 return
-            self._stale, before = False, self.slots.owners
+            self._stale, before = False, self._adopted
             if not await self._discovery.ask():
                 self._stale = True
-            elif self.slots.owners != before:
-                self._adopt()
+            elif self._adopted is not before:
                 attempts = 0
 
     def _adopt(self) -> None:
         """The slots are as the map now says."""
+        if self.slots.owners == self._adopted:
+            return
+        self._adopted = self.slots.owners
         self._routes.slots_changed()
         primaries = set(self.slots.primaries)
         for node in self._nodes.all():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,24 +28,39 @@ HOPS = 3
 class NodeBatches:
     """Sends each renewal to the node that has its slot. Any thread may, at once.
 
-    The map is the store's; what a node says of it here goes into it, too. When a node
-    fails the others are asked for it, so that locks are kept over a failover even while
-    the loop, which looks after the map, is blocked.
+    The map is the store's, until a node says otherwise: that one must not change under
+    the loop, whose calls may be under way to whom it names. When a node fails the
+    others are asked, so that locks are kept over a failover even while the loop is
+    blocked.
     """
 
     def __init__(
-        self, options: Options, clock: Clock, scripts: Sequence[Script], slots: SlotMap
+        self,
+        options: Options,
+        clock: Clock,
+        scripts: Sequence[Script],
+        slots: SlotMap,
+        tell: Callable[[SlotMap], object],
     ) -> None:
-        """Connects at the first renewal."""
+        """Connects at the first renewal. ``tell(map)`` is called in any thread: it is
+        another one now.
+        """
+        self._tell = tell
         self._options = options
         self._clock = clock
         self._scripts = scripts
-        self._slots = slots
+        self._told, self._seen = slots, slots.owners
+        self._slots = SlotMap(options.seeds)
+        self._slots.follow(slots)
         self._links: dict[Server, NodeLink] = {}
         self._lock = threading.Lock()
 
     def lane(self, key: bytes) -> Server | None:
         """The node that has a key, as far as is known."""
+        told = self._told.owners
+        if told is not self._seen:  # the loop has learnt something
+            self._seen = told
+            self._slots.follow(self._told)
         return self._slots.owners[slot_of(key)]
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
@@ -96,6 +111,7 @@ class NodeBatches:
                 outcomes[i] = outcome
                 if isinstance(outcome, Elsewhere) and outcome.moved is not None:
                     self._slots.note(outcome.moved)
+                    self._tell(self._slots)
                 if self.lane(_key(batch[i])) != server:
                     again.append(i)
         return again
@@ -119,6 +135,7 @@ class NodeBatches:
                 self._slots.learn(self._link(server).slots(seconds), server)
             except BackendError:
                 continue
+            self._tell(self._slots)
             return
 
 

@@ -30,8 +30,17 @@ Failure = BackendError | ConfigurationError
 class Discovery:
     """Asks CLUSTER SLOTS: one node at a time, those we are connected to first."""
 
-    def __init__(self, options: Options, slots: SlotMap, nodes: Nodes) -> None:
-        """Nothing is known yet."""
+    def __init__(
+        self,
+        options: Options,
+        slots: SlotMap,
+        nodes: Nodes,
+        adopt: Callable[[], object],
+    ) -> None:
+        """Nothing is known yet. ``adopt()`` is called whenever a map was learnt: before
+        anything is sent by it.
+        """
+        self._adopt = adopt
         self._options = options
         self._slots = slots
         self._nodes = nodes
@@ -124,6 +133,7 @@ class Discovery:
 
     def _learn(self, answer: Any, asked: Server) -> None:  # noqa: ANN401 - as it came
         self._slots.learn(answer, asked)
+        self._adopt()
 
 
 async def _ask(node: Node) -> Any:  # noqa: ANN401 - as it came

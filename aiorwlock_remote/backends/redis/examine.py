@@ -6,6 +6,7 @@ Every question may be refused to the user of the URL; a refusal is a finding, to
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
@@ -28,6 +29,16 @@ async def examine(ask: Ask, clock: Clock) -> AsyncIterator[Finding]:
     yield _memory(info, await _setting(ask, "maxmemory-policy"))
     yield _events(await _setting(ask, "notify-keyspace-events"))
     yield await _kill(ask)
+
+
+async def among(where: str, found: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+    """What was found at one of several servers; that it is away is a finding, too."""
+    try:
+        async for finding in found:
+            yield replace(finding, name=f"{finding.name} {where}")
+    except BackendUnavailable as exc:
+        meaning = f"its locks wait until it is back, or replaced: {exc.what}"
+        yield Finding(f"reachable {where}", "no", meaning, "bad")
 
 
 async def _info(ask: Ask) -> dict[str, str]:

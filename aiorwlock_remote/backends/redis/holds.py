@@ -28,6 +28,15 @@ class Hold:
         self.pause: bool = False
         """Whether it is tried again after a pause, with one call first."""
 
+    @property
+    def size(self) -> int:
+        """How many calls can be sent, once they may."""
+        return len(self._calls)
+
+    def must_go(self) -> bool:
+        """Whether anything that must go waits here."""
+        return not self.drained or self._calls.must_go()
+
     def put(self, call: Call[Any], now: float) -> None:
         """A new call, behind all others."""
         self._calls.put(call, now)

@@ -42,7 +42,9 @@ def shown(server: Server) -> str:
 def _server(address: Address, text: str, port: int) -> Server:
     found = _HOST.fullmatch(text)
     if found is None:
+        # Not shown: it may be a piece of a password that is not quoted.
         raise ConfigurationError(
-            what=f"{address.scheme}: {text!r} is not a host with a port perhaps"
+            what=f"{address.scheme}: one of several is not a host with a port perhaps",
+            hint="as in host1,host2:7000,[::1]:7001; in a password, %2C is a comma",
         )
     return found["six"] or found["host"], int(found["port"] or port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from aiorwlock_remote.backends.redis.blocking import BlockingLink
@@ -140,5 +141,6 @@ class UrlLines:
     def batches(self, options: Options, host: Host, endpoint: Endpoint) -> Batches:
         """Over blocking connections."""
         if isinstance(endpoint, Cluster):
-            return NodeBatches(options, host.clock, ALL, endpoint.slots)
+            tell = partial(host.call_soon, endpoint.told)
+            return NodeBatches(options, host.clock, ALL, endpoint.slots, tell)
         return BlockingLink(options, host.clock, ALL)

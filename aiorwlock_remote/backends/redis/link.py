@@ -209,7 +209,10 @@ class Link:
 
     async def _reconnect(self) -> None:
         while self._talk is None:
-            self._connected(await self._connector.reconnect(self._channels.greet))
+            talk = await self._connector.reconnect(self._channels.greet)
+            self._connected(talk)
+            if self._closed:  # calling us off came too late
+                return
             log.info("redis_back", extra={"server": self._options.where})
             self._on_reconnect()
 
@@ -222,18 +225,21 @@ class Link:
 
     async def _close(self) -> None:
         # First all that needs no waiting: a second cancellation may cut the waits.
+        over = BackendUnavailable(what=f"{self._options.where}: closed by us")
         talk, self._talk = self._talk, None
         self._reconnecting.call_off()
         self._watch.errand.call_off()
         if talk is not None:
-            talk.drop(BackendUnavailable(what=f"{self._options.where}: closed by us"))
+            talk.drop(over)
         for call in self._aside.take():
             call.failed(self._unsent("the connection was closed by us"))
         await self._reconnecting.over()
         await self._watch.errand.over()
-        if talk is not None:
-            with anyio.CancelScope(shield=True):
-                await talk.wire.aclose()
+        for last in (talk, self._talk):
+            if last is not None:
+                last.drop(over)
+                with anyio.CancelScope(shield=True):
+                    await last.wire.aclose()
 
     # Slow paths of a call.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aiorwlock_remote.backends.redis.calls import Call
+from aiorwlock_remote.backends.redis.calls import Call, as_is
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.link import Link
 from aiorwlock_remote.backends.redis.options import Options
@@ -29,7 +29,7 @@ class Told(Protocol):
     def refused(self, node: Node, call: Call[Any], text: str) -> bool:
         """Whether an error is taken care of, and the call left unanswered for now."""
 
-    def unheard(self, channel: bytes) -> None:
+    def unheard(self, node: Node, channel: bytes) -> None:
         """Nothing more comes on a channel of a slot: the node gave it away."""
 
 
@@ -67,13 +67,21 @@ class Node(Link):
         """What was sent and not answered, in order."""
         return [] if self._talk is None else self._talk.under_way()
 
+    def settled(self) -> Call[Any]:
+        """Done when all that was sent is answered; at once if nothing was."""
+        last: Call[Any] = Call(as_is, ("PING",), must_go=True)
+        if self._talk is None or not self._talk.in_flight:
+            last.resolve(None)
+            return last
+        return self.hand_over(last)
+
     def take_unsent(self) -> Iterable[Call[Any]]:
         """What was not sent yet, in order; from now on the caller's."""
         return self._aside.take()
 
     def unheard(self, channel: bytes) -> None:
         """A slot is gone."""
-        self._cluster.unheard(channel)
+        self._cluster.unheard(self, channel)
 
     def refused(self, call: Call[Any], text: str) -> bool:
         """The cluster knows."""

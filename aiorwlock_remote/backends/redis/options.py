@@ -104,6 +104,11 @@ def options_of(
     sentinels: Sentinels | None = None
     seeds: tuple[Server, ...] = ()
     db = "" if local else address.path.removeprefix("/")
+    if "@" in address.path and not local:  # not shown: a password may be in front of it
+        raise ConfigurationError(
+            what=f"{address.scheme}: there is an @ behind the host",
+            hint="in a password, / is %2F, ? is %3F and # is %23",
+        )
     if asked:
         sentinels, db = sentinels_of(address)
     elif cluster:
@@ -142,7 +147,7 @@ def options_of(
 
 
 def _seeds(address: Address) -> tuple[Server, ...]:
-    seeds = servers_of(address, PORT)
+    seeds = tuple(dict.fromkeys(servers_of(address, PORT)))
     if not seeds:
         raise ConfigurationError(
             what=f"{address.scheme}: the URL must name one node or more",

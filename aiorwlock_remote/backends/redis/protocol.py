@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.calls import Call, Subscribing, as_is
+from aiorwlock_remote.backends.redis.calls import Call, Leaving, Subscribing, as_is
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 
@@ -33,7 +33,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 MAX_UNSENT = 64 * 2**20
 
 _MESSAGES = {b"message", b"smessage"}
-_CONFIRMS = {b"subscribe", b"unsubscribe", b"ssubscribe", b"sunsubscribe"}
+_CONFIRMS = {b"subscribe", b"unsubscribe", b"ssubscribe"}
 _MORE = object()
 _Push = hiredis.PushNotification
 _Error = hiredis.ReplyError
@@ -179,6 +179,9 @@ class Conversation:
         self.wire.hang_up()
 
     def _refused(self, call: Call[Any], text: str) -> None:
+        if isinstance(call, Leaving):  # its PING is still to be answered
+            self.in_flight.appendleft(call)
+            return
         if text.startswith("NOSCRIPT") and call.script is not None:
             if not self._missing:
                 self._listener.holding()
@@ -197,7 +200,7 @@ class Conversation:
                 self._listener.heard(push[1], push[2])
             elif verb in _CONFIRMS and self._awaits(verb, push[1]):
                 self.in_flight.popleft().answered(None)
-            elif verb == b"sunsubscribe":
+            elif verb == b"sunsubscribe" and not self._leaves(push[1]):
                 self._listener.unheard(push[1])
         except Exception:
             log.exception("callback failed")
@@ -205,6 +208,10 @@ class Conversation:
     def _awaits(self, verb: bytes, channel: bytes) -> bool:
         first = self.in_flight[0] if self.in_flight else None
         return isinstance(first, Subscribing) and first.is_confirmed_by(verb, channel)
+
+    def _leaves(self, channel: bytes) -> bool:
+        first = self.in_flight[0] if self.in_flight else None
+        return isinstance(first, Leaving) and first.channel == channel
 
     def _overtaken(self, call: Call[Any]) -> None:
         if call.script is None:

@@ -114,6 +114,7 @@ class Replicas:
         if doubted.old or wait.done:  # done: the script was forgotten, and ran after it
             wait = self._wait()
             mark: Call[Any] = Call(as_is, ("SET", beside(key, b".mark"), "", "PX", 1))
+            mark.then(partial(_worthless, wait))
             if not self._link.send_at_once(key, mark, wait):
                 wait.fail(BackendUnavailable(what=f"{self._where}: not sent"))
         wait.then(partial(self._judged, told, answer, doubted))
@@ -162,6 +163,12 @@ def _doubt(undo: Undo, reply: Reply) -> Doubt[Reply] | None:
         return error
 
     return Doubt(instead, old=len(fresh) < len(grants))
+
+
+def _worthless(wait: Call[int], mark: Pending[Any]) -> None:
+    """Without the mark WAIT asks for nothing: the slot may have been given away."""
+    if mark.error is not None and not wait.done:
+        wait.fail(mark.error)
 
 
 def _without_grant(answer: Answer) -> Answer:

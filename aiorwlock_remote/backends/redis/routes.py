@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import anyio
 
-from aiorwlock_remote.backends.redis.calls import Call, as_is
+from aiorwlock_remote.backends.redis.calls import Asking, Call, as_is
 from aiorwlock_remote.backends.redis.channels import Channels
 from aiorwlock_remote.backends.redis.errand import Errand
 from aiorwlock_remote.backends.redis.holds import Hold
 from aiorwlock_remote.backends.redis.hosts import Server
+from aiorwlock_remote.backends.redis.link import CLOSING, MAX_CALLS
 from aiorwlock_remote.backends.redis.node import Node
 from aiorwlock_remote.backends.redis.nodes import Nodes
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.slots import Moved, SlotMap, slot_of
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Host
 
 PAUSE = 0.05
@@ -36,9 +38,14 @@ class Routes:
         channels: Channels,
         gate: bytes,
         start: Callable[[Server], Node],
+        doubt: Callable[[], object],
     ) -> None:
-        """Nothing is on its way. ``gate``: how our channels end."""
+        """Nothing is on its way. ``gate``: how our channels end.
+
+        ``doubt()`` has the map learnt again: it has no node for a slot.
+        """
         self._start = start
+        self._doubt = doubt
         self._options = options
         self._clock = host.clock
         self._slots = slots
@@ -58,6 +65,8 @@ class Routes:
         elif hold is None and owner is not None:
             self._send_to(self._nodes.find(owner) or self._start(owner), call, more)
             return
+        elif hold is not None and hold.size >= MAX_CALLS and not call.must_go:
+            call.failed(self.unsent("too much is under way"))
         else:
             hold = hold or self._hold(slot, None, f"no node has slot {slot}")
             hold.put(call, self._clock.now())
@@ -84,16 +93,21 @@ class Routes:
         nodes, owners = self._nodes.all(), self._slots.owners
         for node in nodes:
             for call in node.under_way():
-                if call.script is None:
+                if not by_slot(call):
                     continue
                 slot = _slot(call)
                 if owners[slot] != node.server and slot not in self._holds:
                     self._hold(slot, node, f"slot {slot} is on the move")
         primaries = set(self._slots.primaries)
         for node in nodes:
+            elsewhere = False  # WAIT is for what is in front of it
             for call in node.take_unsent():
-                if call.script is not None and owners[_slot(call)] != node.server:
+                if by_slot(call):
+                    elsewhere = owners[_slot(call)] != node.server
+                if elsewhere and by_slot(call):
                     self.send(call)
+                elif elsewhere and call.args[0] == "WAIT":
+                    call.failed(self.unsent("its slot is on the move"))
                 elif node.server in primaries:
                     _ = node.hand_over(call)
                 else:
@@ -114,6 +128,18 @@ class Routes:
                 call.failed(self.unsent(hold.why, for_good=not call.must_go))
             if hold.drained:
                 self._try_again(slot, hold, now)
+
+    async def finish(self) -> None:
+        """Wait until nothing that must go has to go elsewhere; 1 s at most."""
+        with anyio.move_on_after(CLOSING):
+            while True:
+                last = [node.settled() for node in self._nodes.all()]
+                for answered in last:
+                    with suppress(BackendError):
+                        await answered
+                if not any(hold.must_go() for hold in self._holds.values()):
+                    return
+                await anyio.sleep(PAUSE)
 
     async def aclose(self) -> None:
         """Nothing waits any more."""
@@ -149,7 +175,7 @@ class Routes:
         if node is None or not node.connected:
             hold.wait_for_none()
             return
-        under_way = (call for call in node.under_way() if call.script is not None)
+        under_way = filter(by_slot, node.under_way())
         hold.wait_for(call for call in under_way if _slot(call) == slot)
         last: Call[Any] = Call(as_is, ("PING",), must_go=True)
         node.hand_over(last).then(lambda _: self._drained(slot, hold))
@@ -174,13 +200,21 @@ class Routes:
     def _try_again(self, slot: int, hold: Hold, now: float) -> None:
         """With the first call alone: if it is refused, the others need not go."""
         owner = self._slots.owners[slot]
+        if owner is None and hold.size:
+            self._doubt()
+            return
         node = self._nodes.find(owner)
         first = hold.take_first(now) if node is not None and node.connected else None
         if first is not None and node is not None:
             self._send_to(node, first)
             self._drain(slot, hold, node)
-        elif owner is not None:  # they wait for the connection, or there is none
+        else:  # they wait for the connection, or there is none
             self._let_go(slot)
+
+
+def by_slot(call: Call[Any]) -> bool:
+    """Whether it goes to where its key is, and is sent on if that is elsewhere."""
+    return call.script is not None or isinstance(call, Asking)
 
 
 def _slot(call: Call[Any]) -> int:

@@ -71,7 +71,9 @@ PAIR_ENTER = Script("pair_enter", "#!lua\n" + _PAIR)
 """A step at a pair of keys; refused by a server that is out of memory."""
 PAIR_LEAVE = Script("pair_leave", "#!lua flags=allow-oom\n" + _PAIR)
 """The same, carried out whatever the memory."""
-PAIR_LOOK = Script("pair_look", "#!lua flags=no-writes\n" + read("pair_look"))
+PAIR_LOOK = Script(
+    "pair_look", "#!lua flags=no-writes\n" + read("pair_look"), waits=False
+)
 """A pair as it stands."""
 SET_ENTER = Script("set_enter", "#!lua\n" + _SET)
 """A step on a mutex set; refused by a server that is out of memory."""

@@ -6,15 +6,22 @@ between its first ``{`` and the next ``}``, modulo 16,384.
 
 from __future__ import annotations
 
+import re
 from binascii import crc_hqx
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiorwlock_remote.backends.redis.hosts import Server
-from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.backends.redis.hosts import Server, shown
+from aiorwlock_remote.errors import (
+    BackendUnavailable,
+    ConfigurationError,
+    Unsupported,
+)
 
 SLOTS = 16_384
+
+_MOVED = re.compile(r"MOVED (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,5})")
 
 
 def tag_of(key: bytes) -> bytes:
@@ -60,16 +67,21 @@ class Moved:
 
 
 def moved(text: str, asked: Server) -> Moved | None:
-    """What a MOVED says; its host may be left out: the one that was asked."""
-    words = text.split(" ")
-    if words[0] != "MOVED" or len(words) != 3:
+    """What a MOVED says; its host may be left out: the one that was asked.
+
+    None if it says nothing of use: a node that does not know the other's name says "?".
+    """
+    found = _MOVED.fullmatch(text)
+    if found is None or found["host"] == "?" or int(found["slot"]) >= SLOTS:
         return None
-    host, _, port = words[2].rpartition(":")
-    return Moved(int(words[1]), (host or asked[0], int(port)))
+    return Moved(int(found["slot"]), (found["host"] or asked[0], int(found["port"])))
 
 
 class SlotMap:
-    """Who has which slot, as far as we were told. Any thread may read it."""
+    """Who has which slot, as far as we were told. One thread changes it, any may read.
+
+    ``owners`` is replaced by another list at each change, never changed itself.
+    """
 
     def __init__(self, seeds: Sequence[Server]) -> None:
         """``seeds``: whom to ask first."""
@@ -89,16 +101,39 @@ class SlotMap:
 
     def note(self, told: Moved) -> None:
         """One slot has another owner."""
-        self.owners[told.slot] = told.server
+        owners = self.owners.copy()
+        owners[told.slot] = told.server
+        self.owners = owners
+
+    def follow(self, other: SlotMap) -> None:
+        """The same as that one's from now on, until either changes."""
+        self.owners, self._known = other.owners, other._known
 
     def learn(self, answer: Any, asked: Server) -> None:  # noqa: ANN401 - as it came
-        """The whole map: what a node answered to CLUSTER SLOTS."""
+        """The whole map: what a node answered to CLUSTER SLOTS.
+
+        Raises:
+            BackendError: nothing that could be used, and nothing is changed. A node
+                that was thrown out of its cluster knows of no slots at all.
+        """
         owners: list[Server | None] = [None] * SLOTS
         known: dict[Server, None] = {}
-        for first, last, *nodes in answer:
-            servers = [_server(node, asked) for node in nodes]
-            known.update((server, None) for server in servers if server is not None)
-            owners[first : last + 1] = [servers[0]] * (last + 1 - first)
+        try:
+            for first, last, *nodes in answer:
+                servers = [_server(node, asked) for node in nodes]
+                known.update((server, None) for server in servers if server is not None)
+                owners[first : last + 1] = [servers[0]] * (last + 1 - first)
+        except (TypeError, ValueError, LookupError, AttributeError) as exc:
+            raise Unsupported(
+                what=f"{shown(asked)}: what it says of the slots cannot be read ({exc})"
+            ) from exc
+        if len(owners) != SLOTS:
+            raise Unsupported(what=f"{shown(asked)}: it says that there are more slots")
+        if not known:
+            raise BackendUnavailable(
+                what=f"{shown(asked)}: it knows of no node that has slots",
+                nothing_done=True,
+            )
         self.owners, self._known = owners, tuple(known)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from functools import lru_cache, partial
 
 from aiorwlock_remote.backends.redis.calls import Call
@@ -14,7 +13,7 @@ from aiorwlock_remote.backends.redis.commands import (
     encode,
     encode_look,
 )
-from aiorwlock_remote.backends.redis.examine import examine
+from aiorwlock_remote.backends.redis.examine import among, examine
 from aiorwlock_remote.backends.redis.keys import Keys, channel
 from aiorwlock_remote.backends.redis.lines import Endpoint, Lines, UrlLines
 from aiorwlock_remote.backends.redis.options import Options, options_of
@@ -183,12 +182,9 @@ class RedisStore:
             yield Finding("renewal", "on the event loop", meaning, "note")
         servers = self._link.everywhere()
         for where, ask in servers.items():
-            async for found in examine(ask, self._host.clock):
-                yield (
-                    found
-                    if len(servers) == 1
-                    else replace(found, name=f"{found.name} {where}")
-                )
+            found = examine(ask, self._host.clock)
+            async for finding in found if len(servers) == 1 else among(where, found):
+                yield finding
 
     def renewer(self) -> RedisRenewer:
         """Renews over a connection of its own, if the lines have one for it."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from aiorwlock_remote.backends.redis.protocol import Conversation
 from aiorwlock_remote.errors import BackendUnavailable
-from tests.backends.redis.linking import Heard, killed, linked
+from tests.backends.redis.linking import Heard, eventually, killed, linked
 from tests.backends.redis.some_scripts import INCR
 from tests.servers.fix_redis import StartRedis
 from tests.servers.proxy import Proxy
@@ -73,3 +74,34 @@ async def test_closing_while_reconnecting_leaves_nothing(
         server.start()
         assert b"aiorwlock-remote" not in server.ask("CLIENT", "LIST")
         assert heard.reconnects == 0
+
+
+async def test_closing_just_when_a_connection_is_there(
+    fresh_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calling the reconnection off comes too late: what it made is closed, too."""
+    asked, go_on = anyio.Event(), anyio.Event()
+    made: list[Conversation] = []
+    heard = Heard()
+    async with linked(fresh_redis.url, heard) as link:
+
+        async def reconnect(_: object) -> Conversation:
+            talk = await link._connector.connect(())
+            asked.set()
+            await go_on.wait()
+            made.append(talk)
+            return talk
+
+        monkeypatch.setattr(link._connector, "reconnect", reconnect)
+        assert link._talk is not None
+        link._talk.drop(BackendUnavailable(what="cut"))
+        await asked.wait()
+        go_on.set()
+        await link.aclose()
+        assert [talk.alive for talk in made] == [False]
+        assert heard.reconnects == 0
+
+        def gone() -> bool:
+            return b"aiorwlock-remote" not in fresh_redis.ask("CLIENT", "LIST")
+
+        await eventually(gone, "the connection is closed")

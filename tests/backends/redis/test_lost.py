@@ -134,7 +134,7 @@ async def test_messages_come_again_after_a_reconnect(start_redis: StartRedis) ->
     class Checks(Heard):
         def reconnected(self) -> None:
             # Subscribed before the link tells.
-            subscribed.extend(server.ask("PUBSUB", "NUMSUB", "one", "two", "three"))
+            subscribed.extend(server.ask("PUBSUB", "NUMSUB", "one"))
             super().reconnected()
 
     heard = Checks()
@@ -144,7 +144,11 @@ async def test_messages_come_again_after_a_reconnect(start_redis: StartRedis) ->
         link.unsubscribe(b"three")
         server.start()
         await eventually(lambda: heard.reconnects == 1, "reconnected")
-        assert subscribed == [b"one", 1, b"two", 1, b"three", 0]
+        assert subscribed == [b"one", 1]
+        # The greeting may have been on its way before the channels changed.
+        await link.call("PING")
+        found = server.ask("PUBSUB", "NUMSUB", "one", "two", "three")
+        assert found == [b"one", 1, b"two", 1, b"three", 0]
         await link.call("PUBLISH", "two", "hello")
         assert heard.messages == [(b"two", b"hello")]
 

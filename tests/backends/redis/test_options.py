@@ -60,6 +60,48 @@ def test_password_is_in_no_text() -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
+        ("redis://bob:12/hunter2@h", "%2F"),
+        ("redis+cluster://bob:12/hunter2@h", "%2F"),
+        ("redis+sentinel://bob:12/hunter2@h", "%2F"),
+        ("redis+cluster://:hunter2,x", "not a host"),
+        ("redis+sentinel://:hunter2,x/name", "not a host"),
+    ],
+)
+def test_a_torn_password_is_not_shown(url: str, said: str) -> None:
+    """What is not quoted ends up where a host or a database is looked for."""
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        read(url)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis+cluster://", "one node or more"),
+        ("redis+cluster://h1,,h2", "not a host"),
+        ("redis+cluster://h1,[::1", "malformed"),
+        ("redis+cluster://h1:0", "port from 1"),
+        ("redis+cluster://h1,h2:99999", "port from 1"),
+        ("redis+cluster://h1/3", "no database but 0"),
+        ("redis+cluster://h1?db=1", "no database but 0"),
+        ("redis+cluster://h1?ca_file=x", "unknown option"),
+        ("redis+cluster://h1?min_replicas=-1", "number from 0"),
+    ],
+)
+def test_refused_of_a_cluster(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        read(url)
+
+
+def test_seeds_of_a_cluster() -> None:
+    options = read("redis+cluster://bob:pw@h1,[::1]:7001,h1/0")
+    assert options.seeds == (("h1", 6379), ("::1", 7001))
+    assert options.where == "the cluster of h1:6379, [::1]:7001"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
         ("redis:///0", "one host"),
         ("redis://a,b:1/0", "one host"),
         ("redis://h:0", "port 0"),

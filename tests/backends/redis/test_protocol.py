@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis.calls import Call, Subscribing, as_is
+from aiorwlock_remote.backends.redis.calls import Call, Leaving, Subscribing, as_is
 from aiorwlock_remote.backends.redis.protocol import MAX_UNSENT, Conversation
 from aiorwlock_remote.errors import (
     BackendError,
@@ -237,3 +237,26 @@ def test_noscript_of_a_plain_command_is_an_error_like_any_other(talk: Talk) -> N
     talk.talk.received(NOSCRIPT)
     assert isinstance(call.error, BackendError)
     assert talk.told.events == []
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(b">3\r\n+sunsubscribe\r\n+c\r\n:0\r\n", id="ours"),
+        pytest.param(
+            b">3\r\n+sunsubscribe\r\n+c\r\n:0\r\n-MOVED 1 h:2\r\n",
+            id="the server's, and what it says to ours",
+        ),
+        pytest.param(b"-NOPERM no\r\n", id="not allowed"),
+        pytest.param(b"", id="nothing"),
+    ],
+)
+def test_the_end_of_a_channel_takes_no_others_answer(talk: Talk, told: bytes) -> None:
+    """A node that gives a slot away tells the end of its channels by itself."""
+    before, leaving = talk.run("a"), Leaving(b"c")
+    _ = talk.send(leaving)
+    after = talk.run("b")
+    talk.talk.received(b":1\r\n" + told + b"+PONG\r\n:2\r\n")
+    assert (before.result(), leaving.done, after.result()) == (1, True, 2)
+    assert not talk.talk.in_flight
+    assert not talk.told.elsewhere

@@ -119,6 +119,7 @@ class Moving(RuleBasedStateMachine):
             Channels(self.slots, nodes),
             gate=b"gate",
             start=nodes.find,
+            doubt=lambda: None,
         )
         self.made: list[Call[Any]] = []
         self.done: list[int] = []

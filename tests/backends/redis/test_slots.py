@@ -17,7 +17,7 @@ from aiorwlock_remote.backends.redis.slots import (
     tag_of,
 )
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.errors import BackendError, ConfigurationError
 from aiorwlock_remote.ports import Settings
 from tests.servers.cluster import Cluster
 
@@ -65,6 +65,9 @@ def test_a_set_whose_keys_cannot_be_kept_together() -> None:
         ("MOVED 5 :7001", Moved(5, ("10.0.0.1", 7001))),
         ("MOVED 5 ::1:7001", Moved(5, ("::1", 7001))),
         ("ASK 5 10.0.0.2:7000", None),
+        ("MOVED 5 ?:7000", None),
+        ("MOVED 99999 10.0.0.2:7000", None),
+        ("MOVED 5 nonsense", None),
         ("TRYAGAIN Multiple keys request during rehashing of slot", None),
     ],
 )
@@ -86,3 +89,27 @@ def test_the_map() -> None:
     slots.note(Moved(8192, TWO))
     assert slots.owners[8192] == TWO
     assert slots.primaries == [ONE, TWO]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        None,
+        b"OK",
+        [1],
+        [[0, 5]],
+        [[b"a", 5, [b"h", 1, b"i"]]],
+        [[0, 99_999, [b"h", 1, b"i"]]],
+        [[0, 5, [b"\xff", 1, b"i"]]],
+        [[0, 5, [b"h", b"x", b"i"]]],
+    ],
+)
+def test_what_is_no_map_changes_nothing(answer: object) -> None:
+    """A node that was thrown out answers with an empty one."""
+    slots = SlotMap([ONE])
+    slots.learn([[0, 16383, [b"10.0.0.2", 7000, b"a"]]], ONE)
+    with pytest.raises(BackendError, match=r"10\.0\.0\.1:7000"):
+        slots.learn(answer, ONE)
+    assert set(slots.owners) == {TWO}
+    assert slots.known == [TWO, ONE]

@@ -1,0 +1,48 @@
+"""``min_replicas`` when the mark that WAIT asks for is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote.backends.redis.calls import Call, as_is
+from aiorwlock_remote.backends.redis.replicas import Doubt, Replicas
+from aiorwlock_remote.backends.redis.scripts import LEAVE
+from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.pending import Pending
+
+
+class Answering:
+    """Grants, and answers each WAIT with 1; the mark fares as is said."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+
+    def send(self, call: Call[Any], *more: Call[Any]) -> None:
+        for wait in more:
+            wait.answered(1)
+        call.answered("granted")
+
+    def send_at_once(self, key: bytes, mark: Call[Any], wait: Call[Any]) -> bool:
+        assert key == b"b"
+        if self._mark:
+            mark.refused(self._mark, "h:1")
+        else:
+            mark.answered(b"OK")
+        wait.answered(1)
+        return True
+
+
+@pytest.mark.parametrize("mark", ["", "MOVED 1 h:2", "ASK 1 h:2", "OOM no"])
+def test_without_its_mark_wait_says_nothing(mark: str) -> None:
+    """The slot was given away: the node's replicas have nothing of the grant."""
+    link: Any = Answering(mark)
+    replicas = Replicas(link, 1, 1.0, "h:1")
+    call: Call[Any] = Call(as_is, (2, b"a", b"b"), LEAVE)
+    told: Pending[Any] = replicas.confirm(call, lambda _: Doubt(lambda error: error))
+    assert told.done
+    if mark:
+        assert isinstance(told.error, BackendError)
+    else:
+        assert told.result() == "granted"
