@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.servers.fix_redis"]
+pytest_plugins = ["tests.servers.fix_cassandra", "tests.servers.fix_redis"]
 
 # A shell starts background jobs with these ignored, and the processes that tests start
 # would inherit that.
@@ -86,7 +86,9 @@ def pytest_collection_modifyitems(
             continue
         kept.append(item)
         store = name.startswith("tests/conformance/test_") and "test_memory" not in name
-        if name.startswith(SLOW) or uvloop or (trio and store):
+        fixtures: list[str] = getattr(item, "fixturenames", [])
+        node = "cassandra_node" in fixtures  # takes eight seconds to start
+        if name.startswith(SLOW) or uvloop or node or (trio and store):
             item.add_marker(pytest.mark.slow)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

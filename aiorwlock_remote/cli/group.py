@@ -17,6 +17,7 @@ _COMMANDS = {
     "stale": "aiorwlock_remote.cli.stale:stale",
     "break": "aiorwlock_remote.cli.break_:break_",
     "doctor": "aiorwlock_remote.cli.doctor:doctor",
+    "schema": "aiorwlock_remote.cli.schema:schema",
 }
 
 _EPILOG = """\b
@@ -36,6 +37,7 @@ Exit codes:
 Stores:
   sqlite:////absolute/path.db     the processes of one host, no server needed
   redis://user:password@host/0    many hosts; rediss:// with TLS, unix:///path.sock
+  cassandra://host1,host2/space   many hosts; see `rwlock schema cassandra`
 """
 
 

@@ -11,13 +11,15 @@ class Pace:
 
     A waiter is normally woken by the store; ``poll_min``..``poll_max`` is the jittered
     poll behind that, which also refreshes its place. ``place_life`` is at least three
-    polls; ``claim_window`` covers a round trip and its jitter.
+    polls; ``claim_window`` covers a round trip and its jitter. ``sees_ends``: the store
+    wakes also when a lease or a window has ended; nobody needs to look then.
     """
 
     poll_min: float = 1.0
     poll_max: float = 1.5
     place_life: float = 4.5
     claim_window: float = 0.1
+    sees_ends: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.poll_min <= self.poll_max <= self.place_life / 3:
@@ -30,6 +32,8 @@ def next_look(pace: Pace, retry_after: float | None, random: float) -> float:
     ``retry_after`` is what the store told of the next change by itself (an expiry, the
     end of a claim window): a waiter is there right then, and never later than its poll.
     """
+    if pace.sees_ends:
+        retry_after = None
     poll = pace.poll_min + (pace.poll_max - pace.poll_min) * random
     return poll if retry_after is None else min(poll, retry_after)
 

@@ -6,7 +6,8 @@ function in their own language and are held equal to it by a differential test.
 
 ``now``: microseconds of the store's clock, read inside the step. ``floor``: the
 store's wall clock in microseconds, the least value a new fence may have, so that
-fences rise even when the record was lost.
+fences rise even when the record was lost. A store that numbers its records otherwise
+gives 0, and its wall clock apart.
 """
 
 from __future__ import annotations
@@ -71,14 +72,22 @@ class _Let:
 
 
 def transition(
-    record: Record | None, seat: Seat | None, command: Command, now: int, floor: int
+    record: Record | None,
+    seat: Seat | None,
+    command: Command,
+    now: int,
+    floor: int,
+    wall: int | None = None,
 ) -> Step:
     """Apply one command.
+
+    ``wall``: the wall clock, to show to people; None: ``floor`` is it.
 
     Raises:
         IllegalCommand: the command makes no sense in this state; nothing changes.
     """
     before = record or Record()
+    wall = floor if wall is None else wall
     at = Moment(now, floor, seats.foreign_seat(before, seat))
     door = seats.reconcile(seats.expire(before, now), seat)
     if at.foreign is None:
@@ -103,11 +112,11 @@ def transition(
     if at.foreign is None:
         door, wakes = offer(door, now)
     reply = _reply(draft, door, at)
-    ours, after = seats.agree(door, at.foreign, floor)
+    ours, after = seats.agree(door, at.foreign, wall)
     if door == before and ours == before.seat:
         return Step(before, after, reply, wakes)
-    created = before.created or floor
-    door = replace(door, seat=ours, created=created, updated=floor)
+    created = before.created or wall
+    door = replace(door, seat=ours, created=created, updated=wall)
     return Step(door, after, reply, wakes)
 
 

@@ -41,4 +41,7 @@ def _waiting(store: Store) -> Finding:
     if Capability.NOTIFIES in store.capabilities:
         meaning = f"woken at once; looks every {pace.poll_max:g} s in case none came"
         return Finding("waiting", "notified", meaning)
-    return Finding("waiting", "polls", f"looks every {pace.poll_max:g} s", "note")
+    meaning = f"looks every {pace.poll_max:g} s"
+    if pace.sees_ends:
+        meaning = "cheap looks, some times a second"
+    return Finding("waiting", "polls", meaning, "note")

@@ -20,7 +20,9 @@ from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
 from tests.backends.redis.rights import rules, under, url_of
 from tests.servers.cluster import Cluster
+from tests.servers.fix_cassandra import Keyspace
 from tests.servers.plain import PlainCluster, PlainRedis
+from tests.servers.plain_cassandra import PlainCassandra
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -241,3 +243,24 @@ class ClusterHarness(RedisHarness):
         prefix = f"{uuid4().hex}:"
         url = self.cluster.url
         return Site(url, prefix, foreigner=PlainCluster(url, prefix))
+
+
+class CassandraHarness(Harness):
+    """``cassandra://``: one node and table, a prefix for each test."""
+
+    capabilities = (
+        Capability.MANY_PROCESSES
+        | Capability.MANY_HOSTS
+        | Capability.OFF_LOOP_RENEWAL
+        | Capability.PUBLISHED_LAYOUT
+    )
+    has_foreigner = True
+    answers_in = 0.5
+    remembers_fence = False
+    keyspace: ClassVar[Keyspace]
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Rows of its own."""
+        prefix = f"{uuid4().hex}:"
+        url = f"{self.keyspace.url}?clock_skew=0"  # all processes have one clock
+        return Site(url, prefix, PlainCassandra(self.keyspace, prefix))

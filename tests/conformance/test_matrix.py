@@ -22,6 +22,7 @@ from aiorwlock_remote.testing.conformance.cases.native import (
     NativeCancellationCases,
 )
 from tests.conformance.stores import MemoryHarness
+from tests.conformance.test_cassandra import TestCassandra as Cassandra
 from tests.conformance.test_cluster import TestCluster as Cluster
 from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_redis import TestRedis as Redis
@@ -61,6 +62,7 @@ EVERYWHERE = {
 MATRIX: dict[type[ConformanceSuite], set[str]] = {
     Memory: EVERYWHERE,
     Sqlite: EVERYWHERE | {"Process"},
+    Cassandra: EVERYWHERE - {"Waking"} | {"Process"},  # it notifies nobody
     Cluster: EVERYWHERE | {"Process"},
     Redis: EVERYWHERE | {"Process"},
     RedisClient: EVERYWHERE | {"Process"},
@@ -72,6 +74,7 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 NOT_ON: dict[type[ConformanceSuite], str] = {
+    Cassandra: "uvloop",  # whose driver has a thread of its own
     RedisClient: "trio",  # redis-py knows nothing of it
     LoopBoundClient: "trio",
     **dict.fromkeys((Cluster, RedisPairs, RedisRights, RedisTls, Sentinel), "uvloop"),

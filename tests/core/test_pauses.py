@@ -43,4 +43,9 @@ def test_backing_off(attempt: int, random: float) -> None:
 def test_a_place_outlives_three_polls(pace: dict[str, float]) -> None:
     """Or a live waiter would lose its place."""
     with pytest.raises(ValueError, match="three polls"):
-        Pace(**pace)
+        Pace(**pace)  # type: ignore[arg-type]  # of numbers all
+
+
+def test_a_store_that_sees_ends_is_looked_at_when_the_poll_is_due() -> None:
+    pace = Pace(sees_ends=True)
+    assert next_look(pace, 0.01, 0.0) == next_look(pace, None, 0.0) == pace.poll_min

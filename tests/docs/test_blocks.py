@@ -9,6 +9,7 @@ import pytest
 
 from tests.docs.fix_blocks import NO_RUN, SET_UP, Page, blocks, run
 from tests.servers.cluster import Cluster
+from tests.servers.fix_cassandra import Keyspace
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -19,6 +20,8 @@ RUN = {"python", "sh", "sql"}
 REDIS = "redis://localhost/0"
 SENTINELS = "redis+sentinel://sentinel1,sentinel2,sentinel3/mymaster/0"
 NODES = "redis+cluster://node1,node2,node3"
+CASSANDRA = "cassandra://localhost/locks"
+SESSION = 'Cluster(["localhost"]).connect("locks")'
 SHOWN = {"text", "toml"}
 DIRECTIVE = re.compile(r"\{[\w-]+\}")
 
@@ -45,6 +48,11 @@ def test_blocks_run(
     if NODES in path.read_text("utf-8"):
         cluster: Cluster = request.getfixturevalue("redis_cluster")
         servers[NODES] = cluster.url
+    if CASSANDRA in path.read_text("utf-8"):
+        keyspace: Keyspace = request.getfixturevalue("keyspace")
+        servers[CASSANDRA] = keyspace.url
+        contact = f'["127.0.0.1"], port={keyspace.node.port}'
+        servers[SESSION] = f'Cluster({contact}).connect("{keyspace.name}")'
     with Page(tmp_path, servers) as page:
         run(path, page)
 

@@ -103,6 +103,7 @@ STORES = {
     "rediss+cluster": "RedisStore",
     "redis+sentinel": "RedisStore",
     "unix": "RedisStore",
+    "cassandra": "CassandraStore",
 }
 
 

@@ -31,6 +31,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._swallow = False
         self._cut: tuple[Side, int] | None = None
+        self._held: list[tuple[socket.socket, bytes]] | None = None
         self._pairs: set[socket.socket] = set()
         self._closed = False
         self.chunks: list[bytes] = []
@@ -77,6 +78,24 @@ class Proxy:
         """
         with self._lock:
             self._swallow = on
+
+    def hold(self) -> None:
+        """Keep what clients send from now on; see ``let_go``."""
+        with self._lock:
+            self._held = []
+
+    @property
+    def held(self) -> int:
+        """How many pieces are kept back now."""
+        with self._lock:
+            return len(self._held or ())
+
+    def let_go(self) -> None:
+        """Pass on what was held, though its sender may have given up since."""
+        with self._lock:
+            held, self._held = self._held or [], None
+        for target, data in held:
+            target.sendall(data)
 
     def cut_after(self, count: int, *, to: Side) -> None:
         """Cut all connections when so many more bytes have gone to that side."""
@@ -140,12 +159,21 @@ class Proxy:
             side, target = key.data
             if self._delay:
                 time.sleep(self._random.random() * self._delay)
+            if side == "server" and self._kept(target, data):
+                continue
             allowed, cut = self._allowed(side, data)
             target.sendall(allowed)
             if cut:
                 self.cut()
                 return False
         return True
+
+    def _kept(self, target: socket.socket, data: bytes) -> bool:
+        with self._lock:
+            if self._held is None:
+                return False
+            self._held.append((target, data))
+            return True
 
     def _allowed(self, side: Side, data: bytes) -> tuple[bytes, bool]:
         with self._lock:

@@ -70,12 +70,16 @@ class Harness(ABC):
     ``capabilities`` are those the backend is expected to declare; they decide which
     cases apply. ``has_foreigner``: whether its sites come with a foreigner; demanded of
     a ``PUBLISHED_LAYOUT``. ``patience``: seconds after which the suite gives up waiting
-    for something that was promised.
+    for something that was promised. ``answers_in``: seconds within which a request is
+    answered, also on a busy machine. ``remembers_fence``: whether a resource that
+    nobody holds or waits for still shows its last fence; fences rise with every store.
     """
 
     capabilities: ClassVar[Capability]
     has_foreigner: ClassVar[bool] = False
     patience: ClassVar[float] = 20.0
+    answers_in: ClassVar[float] = 0.05
+    remembers_fence: ClassVar[bool] = True
 
     @abstractmethod
     def fresh(self, folder: Path) -> Site:

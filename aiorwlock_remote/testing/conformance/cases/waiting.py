@@ -59,7 +59,9 @@ class WaitingCases(Cases):
         """Who gives up takes only itself out of the queue."""
         async with party(store) as guests:
             first = await guests.enters(locks.mutex("order", 1), "first")
-            hasty = await guests.queues(others.mutex("order", 1), "hasty", timeout=0.1)
+            timeout = 2 * self.harness.answers_in
+            lock = others.mutex("order", 1)
+            hasty = await guests.queues(lock, "hasty", timeout=timeout)
             patient = await guests.invite(others.mutex("order", 1), "patient")
             assert isinstance(await hasty.gone(), LockTimeout)
             assert patient.waits
@@ -108,7 +110,7 @@ class WaitingCases(Cases):
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         """After ``slow_wait`` seconds the log names the holders; the wait goes on."""
-        lock = locks.mutex("order", 1, slow_wait=0.05)
+        lock = locks.mutex("order", 1, slow_wait=self.harness.answers_in)
         with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.acquire"):
             async with party(store) as guests:
                 first = await guests.enters(others.mutex("order", 1), reason="refund")

@@ -1,0 +1,7 @@
+"""Cassandra: a resource is a row, each change of it a lightweight transaction."""
+
+from __future__ import annotations
+
+from aiorwlock_remote.backends.cassandra.client import CassandraBackend
+
+__all__ = ["CassandraBackend"]

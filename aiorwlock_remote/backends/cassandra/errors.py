@@ -1,0 +1,133 @@
+"""What Cassandra and its driver say → what we raise. The one place for that.
+
+====================================  ====================  ================
+the driver raises                     we raise              carried out?
+====================================  ====================  ================
+Unavailable                           BackendUnavailable    no
+OverloadedErrorMessage                BackendUnavailable    no
+IsBootstrappingErrorMessage           BackendUnavailable    no
+NoHostAvailable                       BackendUnavailable    no: nothing sent
+UnresolvableContactPoints             BackendUnavailable    no: nothing sent
+WriteTimeout ReadTimeout              BackendUnavailable    perhaps, or later
+WriteFailure ReadFailure              BackendUnavailable    perhaps
+OperationTimedOut                     BackendUnavailable    perhaps, or later
+ConnectionShutdown and its kin        BackendUnavailable    perhaps, or later
+ErrorMessage 0x1700                   BackendUnavailable    perhaps
+ServerError and any other             BackendUnavailable    perhaps
+InvalidRequest SyntaxException        Unsupported           no
+Unauthorized                          Unsupported           no
+AuthenticationFailed BadCredentials   Unsupported           no
+ValueError: legacy parameters         ConfigurationError    no
+====================================  ====================  ================
+
+"Or later": a paused coordinator runs what lies in its socket when it goes on, however
+long that takes. A SERIAL read does not tell (``docs/stores/cassandra.md``).
+
+0x1700 is CAS_WRITE_UNKNOWN, which the driver does not know: it comes as a bare
+``ErrorMessage``, which is not even a ``DriverException``.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from aiorwlock_remote.backends.cassandra.driver import (
+    AuthenticationFailed,
+    BadCredentials,
+    ErrorMessage,
+    InvalidRequest,
+    IsBootstrapping,
+    NoHostAvailable,
+    Overloaded,
+    SyntaxException,
+    Unauthorized,
+    Unavailable,
+    UnresolvableContactPoints,
+)
+from aiorwlock_remote.errors import (
+    BackendUnavailable,
+    ConfigurationError,
+    Unsupported,
+)
+
+Failure = BackendUnavailable | Unsupported | ConfigurationError
+
+SCHEMA = "rwlock schema cassandra prints the table"
+
+_REFUSED = (Unavailable, Overloaded, IsBootstrapping)
+_LOGIN = (AuthenticationFailed, BadCredentials)
+
+
+def of(exc: BaseException, where: str) -> Failure:
+    """The error of ours for what the driver raised for one request."""
+    if isinstance(exc, BackendUnavailable | Unsupported | ConfigurationError):
+        return exc
+    if isinstance(exc, _REFUSED):
+        return _unavailable(exc, where, nothing_done=True)
+    if isinstance(exc, NoHostAvailable):
+        return of_hosts(exc, where)
+    if isinstance(exc, UnresolvableContactPoints):
+        hint = "no contact point's name can be resolved"
+        return BackendUnavailable(what=where, hint=hint, nothing_done=True)
+    if isinstance(exc, _LOGIN):
+        return Unsupported(
+            what=f"{where}: {said(exc)}",
+            hint="cassandra://user:password@host/keyspace",
+        )
+    if isinstance(exc, Unauthorized):
+        return Unsupported(
+            what=f"{where}: {said(exc)}",
+            hint="GRANT SELECT ON … and GRANT MODIFY ON the table to that role",
+        )
+    if isinstance(exc, (InvalidRequest, SyntaxException)):
+        return Unsupported(what=f"{where}: {said(exc)}", hint=SCHEMA)
+    if isinstance(exc, ValueError) and "legacy parameters" in str(exc):
+        return ConfigurationError(
+            what="the session was switched to legacy settings after connect()",
+            hint="set default_timeout, row_factory and the like before connect()",
+        )
+    return _unavailable(exc, where)
+
+
+def of_hosts(exc: BaseException, where: str) -> Failure:
+    """No host took the request; while connecting, one of them may say why.
+
+    With Fallthrough as retry policy, what was sent never ends here.
+    """
+    errors: Any = getattr(exc, "errors", None)
+    found: list[BaseException] = []
+    if hasattr(errors, "values"):  # else the names of hosts that are too far away
+        found = list(errors.values())
+    for error in found:
+        if isinstance(error, _LOGIN):
+            return of(error, where)
+        cause = error if isinstance(error, ssl.SSLError) else error.__cause__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return Unsupported(
+                what=f"{where}: its certificate is not trusted: {cause.verify_message}",
+                hint="ca_file=… names who signed it; verify=no trusts anybody",
+            )
+    why = "; ".join(sorted({said(error) for error in found}))
+    return BackendUnavailable(
+        what=f"{where}: no node can be reached ({why or 'all are down'})",
+        nothing_done=True,
+    )
+
+
+def said(exc: BaseException) -> str:
+    """In one line, as the server or the driver says it."""
+    if isinstance(exc, ErrorMessage):
+        code: int = getattr(exc, "code", 0) or 0
+        text = f"{getattr(exc, 'message', '')} (code 0x{code:04x})"
+    else:
+        text = str(exc) or type(exc).__name__
+    return " ".join(text.split())
+
+
+def _unavailable(
+    exc: BaseException, where: str, *, nothing_done: bool = False
+) -> BackendUnavailable:
+    return BackendUnavailable(
+        what=f"{where}: {type(exc).__name__}: {said(exc)}", nothing_done=nothing_done
+    )

@@ -1,0 +1,126 @@
+"""A row of the table ↔ the record and the seat that the core knows.
+
+The seat's value is ``ticket,seconds``, as in every store; a published program's row
+has milliseconds, which come after a point. Ours are whole seconds.
+
+Fences are counted from the ballot that made the row (``docs/stores/cassandra.md``). The
+first grant of a row has the *provisional* fence 1, since nobody knows a ballot before
+it is chosen; whoever knows it, counts on from there (``settled``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from aiorwlock_remote.backends.cassandra.wire import Row
+from aiorwlock_remote.core.codec import dumps, loads
+from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.errors import BadRecord
+
+PROVISIONAL = 1 << 32
+"""Fences below are provisional; a ballot is in microseconds since 1970."""
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MILLI = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A row as it stands, or stood. Nothing at all: every field is None.
+
+    ``frame`` and ``record.updated`` say when it was written, see ``frame.py``.
+    ``since``: the seat's ``acquired_at`` in milliseconds.
+    """
+
+    version: UUID | None = None
+    ticket: str | None = field(default=None, repr=False)
+    since: int | None = None
+    record: Record | None = None
+    frame: int | None = None
+
+    @property
+    def seat(self) -> Seat | None:
+        """The published mutex record; no lease, since the record knows it."""
+        if self.ticket is None:
+            return None
+        return Seat(f"{self.ticket},{_seconds(self.since or 0)}")
+
+    @property
+    def condition(self) -> tuple[UUID | None, str | None, int | None]:
+        """What a step from here compares: version, ticket, acquired_at."""
+        return self.version, self.ticket, self.since
+
+    @property
+    def settled(self) -> bool:
+        """Whether its fences can be counted on from."""
+        return self.record is None or not 0 < self.record.last < PROVISIONAL
+
+
+NOTHING = Found()
+
+
+def found_of(row: Row | None) -> Found:
+    """What a read or a refusal tells. Its fences are settled if it tells the ballot.
+
+    Raises:
+        BadRecord: the record cannot be read.
+    """
+    if row is None or "record" not in row:  # a refusal by nothing tells nothing
+        return NOTHING
+    at, text = row["acquired_at"], row["record"]
+    if text is not None and row["frame"] is None:
+        raise BadRecord(what="the stored record has no time", hint="rwlock break")
+    found = Found(
+        version=row["version"],
+        ticket=row["ticket"],
+        since=None if at is None else _millis(at),
+        record=None if text is None else loads(text),
+        frame=row["frame"],
+    )
+    return settled(found, row.get("seated"))
+
+
+def settled(found: Found, ballot: int | None) -> Found:
+    """With its provisional fences counted from the ballot of its seat."""
+    if found.settled or found.record is None or ballot is None:
+        return found
+    return Found(
+        version=found.version,
+        ticket=found.ticket,
+        since=found.since,
+        record=counted_from(found.record, ballot),
+        frame=found.frame,
+    )
+
+
+def counted_from(record: Record, ballot: int) -> Record:
+    """Provisional fences made true: the first one is the ballot itself."""
+
+    def true(fence: int) -> int:
+        return fence + ballot - 1 if 0 < fence < PROVISIONAL else fence
+
+    grants = tuple(replace(g, fence=true(g.fence)) for g in record.grants)
+    endings = tuple(replace(e, fence=true(e.fence)) for e in record.endings)
+    return replace(record, last=true(record.last), grants=grants, endings=endings)
+
+
+def columns_of(record: Record, seat: Seat | None) -> tuple[str, str | None, int | None]:
+    """What is to be written: record, ticket, ``acquired_at`` in milliseconds."""
+    text = dumps(record)
+    if seat is None:
+        return text, None, None
+    ticket, _, seconds = seat.value.rpartition(",")
+    whole, _, rest = seconds.partition(".")
+    return text, ticket, int(whole) * 1000 + int(rest or 0)
+
+
+def _seconds(millis: int) -> str:
+    whole, rest = divmod(millis, 1000)
+    return f"{whole}.{rest:03}" if rest else str(whole)
+
+
+def _millis(at: datetime) -> int:
+    return (at.replace(tzinfo=UTC) - _EPOCH) // _MILLI  # the driver's is naive, in UTC

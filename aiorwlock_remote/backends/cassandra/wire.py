@@ -1,0 +1,246 @@
+"""Requests over a session of cassandra-driver, awaited on asyncio and trio alike.
+
+The driver has a thread of its own that reads the sockets and calls back; nothing here
+blocks, and no request costs a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiorwlock_remote.backends.cassandra import errors
+from aiorwlock_remote.backends.cassandra.driver import (
+    EXEC_PROFILE_DEFAULT,
+    ConsistencyLevel,
+    FallthroughRetryPolicy,
+    NoSpeculativeExecutionPolicy,
+    Profile,
+    Session,
+    SimpleStatement,
+    Statement,
+    dict_factory,
+)
+from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Host
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+
+APPLIED = "[applied]"
+ONE: int = ConsistencyLevel.ONE
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A statement and its values, which may hold a ticket."""
+
+    statement: Statement
+    values: Sequence[object] | None
+
+    def __repr__(self) -> str:
+        return f"Request({self.statement.query_string!r})"
+
+
+Then = Callable[[Rows], Request | None]
+
+
+def consistency(name: str) -> int:
+    """The driver's number of a consistency level."""
+    level: int = ConsistencyLevel.name_to_value[name]
+    return level
+
+
+def wishes(options: Options) -> dict[str, Any]:
+    """What an execution profile must say for us: nothing repeated, rows as dicts."""
+    return {
+        "retry_policy": FallthroughRetryPolicy(),
+        "consistency_level": consistency(options.consistency),
+        "serial_consistency_level": consistency(options.serial_consistency),
+        "request_timeout": options.request_timeout,
+        "row_factory": dict_factory,
+        "speculative_execution_policy": NoSpeculativeExecutionPolicy(),
+        "continuous_paging_options": None,
+    }
+
+
+class Wire:
+    """A session, our own or the user's, as our requests see it.
+
+    The user's default retry policy never reaches them: it would send a lightweight
+    transaction to the next host when a connection breaks, and its answer "refused"
+    would be about our own ticket.
+    """
+
+    def __init__(
+        self, session: Session, profile: Profile | None, options: Options
+    ) -> None:
+        """``profile`` None: the session has legacy settings, and is ours."""
+        self._session = session
+        self._profile = EXEC_PROFILE_DEFAULT if profile is None else profile
+        self._options = options
+
+    def prepare(self, cql: str, level: str) -> Statement:
+        """A statement for this session, at that consistency level. Blocks.
+
+        Raises:
+            BackendError: the table or a column is not as it must be, or nobody answers.
+        """
+        try:
+            statement = self._session.prepare(cql)
+        except Exception as exc:
+            raise errors.of(exc, self._options.where) from exc
+        statement.consistency_level = consistency(level)
+        statement.serial_consistency_level = consistency(
+            self._options.serial_consistency
+        )
+        statement.retry_policy = FallthroughRetryPolicy()
+        return statement
+
+    def run(self, request: Request) -> Rows:
+        """The rows of its answer. Blocks.
+
+        Raises:
+            BackendError: as the driver's error says.
+        """
+        try:
+            rows = self._session.execute(
+                request.statement,
+                request.values,
+                timeout=self._options.request_timeout,
+                execution_profile=self._profile,
+            )
+        except Exception as exc:
+            raise errors.of(exc, self._options.where) from exc
+        return list(rows)
+
+    def ask(
+        self, host: Host, request: Request, then: Then | None = None
+    ) -> Pending[list[Rows]]:
+        """Send it; the rows of its answer.
+
+        ``then(rows)`` runs in the driver's thread and may give a request to be sent at
+        once, whose rows come second: so the loop is woken once for both. It must not
+        raise, and if its request fails both are said to have failed, with what the
+        first did done.
+
+        Fails with ``BackendError``. Cancelling whoever awaits it takes nothing back.
+        """
+        pending: Pending[list[Rows]] = Pending()
+        _Errand(self, host, pending, then).send(request)
+        return pending
+
+    async def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
+        """All rows of its answer, a page at a time; the next is asked for when wanted.
+
+        Raises:
+            BackendError: as the driver's error says.
+        """
+        pages = _Pages(self, host)
+        page = pages.first(request)
+        while True:
+            rows = await page
+            yield rows
+            following = pages.following()
+            if following is None:
+                return
+            page = following
+
+    async def query(self, host: Host, cql: str) -> Rows:
+        """What a statement without values tells, from any one node."""
+        request = Request(SimpleStatement(cql, consistency_level=ONE), None)
+        return (await self.ask(host, request))[0]
+
+    def send(
+        self,
+        request: Request,
+        answered: Callable[[Rows | None], object],
+        failed: Callable[[BaseException], object],
+    ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
+        """Send it; one of the two is called, from any thread, this one included."""
+        try:
+            future = self._session.execute_async(
+                request.statement,
+                request.values,
+                timeout=self._options.request_timeout,
+                execution_profile=self._profile,
+            )
+        except Exception as exc:  # noqa: BLE001 - mapped by whoever asked
+            failed(exc)
+            return None
+        future.add_callbacks(answered, failed)
+        return future
+
+    @property
+    def where(self) -> str:
+        """The cluster, for messages."""
+        return self._options.where
+
+
+class _Pages:
+    """A request whose answer comes in pages."""
+
+    def __init__(self, wire: Wire, host: Host) -> None:
+        self._wire = wire
+        self._host = host
+        self._future: Any = None
+        self._pending: Pending[Rows] = Pending()
+
+    def first(self, request: Request) -> Pending[Rows]:
+        self._future = self._wire.send(request, self._answered, self._failed)
+        return self._pending
+
+    def following(self) -> Pending[Rows] | None:
+        if self._future is None or not self._future.has_more_pages:
+            return None
+        self._pending = Pending()
+        self._future.start_fetching_next_page()
+        return self._pending
+
+    def _answered(self, rows: Rows | None) -> None:
+        self._host.call_soon(self._pending.resolve, rows or ())
+
+    def _failed(self, exc: BaseException) -> None:
+        error = errors.of(exc, self._wire.where)
+        error.__cause__ = exc
+        self._host.call_soon(self._pending.fail, error)
+
+
+class _Errand:
+    """A request on its way, and the one that follows it."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        host: Host,
+        pending: Pending[list[Rows]],
+        then: Then | None,
+    ) -> None:
+        self._wire = wire
+        self._host = host
+        self._pending = pending
+        self._then = then
+        self._answers: list[Rows] = []
+
+    def send(self, request: Request) -> None:
+        self._wire.send(request, self._answered, self._failed)
+
+    def _answered(self, rows: Rows | None) -> None:
+        self._answers.append(rows or ())
+        then, self._then = self._then, None
+        following = None if then is None else then(self._answers[0])
+        if following is None:
+            self._host.call_soon(self._pending.resolve, self._answers)
+        else:
+            self.send(following)
+
+    def _failed(self, exc: BaseException) -> None:
+        error = errors.of(exc, self._wire.where)
+        error.__cause__ = exc
+        if self._answers and isinstance(error, BackendUnavailable):
+            error = BackendUnavailable(what=error.what, hint=error.hint)
+            error.__cause__ = exc
+        self._host.call_soon(self._pending.fail, error)

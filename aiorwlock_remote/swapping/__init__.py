@@ -1,0 +1,8 @@
+"""Stores that compare and set: a port for them, and ``Store.step`` made of it."""
+
+from __future__ import annotations
+
+from aiorwlock_remote.swapping.cas import Cas, State
+from aiorwlock_remote.swapping.steps import Swapping
+
+__all__ = ["Cas", "State", "Swapping"]

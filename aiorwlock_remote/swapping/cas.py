@@ -1,0 +1,58 @@
+"""What a store that compares and sets, and runs no code of ours, has to offer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.pending import Pending
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What stands under a resource's name, or stood; ``mark`` is the store's own.
+
+    Two states with equal marks are the same version.
+    """
+
+    record: Record | None
+    seat: Seat | None
+    mark: Any = field(repr=False)
+
+
+class Cas(Protocol):
+    """A store that compares and sets, and runs no code of ours.
+
+    ``Swapping`` makes steps of it. Every swap leaves another version behind,
+    one that never was there before, also if it changes nothing else: what is still on
+    its way from the version before is refused from then on.
+    """
+
+    def guess(self) -> State:
+        """Nothing: no record, no seat, never seen."""
+
+    def clock(self) -> int:
+        """Local time in microseconds, which goes on while the host is suspended."""
+
+    def times(self, state: State) -> tuple[int, int, int]:
+        """``now``, ``floor`` and ``wall`` for a transition from there."""
+
+    def load(self, resource: Resource) -> Pending[State]:
+        """What stands there, after all that was answered before.
+
+        Fails with ``BackendError``.
+        """
+
+    def swap(
+        self, resource: Resource, state: State, record: Record, seat: Seat | None
+    ) -> Pending[tuple[bool, State | None]]:
+        """Put these there if ``state`` still stands.
+
+        Whether they were, and what stands there now (None: not told). Its record may
+        have other fences than were given, if it is the store that chooses them.
+
+        Fails with ``BackendError``; ``BackendUnavailable`` without ``nothing_done``
+        leaves it open, and it may still happen, as long as ``state`` stands.
+        """

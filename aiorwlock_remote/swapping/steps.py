@@ -1,0 +1,243 @@
+"""Steps out of compare-and-set: for stores that run no code of ours.
+
+A step is computed here, from what was seen last, and offered to the store as a swap. An
+uncontended one is a single request: it starts from what the last one left, or from the
+guess that nothing is there. A refused one starts again from what the refusal tells.
+
+An answer that needs no change is never given from memory: what was seen may be long
+gone. It is loaded first.
+
+A swap whose answer is lost may happen at any later time, as long as the version it
+starts from stands. So before anything is said about the resource again, that version is
+seen to be gone, or is swapped away.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Command,
+    Granted,
+    IllegalCommand,
+    Reply,
+    Withdraw,
+)
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.transition import Step, transition
+from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.swapping.cas import Cas, State
+from aiorwlock_remote.swapping.replies import claims_of, each_grant, with_fences
+
+REMEMBERED = 4096
+
+Wakes = Callable[[Resource, tuple[str, ...]], object]
+Pause = Callable[[Resource, int, Callable[[State | None], None]], None]
+
+
+def at_once(_: Resource, __: int, go_on: Callable[[State | None], None]) -> None:
+    """No pause after a refusal."""
+    go_on(None)
+
+
+@dataclass(slots=True)
+class _Line:
+    """The commands for one resource, in order; the first is under way.
+
+    ``unsure``: tickets asked for by a swap whose answer was lost, and when it was sent.
+    ``seen``: what stood there last. ``fresh``: that was after the first command was
+    begun. ``lost``: where swaps started whose answers were lost. ``refusals``: of the
+    first command.
+    """
+
+    resource: Resource
+    waiting: deque[tuple[Command, Pending[Reply]]] = field(
+        default_factory=deque[tuple[Command, Pending[Reply]]]
+    )
+    seen: State | None = None
+    fresh: bool = False
+    lost: list[State] = field(default_factory=list[State])
+    unsure: dict[str, int] = field(default_factory=dict[str, int])
+    sent: int = 0
+    refusals: int = 0
+    busy: bool = False
+
+
+class Swapping:
+    """``Store.step`` over a ``Cas``. Belongs to one loop."""
+
+    def __init__(self, cas: Cas, wakes: Wakes, pause: Pause = at_once) -> None:
+        """``wakes(resource, gates)``: these have something to claim.
+
+        ``pause(resource, refusals, go_on)``: called before each new attempt, to let go
+        on later: from what the refusal told, or from a state read since.
+        """
+        self._cas = cas
+        self._wakes = wakes
+        self._pause = pause
+        self._lines: OrderedDict[Resource, _Line] = OrderedDict()
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """As ``Store.step``."""
+        line = self._line(resource)
+        pending: Pending[Reply] = Pending()
+        line.waiting.append((command, pending))
+        if not line.busy:
+            line.busy = True
+            self._begin(line)
+        return pending
+
+    def saw(self, resource: Resource, state: State) -> None:
+        """Somebody else's read: the next step may start from there."""
+        line = self._line(resource)
+        if not line.busy:
+            line.seen = state
+
+    def known(self, resource: Resource) -> State | None:
+        """What was seen last, if anything is remembered; from any thread."""
+        line = self._lines.get(resource)
+        return None if line is None else line.seen
+
+    def _line(self, resource: Resource) -> _Line:
+        line = self._lines.get(resource)
+        if line is None:
+            line = self._lines[resource] = _Line(resource)
+        self._lines.move_to_end(resource)
+        return line
+
+    def _begin(self, line: _Line) -> None:
+        line.fresh, line.refusals = False, 0
+        if line.seen is None and not line.lost and _may_guess(line.waiting[0][0]):
+            line.seen = self._cas.guess()
+        self._go_on(line)
+
+    def _go_on(self, line: _Line) -> None:
+        state = line.seen
+        if state is None or (line.lost and not line.fresh):
+            self._load(line)
+            return
+        line.lost = [lost for lost in line.lost if lost.mark == state.mark]
+        try:
+            now, floor, wall = self._cas.times(state)
+            command = line.waiting[0][0]
+            step = transition(state.record, state.seat, command, now, floor, wall)
+        except IllegalCommand as exc:
+            if line.fresh:
+                self._failed(line, exc)
+            else:
+                self._load(line)
+            return
+        before = state.record or Record()
+        same = step.record == before and _value(step.seat) == _value(state.seat)
+        line.sent = self._cas.clock()
+        if not same or (line.fresh and line.lost):
+            swapped = self._cas.swap(line.resource, state, step.record, step.seat)
+            swapped.then(partial(self._swapped, line, step))
+        elif line.fresh:
+            self._done(line, step.reply, step)
+        else:
+            self._load(line)
+
+    def _load(self, line: _Line) -> None:
+        self._cas.load(line.resource).then(partial(self._loaded, line))
+
+    def _loaded(self, line: _Line, loaded: Pending[State]) -> None:
+        if loaded.error is not None:
+            line.seen = None
+            self._failed(line, loaded.error)
+            return
+        line.seen, line.fresh = loaded.result(), True
+        self._go_on(line)
+
+    def _swapped(
+        self, line: _Line, step: Step, swapped: Pending[tuple[bool, State | None]]
+    ) -> None:
+        state, error = line.seen, swapped.error
+        assert state is not None, "a swap starts somewhere"
+        if error is not None:
+            if isinstance(error, BackendUnavailable) and not error.nothing_done:
+                line.lost.append(state)
+                for claim in claims_of(line.waiting[0][0]):
+                    line.unsure.setdefault(claim.ticket, line.sent)
+            line.seen = None
+            self._failed(line, error)
+            return
+        done, line.seen = swapped.result()
+        if done:
+            line.lost.clear()
+            record = None if line.seen is None else line.seen.record
+            self._done(line, with_fences(step.reply, record), step)
+            return
+        line.fresh = line.seen is not None
+        line.refusals += 1
+        self._pause(line.resource, line.refusals, partial(self._again, line))
+
+    def _again(self, line: _Line, state: State | None) -> None:
+        # While something is lost only a load tells whether it still can happen.
+        if state is not None and not line.lost:
+            line.seen, line.fresh = state, True
+        self._go_on(line)
+
+    def _done(self, line: _Line, reply: Reply, step: Step) -> None:
+        command, pending = line.waiting.popleft()
+        if isinstance(command, Withdraw):
+            for ticket in command.tickets:
+                line.unsure.pop(ticket, None)
+        try:
+            pending.resolve(self._dated(line, reply) if line.unsure else reply)
+            if step.wakes:
+                self._wakes(line.resource, step.wakes)
+        finally:
+            self._next(line)
+
+    def _dated(self, line: _Line, reply: Reply) -> Reply:
+        """A grant made by a request that seemed lost is as old as that request.
+
+        How old, the frame of the store may not know, and its holder must not believe
+        in more than what is left of it.
+        """
+
+        def dated(granted: Granted) -> Granted:
+            now = granted.now
+            for grant in granted.grants:
+                sent = line.unsure.pop(grant.ticket, None)
+                if sent is not None:
+                    now = max(now, grant.since + self._cas.clock() - sent)
+            return replace(granted, now=now)
+
+        return each_grant(reply, dated)
+
+    def _failed(self, line: _Line, error: BaseException) -> None:
+        _, pending = line.waiting.popleft()
+        try:
+            pending.fail(error)
+        finally:
+            self._next(line)
+
+    def _next(self, line: _Line) -> None:
+        if line.waiting:
+            self._begin(line)
+            return
+        line.busy = False
+        if len(self._lines) > REMEMBERED:
+            for resource, idle in self._lines.items():
+                if not idle.busy and not idle.lost:
+                    del self._lines[resource]
+                    break
+
+
+def _value(seat: Seat | None) -> str | None:
+    """What stands there; when it ends, the record knows."""
+    return None if seat is None else seat.value
+
+
+def _may_guess(command: Command) -> bool:
+    """Whoever asks to enter hopes that nobody is there."""
+    return isinstance(command, Acquire)

@@ -1,0 +1,136 @@
+"""Steps on a real table: what each costs, who is let in, and what is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote.backends.cassandra import opening
+from aiorwlock_remote.backends.cassandra.cas import CassandraCas
+from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Force,
+    Forced,
+    Granted,
+    Refused,
+    Release,
+    Renew,
+    Waiting,
+    Withdraw,
+)
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.swapping import Swapping
+from tests.backends.cassandra.conftest import both_layouts
+from tests.backends.cassandra.desk import Desk
+from tests.servers.fix_cassandra import Keyspace
+
+pytestmark = [pytest.mark.anyio, both_layouts]
+
+ORDER = resource("order", 42)
+LEASE = 30_000_000
+
+
+class Party:
+    """A process; ``sent`` are the statements it has asked for."""
+
+    def __init__(self, table: Table, gate: str) -> None:
+        self.gate = gate
+        self.sent: list[str] = []
+        request = table.request
+
+        def counted(name: str, *values: object) -> Any:  # noqa: ANN401
+            self.sent.append(name)
+            return request(name, *values)
+
+        table.request = counted  # type: ignore[method-assign]
+        self._swapping = Swapping(CassandraCas(table, current_host()), lambda *_: None)
+
+    async def do(self, command: Any) -> Any:  # noqa: ANN401
+        self.sent.clear()
+        return await self._swapping.step(ORDER, command)
+
+    def write(self, ticket: str, *, queue: bool = False) -> Acquire:
+        claims = (Claim(ticket, LEASE),)
+        return Acquire(claims, Mode.WRITE, gate=self.gate, may_queue=queue)
+
+
+@pytest.fixture
+async def parties(layout: str, options: Options) -> AsyncIterator[list[Party]]:
+    assert layout
+    tables = [await opening.connect(options, current_host()) for _ in range(2)]
+    yield [Party(table, f"gate{number}") for number, table in enumerate(tables)]
+    for table in tables:
+        table.close()
+
+
+@pytest.fixture
+def desk(keyspace: Keyspace, options: Options) -> Desk:
+    return Desk(keyspace.visit.session, options)
+
+
+async def test_uncontended_it_is_one_transaction_each(
+    parties: list[Party], desk: Desk
+) -> None:
+    one, fences = parties[0], list[int]()
+    for number in range(3):
+        granted = await one.do(one.write(f"t{number}"))
+        assert one.sent == ["appear", "seated"]
+        fences.append(granted.grants[0].fence)
+        assert fences[-1] == desk.fence()
+        assert not desk.take("other")
+        (renewed,) = (await one.do(Renew(((f"t{number}", LEASE),)))).outcomes
+        assert one.sent == ["keep"]
+        assert renewed.fence == fences[-1]
+        assert (await one.do(Release(f"t{number}"))).held
+        assert one.sent == ["vanish"]
+        assert desk.load() is None
+    assert fences == sorted(set(fences))
+
+
+async def test_the_one_who_waits_gets_in_after_the_release(
+    parties: list[Party], desk: Desk
+) -> None:
+    one, two = parties
+    first = await one.do(one.write("t1"))
+    assert isinstance(await two.do(two.write("t2")), Refused)
+    assert isinstance(await two.do(two.write("t3", queue=True)), Waiting)
+    assert (await one.do(Release("t1"))).held
+    assert not desk.take("other")  # the row stays for whoever waits
+    second = await two.do(two.write("t3", queue=True))
+    assert isinstance(second, Granted)
+    assert second.grants[0].fence == first.grants[0].fence + 1
+    assert (await two.do(Release("t3"))).held
+    assert desk.take("other")
+
+
+async def test_a_published_holder_is_respected(
+    parties: list[Party], desk: Desk
+) -> None:
+    one = parties[0]
+    assert desk.take("other")
+    assert isinstance(await one.do(one.write("t1", queue=True)), Waiting)
+    assert desk.load().ticket == "other"
+    await one.do(Withdraw("gate0", Mode.WRITE, ("t1",)))
+    row = desk.load()
+    assert (row.ticket, row.version, row.record) == ("other", None, None)
+    assert desk.free("other")
+    assert isinstance(await one.do(one.write("t2")), Granted)
+
+
+async def test_a_force_from_outside_is_noticed(
+    parties: list[Party], desk: Desk
+) -> None:
+    one, two = parties
+    granted = await one.do(one.write("t1"))
+    (grant,) = granted.grants
+    assert await two.do(Force(grant.holder, grant.fence)) == Forced(done=True)
+    assert desk.load() is None
+    assert not (await one.do(Release("t1"))).held
+    assert isinstance(await two.do(two.write("t2")), Granted)

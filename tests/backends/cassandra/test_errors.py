@@ -1,0 +1,93 @@
+"""What is certainly not done, and what nobody knows."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import cassandra
+import pytest
+from cassandra import connection, protocol
+from cassandra.cluster import NoHostAvailable
+from cassandra.pool import NoConnectionsAvailable
+
+from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
+from aiorwlock_remote.backends.cassandra.errors import of
+
+CAS = cassandra.WriteType.CAS
+
+NOT_DONE: list[Any] = [
+    cassandra.Unavailable("x", 4, 2, 1),
+    protocol.OverloadedErrorMessage(0x1001, "overloaded", None),
+    protocol.IsBootstrappingErrorMessage(0x1002, "bootstrapping", None),
+    NoHostAvailable("x", {}),
+    NoHostAvailable("x", {"h": connection.ConnectionException("marked down")}),
+    NoHostAvailable("x", {"h": NoConnectionsAvailable()}),
+    NoHostAvailable("x", ["too-far-away"]),
+    cassandra.UnresolvableContactPoints({}),
+]
+UNKNOWN: list[Any] = [
+    cassandra.WriteTimeout("x", write_type=CAS),
+    cassandra.ReadTimeout("x"),
+    cassandra.WriteFailure("x"),
+    cassandra.ReadFailure("x"),
+    cassandra.OperationTimedOut(),
+    connection.ConnectionShutdown("closed"),
+    connection.ConnectionException("reset"),
+    protocol.ErrorMessage(0x1700, "CAS_WRITE_UNKNOWN", None),
+    protocol.ServerError(0x0000, "oops", None),
+    RuntimeError("of the driver's"),
+]
+UNFIT: list[tuple[Any, str]] = [
+    (cassandra.InvalidRequest("unconfigured table"), "rwlock schema cassandra"),
+    (protocol.SyntaxException(0x2000, "line 1", None), "rwlock schema cassandra"),
+    (cassandra.Unauthorized("no MODIFY"), "GRANT MODIFY"),
+    (cassandra.AuthenticationFailed("bad"), "cassandra://user:password@"),
+    (
+        NoHostAvailable("x", {"h": cassandra.AuthenticationFailed("bad")}),
+        "cassandra://user:password@",
+    ),
+]
+
+
+@pytest.mark.parametrize("exc", NOT_DONE, ids=range(len(NOT_DONE)))
+def test_certainly_not_done(exc: Exception) -> None:
+    error = of(exc, "h:9042")
+    assert isinstance(error, BackendUnavailable)
+    assert error.nothing_done
+    assert error.what.startswith("h:9042")
+
+
+@pytest.mark.parametrize("exc", UNKNOWN, ids=range(len(UNKNOWN)))
+def test_nobody_knows(exc: Exception) -> None:
+    error = of(exc, "h:9042")
+    assert isinstance(error, BackendUnavailable)
+    assert not error.nothing_done
+    assert type(exc).__name__ in error.what
+
+
+@pytest.mark.parametrize(("exc", "hint"), UNFIT, ids=range(len(UNFIT)))
+def test_unfit(exc: Exception, hint: str) -> None:
+    error = of(exc, "h:9042")
+    assert isinstance(error, Unsupported)
+    assert hint in error.hint
+
+
+def test_a_certificate_of_a_stranger() -> None:
+    refused = ssl.SSLCertVerificationError(1, "x")
+    refused.verify_message = "self-signed certificate"
+    behind = OSError("x")
+    behind.__cause__ = refused
+    error = of(NoHostAvailable("x", {"h": behind}), "h:9042")
+    assert isinstance(error, Unsupported)
+    assert "self-signed" in error.what
+
+
+def test_a_session_that_became_legacy() -> None:
+    exc = ValueError("Cannot specify execution_profile while using legacy parameters.")
+    assert isinstance(of(exc, "h"), ConfigurationError)
+
+
+def test_ours_stay_as_they_are() -> None:
+    error = Unsupported(what="x")
+    assert of(error, "h") is error

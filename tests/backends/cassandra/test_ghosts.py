@@ -1,0 +1,131 @@
+"""Requests that are carried out long after whoever sent them gave up.
+
+A proxy keeps the bytes, as the socket of a paused coordinator does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.cluster import ResponseFuture
+from cassandra.query import SimpleStatement
+
+from aiorwlock_remote.backends.cassandra.options import Options
+from tests.backends.cassandra.conftest import both_layouts
+from tests.backends.cassandra.desk import KEY, SINCE, Desk
+from tests.servers.cassandra_ring import Visit
+from tests.servers.fix_cassandra import IP, Keyspace, SharedNode
+from tests.servers.process import until
+from tests.servers.proxy import Proxy
+
+pytestmark = both_layouts
+
+
+@dataclass(frozen=True)
+class Scene:
+    """``lost`` talks through the proxy; ``here`` is everybody else."""
+
+    proxy: Proxy
+    lost: Desk
+    here: Desk
+
+    def ghost(self, name: str, *values: object) -> ResponseFuture:
+        """Sent, and held back; nobody waits for it any more."""
+        self.proxy.hold()
+        future = self.lost.send(name, *values)
+        until(lambda: self.proxy.held > 0, "the request is on its way")
+        return future
+
+    def arrives(self, ghost: ResponseFuture) -> bool:
+        """Now it is carried out; whether it was applied."""
+        self.proxy.let_go()
+        return bool(ghost.result().one().applied)
+
+    def serial_read(self) -> object:
+        """What seems to tell, and does not."""
+        select = SimpleStatement(
+            f"SELECT ticket FROM {self.here.table} "  # noqa: S608 - a name of ours
+            "WHERE resource_type='order' AND resource_id=42",
+            consistency_level=ConsistencyLevel.SERIAL,
+        )
+        return self.here.session.execute(select).one()
+
+
+@pytest.fixture
+def scene(
+    cassandra_node: SharedNode, keyspace: Keyspace, options: Options, layout: str
+) -> Iterator[Scene]:
+    assert layout
+    with Proxy(cassandra_node.port) as proxy, Visit(IP, proxy.port) as far:
+        lost = Desk(far.session, options)
+        lost.prepare("appear", "keep")
+        yield Scene(proxy, lost, Desk(keyspace.visit.session, options))
+
+
+def test_a_serial_read_resolves_nothing(scene: Scene) -> None:
+    """The negative control: the ghost holds what the read had said to be free."""
+    ghost = scene.ghost("appear", *scene.lost.appearing("ghost"))
+    assert scene.serial_read() is None
+    assert scene.serial_read() is None
+    assert scene.arrives(ghost)
+    assert scene.here.load().ticket == "ghost"
+
+
+def test_a_burnt_version_refuses_the_ghost(scene: Scene) -> None:
+    version = uuid4()
+    scene.here.appear("gluww", version)
+    seat = ("gluww", SINCE)
+    ghost = scene.ghost("keep", uuid4(), "ghost", 6, *KEY, version, *seat)
+    assert scene.here.do("keep", uuid4(), "{}", 6, *KEY, version, *seat).applied
+    assert not scene.arrives(ghost)
+    assert scene.here.load().record == "{}"
+
+
+def test_a_burn_in_the_empty_row_refuses_it_too(scene: Scene) -> None:
+    """For as long as it lives; ours step over it, published programs wait."""
+    ghost, burnt = scene.ghost("appear", *scene.lost.appearing("ghost")), uuid4()
+    assert scene.here.do("burn", 30, burnt, *KEY).applied
+    assert not scene.here.take("other")
+    assert not scene.arrives(ghost)
+    refused = scene.here.appear("gluww")
+    assert (refused.applied, refused.version, refused.ticket) == (False, burnt, None)
+    step = ("seat", "gluww", SINCE, uuid4(), "{}", 9, *KEY, burnt, None, None)
+    assert scene.here.do(*step).applied
+    assert scene.here.vanish("gluww").applied
+    assert scene.here.take("other")
+
+
+def test_a_burn_goes_by_itself(scene: Scene) -> None:
+    assert scene.here.do("burn", 1, uuid4(), *KEY).applied
+    assert not scene.here.take("other")
+    until(lambda: scene.here.take("other"), "the burn has gone", 10.0)
+
+
+def test_a_ghost_that_comes_later_still_is_one_holder_and_its_fence_rises(
+    scene: Scene,
+) -> None:
+    """Absence repeats; but a ballot is chosen when a request is carried out."""
+    ghost, fences = scene.ghost("appear", *scene.lost.appearing("ghost")), list[int]()
+    for number in range(5):
+        assert scene.here.appear(f"t{number}").applied
+        fences.append(scene.here.fence())
+        assert scene.here.vanish(f"t{number}").applied
+    assert scene.arrives(ghost)
+    fences.append(scene.here.fence())
+    assert not scene.here.take("other")
+    assert not scene.here.appear("t9").applied
+    assert scene.here.vanish("ghost").applied
+    assert scene.here.appear("t9").applied
+    fences.append(scene.here.fence())
+    assert fences == sorted(set(fences))
+
+
+def test_a_ghost_never_joins_a_holder(scene: Scene) -> None:
+    ghost = scene.ghost("appear", *scene.lost.appearing("ghost"))
+    assert scene.here.appear("gluww").applied
+    assert not scene.arrives(ghost)
+    assert scene.here.load().ticket == "gluww"

@@ -1,0 +1,125 @@
+"""Rows and what the core makes of them; fences that wait for their ballot."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiorwlock_remote import BadRecord
+from aiorwlock_remote.backends.cassandra.rows import (
+    NOTHING,
+    PROVISIONAL,
+    columns_of,
+    counted_from,
+    found_of,
+)
+from aiorwlock_remote.core.codec import dumps
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Downgrade,
+    Granted,
+    Release,
+)
+from aiorwlock_remote.core.record import Ending, Record, Seat
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.transition import transition
+from aiorwlock_remote.core.value import replace
+
+BALLOT = 1_795_275_327_518_000
+WALL = 1_700_000_000_000_000
+
+
+def row(record: Record | None, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "ticket": "gluww",
+        "acquired_at": datetime(2026, 1, 2, 3, 4, 5),  # noqa: DTZ001 - as the driver's
+        "version": uuid4(),
+        "record": None if record is None else dumps(record),
+        "frame": None if record is None else 7,
+        "seated": BALLOT,
+    } | changes
+
+
+def test_no_row_is_nothing() -> None:
+    assert found_of(None) is NOTHING
+    assert found_of({"[applied]": False}) is NOTHING
+    assert NOTHING.seat is None
+    assert NOTHING.condition == (None, None, None)
+
+
+def test_a_published_program_holds_it() -> None:
+    at = datetime(1970, 1, 1, 0, 16, 40, 7000)  # noqa: DTZ001
+    found = found_of(row(None, acquired_at=at, version=None))
+    assert found.seat == Seat("gluww,1000.007")
+    assert found.condition == (None, "gluww", 1_000_007)
+    assert columns_of(Record(), found.seat)[1:] == ("gluww", 1_000_007)
+
+
+@given(ticket=st.text(min_size=1), millis=st.integers(0, 4_000_000_000_000))
+def test_a_seat_is_written_as_it_was_read(ticket: str, millis: int) -> None:
+    seconds, rest = divmod(millis, 1000)
+    value = f"{ticket},{seconds}.{rest:03}" if rest else f"{ticket},{seconds}"
+    assert columns_of(Record(), Seat(value))[1:] == (ticket, millis)
+
+
+def test_a_burn_is_neither_held_nor_recorded() -> None:
+    version = UUID(int=5)
+    found = found_of(
+        {"[applied]": False}
+        | row(None, ticket=None, acquired_at=None, version=version, seated=None)
+    )
+    assert found.seat is None
+    assert found.record is None
+    assert found.condition == (version, None, None)
+
+
+def test_a_record_without_a_time_is_refused() -> None:
+    with pytest.raises(BadRecord):
+        found_of(row(Record(), frame=None))
+    with pytest.raises(BadRecord):
+        found_of(row(Record()) | {"record": "{"})
+
+
+def test_a_grant_from_nothing_gets_the_ballot() -> None:
+    claim = Claim("t1", 1_000_000)
+    step = transition(None, None, Acquire((claim,), Mode.WRITE), 5, 0, WALL)
+    assert isinstance(step.reply, Granted)
+    assert step.reply.grants[0].fence == step.record.last == 1
+    assert step.record.updated == step.record.created == WALL
+    assert step.seat == Seat(f"t1,{WALL // 1_000_000}", 1_000_005)
+    unsettled = found_of(row(step.record, seated=None))
+    assert not unsettled.settled
+    found = found_of(row(step.record))
+    assert found.settled
+    assert found.record is not None
+    assert found.record.last == found.record.grants[0].fence == BALLOT
+
+
+def test_phases_count_on_by_one_whatever_the_wall_clock_says() -> None:
+    claims = [Claim(f"t{number}", 1_000_000) for number in range(3)]
+    door = transition(None, None, Acquire((claims[0],), Mode.WRITE), 5, 0, WALL).record
+    door = counted_from(door, BALLOT)
+    down = Downgrade("t0", claims[1])
+    seat = Seat(door.seat or "")
+    step = transition(door, seat, down, 6, 0, WALL + 10**9)
+    assert step.record.last == BALLOT + 1
+    more = Release("t1", then=(Acquire((claims[2],), Mode.WRITE),))
+    step = transition(step.record, step.seat, more, 7, 0, WALL + 10**9)
+    assert step.record.last == BALLOT + 2
+
+
+def test_what_is_true_already_stays() -> None:
+    ended = (Ending(1, "*", "forced"), Ending(BALLOT, "*", "forced"))
+    door = Record(last=BALLOT + 3, endings=ended)
+    found = counted_from(door, BALLOT)
+    assert found.last == BALLOT + 3
+    assert [e.fence for e in found.endings] == [BALLOT, BALLOT]
+    assert counted_from(Record(), BALLOT) == Record()
+    assert counted_from(replace(door, last=2), BALLOT).last == BALLOT + 1
+    assert BALLOT > PROVISIONAL

@@ -1,0 +1,130 @@
+"""Nodes that are stopped: they keep their connections, and say nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+import anyio
+import pytest
+
+from aiorwlock_remote import BackendError, BackendUnavailable
+from aiorwlock_remote.backends.cassandra import opening
+from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.backends.cassandra.wire import APPLIED
+from aiorwlock_remote.runtime.loops import current_host
+from tests.servers.cassandra_ring import IPS, CassandraRing, Visit
+from tests.servers.fix_cassandra import StartCassandra
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(300)]
+
+TASKS = 8
+LONGEST = 5.0  # at most 3 on a machine that has time
+
+
+def prepare(visit: Visit, options: Options, copies: int) -> None:
+    visit.rows(
+        f"CREATE KEYSPACE {options.keyspace} WITH replication = "
+        f"{{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
+    )
+    visit.rows(statement("schema_pair", options))
+
+
+async def cycle(table: Table, key: tuple[str, int]) -> None:
+    """Acquired and released."""
+    host, version = current_host(), uuid4()
+    (rows,) = await table.ask(
+        host, table.request("appear", "t", 1000, version, "{}", 5, *key)
+    )
+    assert rows[0][APPLIED]
+    (rows,) = await table.ask(host, table.request("vanish", *key, version, "t", 1000))
+    assert rows[0][APPLIED]
+
+
+async def test_the_only_node_stops_and_goes_on(start_cassandra: StartCassandra) -> None:
+    node = start_cassandra()
+    options = Options("locks", (node.ip,), node.port, connect_timeout=20.0)
+    with Visit(node.ip, node.port) as visit:
+        prepare(visit, options, 1)
+    table = await opening.connect(options, current_host())
+    try:
+        await cycle(table, ("order", 1))
+        node.pause()
+        try:
+            with anyio.fail_after(LONGEST):
+                with pytest.raises(BackendUnavailable) as caught:
+                    await cycle(table, ("order", 2))
+            assert not caught.value.nothing_done
+        finally:
+            node.resume()
+        await soon(table, ("order", 3))
+    finally:
+        table.close()
+
+
+async def soon(table: Table, key: tuple[str, int]) -> None:
+    """As soon as the driver has found the node again."""
+    with anyio.fail_after(30):
+        while True:
+            try:
+                await cycle(table, key)
+            except BackendError:
+                await anyio.sleep(0.05)
+            else:
+                return
+
+
+class Runner:
+    """Cycles on keys of its own; remembers its longest time without success."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.longest = 0.0
+        self.done = 0
+        self.stopping = False
+
+    async def run(self, table: Table) -> None:
+        last, turn = anyio.current_time(), 0
+        while not self.stopping:
+            try:
+                await cycle(table, (f"task{self.number},{turn}", 0))
+            except BackendError:
+                turn += 1  # whatever became of that one
+            else:
+                now = anyio.current_time()
+                self.longest, last = max(self.longest, now - last), now
+                self.done += 1
+
+
+async def test_a_stopped_node_of_three_holds_nobody_up_for_long(
+    cassandra_ring: CassandraRing,
+) -> None:
+    options = Options("stopped", IPS, cassandra_ring.port, connect_timeout=20.0)
+    with Visit(IPS[0], cassandra_ring.port) as visit:
+        prepare(visit, replace(options), 3)
+    cassandra_ring.settle()
+    table = await opening.connect(options, current_host())
+    stopped = cassandra_ring.nodes[1]
+    runners = [Runner(number) for number in range(TASKS)]
+    try:
+        async with anyio.create_task_group() as tasks:
+            for runner in runners:
+                tasks.start_soon(runner.run, table)
+            await anyio.sleep(2)
+            stopped.pause()
+            try:
+                await anyio.sleep(8)
+                before = [runner.done for runner in runners]
+                await anyio.sleep(2)
+                assert all(r.done > b for r, b in zip(runners, before, strict=True))
+            finally:
+                stopped.resume()
+            await anyio.sleep(2)
+            for runner in runners:
+                runner.stopping = True
+    finally:
+        table.close()
+    print([round(runner.longest, 2) for runner in runners])  # noqa: T201
+    assert max(runner.longest for runner in runners) < LONGEST
