@@ -25,7 +25,10 @@ from tests.servers.fix_redis import StartCluster
 from tests.servers.process import free_port
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("its connections are those of asyncio"),
+]
 
 
 @pytest.fixture

@@ -22,7 +22,10 @@ from tests.backends.redis.linking import eventually
 from tests.servers.cluster import Cluster
 from tests.servers.fix_redis import StartCluster
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("its connections are those of asyncio"),
+]
 
 
 @pytest.fixture

@@ -14,7 +14,10 @@ from tests.backends.redis.rights import cluster_rules, objects, rules
 from tests.faults.redis_waits import waits_at
 from tests.servers.cluster import Cluster
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("its connections are those of asyncio"),
+]
 
 CLUSTER_RIGHTS = [right for right in cluster_rules() if right[0] == "+"]
 

@@ -20,7 +20,10 @@ from tests.servers.process import until
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("its connections are those of asyncio"),
+]
 
 
 async def works(locks: Locks) -> None:

@@ -13,7 +13,10 @@ from tests.backends.redis.rights import objects, rules, user
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("its connections are those of asyncio"),
+]
 
 QUEUE = "{mutex_locks/a,1}.queue"
 
