@@ -161,6 +161,7 @@ async def test_a_server_that_is_down(
         with anyio.fail_after(5), pytest.raises(BackendUnavailable):
             await locks.mutex("down", 1).acquire(timeout)
         server.start()
+        await eventually(lambda: not lost(locks), "connected again")
         async with locks.mutex("down", 1).acquire(timeout=10):
             pass
 
