@@ -39,10 +39,12 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 #: seldom tell more than the ones that stay (every store and both libraries).
 SLOW = (
     "tests/backends/redis/test_blocking.py",
+    "tests/backends/redis/test_client_errors.py",
     "tests/backends/redis/test_cluster",
     "tests/backends/redis/test_connecting.py",
     "tests/backends/redis/test_differential",
     "tests/backends/redis/test_lost.py",
+    "tests/backends/redis/test_other_programs.py",
     "tests/backends/redis/test_replicas.py",
     "tests/backends/redis/test_rights.py",
     "tests/backends/redis/test_sentinel.py",
@@ -55,13 +57,15 @@ SLOW = (
     "tests/cli/test_signals.py",
     "tests/conformance/test_cluster.py",
     "tests/conformance/test_controls.py",
-    "tests/conformance/test_redis_",
+    "tests/conformance/test_matrix.py",
+    "tests/conformance/test_redis",
     "tests/conformance/test_sentinel.py",
     "tests/conformance/test_redis_pairs.py",
     "tests/core/test_controls.py",
     "tests/docs/test_blocks.py",
     "tests/faults/test_processes.py",
     "tests/faults/test_redis_",
+    "tests/recipes/test_set_costs.py",
     "tests/recipes/test_set_failover.py",
     "tests/recipes/test_set_faults.py",
     "tests/recipes/test_set_limits.py",
@@ -85,7 +89,9 @@ def pytest_collection_modifyitems(
             left_out.append(item)
             continue
         kept.append(item)
-        store = name.startswith("tests/conformance/test_") and "test_memory" not in name
+        store = name.startswith(
+            ("tests/conformance/test_", "tests/runtime/test_keeper")
+        )
         fixtures: list[str] = getattr(item, "fixturenames", [])
         node = "cassandra_node" in fixtures  # takes eight seconds to start
         if name.startswith(SLOW) or uvloop or node or (trio and store):

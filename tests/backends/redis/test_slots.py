@@ -25,6 +25,7 @@ ONE, TWO = ("10.0.0.1", 7000), ("10.0.0.2", 7000)
 names = st.lists(st.sampled_from([b"{", b"}", b"a", b"b", b"\xff", b","])).map(b"".join)
 
 
+@pytest.mark.slow
 def test_the_same_as_the_server(redis_cluster: Cluster) -> None:
     server = redis_cluster.servers[0]
 
