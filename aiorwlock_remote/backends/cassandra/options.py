@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.tls import client_context
 
 PORT = 9042
 TABLE = "mutex_locks"
@@ -73,20 +74,16 @@ class Options:
         """
         if not self.tls:
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.cert_file is not None:
-                context.load_cert_chain(self.cert_file, self.key_file)
-        except OSError as exc:  # ssl.SSLError is one
-            raise ConfigurationError(
-                what=f"certificates for {self.where} cannot be used: {exc}",
-                hint="ca_file, cert_file and key_file are PEM files",
-            ) from exc
+        context = client_context(
+            self.where,
+            ca_file=self.ca_file,
+            cert_file=self.cert_file,
+            key_file=self.key_file,
+            hostname=self.verify == "yes",
+            certificate=self.verify != "no",
+        )
         if self.verify != "yes":
             log.warning("tls_unverified", extra={"server": self.where})
-            context.check_hostname = False
-        if self.verify == "no":
-            context.verify_mode = ssl.CERT_NONE
         return context
 
 
