@@ -102,7 +102,10 @@ def tests(session: nox.Session) -> None:
 def fast(session: nox.Session) -> None:
     """Run the tests that are not slow: the developer's loop, under a minute."""
     install(session, "test", package=WORKING_COPY)
-    session.run("pytest", "-n", "2", "-m", "not slow", *session.posargs)
+    session.run(
+        *("pytest", "-n", "3", "--dist", "worksteal", "-m", "not slow"),
+        *session.posargs,
+    )
 
 
 @nox.session
@@ -148,21 +151,24 @@ def ci(session: nox.Session) -> None:
     run_typecheck(session)
     # Nox would add its own summary after pytest's; the exit code says it all.
     logging.getLogger("nox").setLevel(logging.CRITICAL)
-    session.run("pytest", "-n", "2", *session.posargs)
+    # Half of the time they wait for leases and servers: more of them than cores.
+    session.run("pytest", "-n", "3", "--dist", "worksteal", *session.posargs)
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Run all benchmarks; `-- redis …` those on Redis, `-- …` those without a server.
+    """Run all benchmarks; `-- redis …`, cassandra or sql: those on servers of a kind.
 
-    What follows goes to benchmarks.redis or to benchmarks.run.
+    `-- …` those without a server. What follows goes to the module that is run.
     """
     install(session, "bench", package=WORKING_COPY)
+    servers = ("redis", "cassandra", "sql")
     first, *rest = session.posargs or [""]
-    if first != "redis":
+    if first not in servers:
         session.run("python", "-m", "benchmarks.run", *session.posargs)
-    if first in {"", "redis"}:
-        session.run("python", "-m", "benchmarks.redis", *rest)
+    for server in servers:
+        if first in {"", server}:
+            session.run("python", "-m", f"benchmarks.{server}", *rest)
 
 
 @nox.session
@@ -187,6 +193,21 @@ def soak(session: nox.Session) -> None:
     install(session, "test", package=WORKING_COPY)
     session.run("python", "-m", "tests.faults.kills", *session.posargs[:1])
     session.run("python", "-m", "tests.faults.redis_cancels", *session.posargs[1:])
+
+
+@nox.session
+def paxos_v1(session: nox.Session) -> None:
+    """What depends on Cassandra's transactions, by the older Paxos; ten minutes.
+
+    The other sessions' nodes use v2.
+    """
+    install(session, "test", package=WORKING_COPY)
+    session.run(
+        *("pytest", "-n", "2", "tests/conformance/test_cassandra.py"),
+        *("tests/backends/cassandra", "tests/faults/test_cassandra.py"),
+        *session.posargs,
+        env={"CASSANDRA_PAXOS": "v1"},
+    )
 
 
 @nox.session

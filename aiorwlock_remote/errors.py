@@ -9,6 +9,8 @@
     ├── NotOwner (RuntimeError)             release or move of a grant that is not held
     ├── WouldDeadlock (RuntimeError)        this task holds the resource already
     ├── UpgradeConflict                     another reader is already waiting to upgrade
+    ├── StaleFence                          the resource has seen a newer grant's fence
+    ├── BadFence (ValueError)               what came as a fence is none
     ├── TooManyWaiters                      the resource's queue is full
     ├── AcquireUncertain                    the store never said whether it granted
     ├── Closed                              closed, forked or of another loop
@@ -32,6 +34,7 @@ __all__ = [
     "AcquireUncertain",
     "BackendError",
     "BackendUnavailable",
+    "BadFence",
     "BadRecord",
     "Closed",
     "ConfigurationError",
@@ -41,6 +44,7 @@ __all__ = [
     "LockTimeout",
     "LossReason",
     "NotOwner",
+    "StaleFence",
     "TooManyWaiters",
     "Unsupported",
     "UpgradeConflict",
@@ -86,7 +90,8 @@ class LockTimeout(LockError, TimeoutError):
 
     ``holders`` describes who held it when last asked, e.g.
     ``"write 4f1c… web-3/71: refund"``; ``retry_after`` is the number of seconds after
-    which the store expects a change, or None.
+    which the store expects a change, or None. ``unanswered``: the store said nothing
+    at all in that time.
     """
 
     status_hint: ClassVar[int] = 423
@@ -95,9 +100,12 @@ class LockTimeout(LockError, TimeoutError):
     timeout: float = 0.0
     holders: tuple[str, ...] = ()
     retry_after: float | None = None
+    unanswered: bool = False
 
     def __str__(self) -> str:
         by = f", held by {'; '.join(self.holders)}" if self.holders else ""
+        if self.unanswered:
+            by = ": the store did not answer"
         return f"{self.resource} ({self.mode}) not obtained in {self.timeout:g} s{by}"
 
 
@@ -161,6 +169,34 @@ class UpgradeConflict(LockError):
 
     def __str__(self) -> str:
         return f"another reader of {self.resource} is upgrading; release and retry"
+
+
+@dataclass(eq=False, repr=False)
+class StaleFence(LockError):
+    """A protected resource has seen a newer grant's fence; nothing was changed.
+
+    ``highest`` is the one it has seen, None if it does not tell.
+    """
+
+    status_hint: ClassVar[int] = 412
+    resource: str = ""
+    fence: int = 0
+    highest: int | None = None
+
+    def __str__(self) -> str:
+        seen = "a higher one" if self.highest is None else str(self.highest)
+        return f"{self.resource}: fence {self.fence} is too old, it has seen {seen}"
+
+
+@dataclass(eq=False, repr=False)
+class BadFence(LockError, ValueError):
+    """What came as a fence is none: missing, no number, or out of range."""
+
+    status_hint: ClassVar[int] = 400
+    what: str = ""
+
+    def __str__(self) -> str:
+        return self.what
 
 
 @dataclass(eq=False, repr=False)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -99,6 +101,51 @@ class Pending(Generic[T]):
                 callback(self)
         if self._future is not None:
             _wake(self._future)
+
+
+class UnderWay:
+    """Answers that have not come yet."""
+
+    __slots__ = ("_answers", "_idle")
+
+    def __init__(self) -> None:
+        self._answers: set[Pending[Any]] = set()
+        self._idle: Pending[None] | None = None
+
+    def add(self, pending: Pending[T]) -> Pending[T]:
+        """The same, counted until it is done."""
+        self._answers.add(pending)
+        pending.then(self._done)
+        return pending
+
+    async def over(self) -> None:
+        """Wait until there is none, not even one that came of another."""
+        while self._answers:
+            if self._idle is None:
+                self._idle = Pending()
+            await self._idle
+
+    def _done(self, pending: Pending[Any]) -> None:
+        self._answers.discard(pending)
+        if not self._answers and self._idle is not None:
+            idle, self._idle = self._idle, None
+            idle.resolve(None)
+
+
+def mapped(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
+    """The answer, changed; what the change raises is what it fails with."""
+    changed: Pending[B] = Pending()
+
+    def done(pending: Pending[A]) -> None:
+        try:
+            value = change(pending.result())
+        except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
+            changed.fail(exc)
+            return
+        changed.resolve(value)
+
+    pending.then(done)
+    return changed
 
 
 def _wake(future: Any) -> None:  # noqa: ANN401 - asyncio's, not always there

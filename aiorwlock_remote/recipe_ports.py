@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from aiorwlock_remote.core.commands import Reply
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.occupancy import Ages, Record
 from aiorwlock_remote.core.pair import Pair
 from aiorwlock_remote.core.pool import Ask, Told
+from aiorwlock_remote.core.row_dialects import Dialect
+from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.pending import Pending
+
+T = TypeVar("T")
 
 
 class Members(Protocol):
@@ -76,4 +82,103 @@ class HoldsPairs(Protocol):
 
         Raises:
             ConfigurationError: it has to be named otherwise.
+        """
+
+
+@runtime_checkable
+class HoldsRows(Protocol):
+    """A store that can carry out statements on tables of the user's."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it wants them."""
+
+    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        """Carry out its statements, beyond any caller's cancellation.
+
+        Each for itself. Answers in a bounded time, and ``aclose`` waits for it. Fails
+        with ``BackendError`` or ``ConfigurationError``; ``BackendUnavailable`` without
+        ``nothing_done`` leaves it open what was done.
+        """
+
+
+@runtime_checkable
+class JoinsTransactions(Protocol):
+    """A store whose grants can be tied to a transaction of the caller's."""
+
+    async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
+        """Lock the seat in which the ticket sits, until that transaction ends.
+
+        Nobody else can sit there meanwhile, whatever becomes of the lease.
+
+        Raises:
+            ConfigurationError: it is no transaction of this database, or none that has
+                begun, or it does not see what was committed since.
+            BackendError: its connection failed.
+        """
+
+    async def joined(self, resource: Resource, ticket: str) -> bool:
+        """Whether a transaction has that seat locked.
+
+        Raises:
+            BackendError: the store failed.
+        """
+
+
+class Occupations(Protocol):
+    """Who is pending at objects, and who uses them. ``who`` is never the same twice.
+
+    Each call is one atomic step, and no caller is cancelled in the middle of one. Fail
+    with ``BackendError``.
+    """
+
+    @property
+    def ages(self) -> Ages:
+        """After which records are dead."""
+
+    @property
+    def confirms(self) -> bool:
+        """Whether a look at usings may be old unless one's own change went before."""
+
+    def check(self, thing: str) -> None:
+        """Refuse an object that this store cannot hold.
+
+        Raises:
+            ConfigurationError: it has to be named otherwise.
+        """
+
+    def sign(self, label: str) -> str:
+        """Who a contender with that label is, for one attempt."""
+
+    async def write(self, thing: str, who: str) -> None:
+        """A pending record. Where anything is made anew, its age begins."""
+
+    async def pendings(self, thing: str, who: str) -> Sequence[Record]:
+        """The others that are pending."""
+
+    async def usings(self, thing: str, who: str) -> Sequence[Record]:
+        """The others that are using."""
+
+    async def drop(self, thing: str, record: Record, *, using: bool) -> None:
+        """Take out what was found, if it is what it was then."""
+
+    async def promote(self, thing: str, who: str) -> bool:
+        """Make the pending record a using one, if it is still there."""
+
+    async def extend(self, thing: str, who: str) -> bool:
+        """Let the age of a using record begin anew; False if it is gone."""
+
+    async def remove(self, thing: str, who: str) -> bool:
+        """Take out both records, if they are there; whether it was using."""
+
+
+@runtime_checkable
+class HoldsOccupations(Protocol):
+    """A store that can hold objects' contenders beside its locks."""
+
+    def occupations(self, pending: str, using: str, ages: Ages) -> Occupations:
+        """Those under such names; no I/O. ``%s`` in each stands for the object.
+
+        Raises:
+            ConfigurationError: names that cannot be used.
         """

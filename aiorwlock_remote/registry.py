@@ -16,6 +16,7 @@ GROUP = "aiorwlock_remote.backends"
 
 _BUILT_IN = {
     "memory": "aiorwlock_remote.backends.memory:open_store",
+    "file": "aiorwlock_remote.backends.files.store:open_store",
     "sqlite": "aiorwlock_remote.backends.sql.store:open_store",
     "redis": "aiorwlock_remote.backends.redis.store:open_store",
     "rediss": "aiorwlock_remote.backends.redis.store:open_store",
@@ -23,11 +24,15 @@ _BUILT_IN = {
     "redis+sentinel": "aiorwlock_remote.backends.redis.store:open_store",
     "rediss+cluster": "aiorwlock_remote.backends.redis.store:open_store",
     "unix": "aiorwlock_remote.backends.redis.store:open_store",
+    "oracle": "aiorwlock_remote.backends.oracle.store:open_store",
     "cassandra": "aiorwlock_remote.backends.cassandra.store:open_store",
+    "postgresql": "aiorwlock_remote.backends.postgresql.store:open_store",
+    "mariadb": "aiorwlock_remote.backends.mariadb.store:open_store",
+    "mysql": "aiorwlock_remote.backends.mariadb.store:open_store",
 }
 
 
-_EXTRAS = {"rediss": "redis", "unix": "redis"}
+_EXTRAS = {"rediss": "redis", "unix": "redis", "mysql": "mariadb"}
 
 
 def find(scheme: str) -> Opener:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.sample import Sample
 
-PACKAGES = ("aiorwlock-remote", "aiorwlock", "anyio", "trio", "uvloop")
+PACKAGES = ("aiorwlock-remote", "aiorwlock", "anyio", "filelock", "trio", "uvloop")
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def _options() -> argparse.ArgumentParser:
     add("--peer", action="append", choices=[p.name for p in PEERS], help="default: all")
     add("--repeat", type=int, default=5, help="repetitions, 5 by default")
     add("--seed", type=int, default=1, help="of the order and the random pauses")
-    add("--dir", type=Path, help="where to put the SQLite files; the disk matters")
+    add("--dir", type=Path, help="where to put the files; the disk matters")
     add("--json", type=Path, metavar="FILE", help="write all samples there")
     add("--quick", action="store_true", help="once, and little: does it still run?")
     return parser

@@ -8,14 +8,15 @@ that was paused past its lease cannot spoil what its successor wrote.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from anyio import to_thread
 
+from aiorwlock_remote.fencing.sql import Cursor, FencedTable
 
-class StaleFence(Exception):
-    """Somebody with a newer grant was here already."""
+ORDERS = FencedTable("orders")
 
 
 class Ledger:
@@ -27,32 +28,34 @@ class Ledger:
         with closing(self._open()) as db:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute(
-                "CREATE TABLE IF NOT EXISTS orders "
-                "(id INTEGER PRIMARY KEY, paid INTEGER, fence INTEGER)"
+                "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY,"
+                " paid INTEGER NOT NULL DEFAULT 0, fence INTEGER NOT NULL DEFAULT 0)"
             )
 
     async def paid(self, order: int, fence: int) -> int:
-        """Read under a grant."""
-        return await to_thread.run_sync(self._touch, order, 0, None, fence)
+        """Read under a grant; ``StaleFence`` if a newer one was here already."""
+
+        def read(cursor: Cursor) -> int:
+            (paid,) = ORDERS.read(cursor, order, fence, ["paid"])
+            return int(paid)
+
+        return await to_thread.run_sync(self._run, order, read)
 
     async def set_paid(self, order: int, paid: int, fence: int) -> None:
-        """Write under a grant."""
-        await to_thread.run_sync(self._touch, order, paid, paid, fence)
+        """Write under a grant; ``StaleFence`` if a newer one was here already."""
 
-    def _touch(self, order: int, first: int, paid: int | None, fence: int) -> int:
-        # One statement: the fence is compared and raised where the data is.
-        sql = (
-            "INSERT INTO orders VALUES (:order, :first, :fence)"
-            " ON CONFLICT (id) DO UPDATE"
-            " SET paid = coalesce(:paid, paid), fence = :fence WHERE :fence >= fence"
-            " RETURNING paid"
-        )
-        values = {"order": order, "first": first, "paid": paid, "fence": fence}
-        with closing(self._open()) as db:
-            row = db.execute(sql, values).fetchone()
-        if row is None:
-            raise StaleFence(f"order {order}: fence {fence} is too old")
-        return int(row[0])
+        def write(cursor: Cursor) -> int:
+            ORDERS.write(cursor, order, fence, {"paid": paid})
+            return paid
+
+        await to_thread.run_sync(self._run, order, write)
+
+    def _run(self, order: int, work: Callable[[Cursor], int]) -> int:
+        """In one transaction: the fence is compared and raised where the data is."""
+        with closing(self._open()) as db, db:
+            cursor = db.cursor()
+            cursor.execute("INSERT OR IGNORE INTO orders (id) VALUES (?)", (order,))
+            return work(cursor)
 
     def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path, timeout=10, isolation_level=None)
+        return sqlite3.connect(self._path, timeout=10)

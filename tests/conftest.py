@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.servers.fix_cassandra", "tests.servers.fix_redis"]
+from tests.loops import LOOPS, is_on, turn_of
+from tests.servers.shared import file_lock
+
+pytest_plugins = [
+    "tests.recipes.fix_occupied",
+    "tests.servers.fix_cassandra",
+    "tests.servers.fix_mariadb",
+    "tests.servers.fix_oracle",
+    "tests.servers.fix_postgresql",
+    "tests.servers.fix_redis",
+    "tests.servers.fix_ring",
+]
 
 # A shell starts background jobs with these ignored, and the processes that tests start
 # would inherit that.
@@ -19,12 +35,6 @@ for _number in (signal.SIGINT, signal.SIGQUIT):
 # A shared machine is slow at times: how long one example took proves nothing.
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
-
-LOOPS = (
-    pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-    pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    pytest.param(("trio", {}), id="trio"),
-)
 
 
 # Scope module as anyio's own, so that wider async fixtures can build on it.
@@ -38,6 +48,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 #: Left out of `nox -s fast` beside what is marked slow: real processes, and axes that
 #: seldom tell more than the ones that stay (every store and both libraries).
 SLOW = (
+    "tests/backends/oracle/test_block_grammar.py",
     "tests/backends/redis/test_blocking.py",
     "tests/backends/redis/test_client_errors.py",
     "tests/backends/redis/test_cluster",
@@ -47,24 +58,40 @@ SLOW = (
     "tests/backends/redis/test_other_programs.py",
     "tests/backends/redis/test_replicas.py",
     "tests/backends/redis/test_rights.py",
+    "tests/backends/redis/test_routes.py",
     "tests/backends/redis/test_sentinel.py",
     "tests/backends/redis/test_server_faults.py",
     "tests/benchmarks/",
     "tests/cli/test_demo.py",
+    "tests/cli/test_doctor.py",
     "tests/cli/test_look.py",
     "tests/cli/test_main.py",
     "tests/cli/test_run.py",
     "tests/cli/test_signals.py",
+    "tests/conformance/test_cassandra",
     "tests/conformance/test_cluster.py",
     "tests/conformance/test_controls.py",
+    "tests/conformance/test_files.py",
+    "tests/conformance/test_mariadb.py",
     "tests/conformance/test_matrix.py",
+    "tests/conformance/test_oracle",
+    "tests/conformance/test_postgresql",
     "tests/conformance/test_redis",
     "tests/conformance/test_sentinel.py",
     "tests/conformance/test_redis_pairs.py",
     "tests/core/test_controls.py",
+    "tests/core/test_machine.py::test_every_step_of_every_story_is_just",
+    "tests/core/test_machine.py::test_from_any_state_every_fair_waiter_is_served",
     "tests/docs/test_blocks.py",
     "tests/faults/test_processes.py",
     "tests/faults/test_redis_",
+    "tests/integrations/test_django_row_lock.py",
+    "tests/integrations/test_fastapi.py::test_bodies_and_hangups",
+    "tests/integrations/test_requests.py",
+    "tests/integrations/test_sqlalchemy_row_lock.py",
+    "tests/recipes/test_occupancy_",
+    "tests/recipes/test_occupancy.py",
+    "tests/recipes/test_row_lock",
     "tests/recipes/test_set_costs.py",
     "tests/recipes/test_set_failover.py",
     "tests/recipes/test_set_faults.py",
@@ -73,7 +100,72 @@ SLOW = (
     "tests/recipes/test_set_others.py",
     "tests/recipes/test_set_replicas.py",
     "tests/recipes/test_set_rwlock_",
+    "tests/runtime/test_moves.py::test_a_thousand_random_sequences",
+    "tests/testing/test_judge.py::test_a_long_queue_is_judged_fast",
 )
+
+#: Cases that wait for leases and polls, of every store.
+SLEEPING = (
+    "test_a_blocked_loop_keeps_its_locks",
+    "test_a_foreign_release_lets_us_in",
+    "test_a_holder_is_kept",
+    "test_waiters_survive_a_deleted_seat",
+    "test_who_does_not_come_blocks_nobody",
+)
+
+
+#: Fixtures that take seconds to start.
+SERVERS = {
+    "cassandra_node",
+    "mariadb_server",
+    "oracle_double",
+    "postgresql_server",
+    "start_mariadb",
+}
+
+
+#: Many processes at work, or servers that are replaced.
+CROWDED = {"cassandra_ring", "start_cluster", "start_sentinels"}
+
+ROOT = Path(__file__).parents[1]
+CROWD = Path(tempfile.gettempdir(), f"aiorwlock-remote-crowd-{os.getuid()}.lock")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """One crowd at a time: two of them would only measure how slow the machine is."""
+    if item.get_closest_marker("crowd") is None:
+        return (yield)
+    with file_lock(CROWD):
+        return (yield)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: no collection of garbage need look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The developer's loop need not even read what it leaves out."""
+    if config.getoption("markexpr") != "not slow" or not collection_path.is_file():
+        return None
+    return collection_path.relative_to(ROOT).as_posix().startswith(SLOW) or None
+
+
+def _left_out(item: pytest.Item) -> bool:
+    """Whether it would tell nothing on the loop it is for."""
+    name = item.nodeid
+    only = item.get_closest_marker("only_on")
+    if only is not None and not is_on(only.args[0], name):
+        return True
+    if is_on("uvloop", name) and item.get_closest_marker("no_uvloop"):
+        return True
+    if item.get_closest_marker("in_turn") is None:
+        return False
+    _, _, cases, test = name.split("::")
+    loops = turn_of(cases, test.partition("[")[0])
+    return not any(is_on(loop, name) for loop in loops)
 
 
 def pytest_collection_modifyitems(
@@ -83,18 +175,22 @@ def pytest_collection_modifyitems(
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        name = item.nodeid
-        uvloop, trio = "[uvloop" in name or "-uvloop" in name, "[trio" in name
-        if uvloop and item.get_closest_marker("no_uvloop"):
+        if _left_out(item):
             left_out.append(item)
             continue
+        name = item.nodeid
+        uvloop, trio = is_on("uvloop", name), "[trio" in name
         kept.append(item)
         store = name.startswith(
             ("tests/conformance/test_", "tests/runtime/test_keeper")
         )
         fixtures: list[str] = getattr(item, "fixturenames", [])
-        node = "cassandra_node" in fixtures  # takes eight seconds to start
-        if name.startswith(SLOW) or uvloop or node or (trio and store):
+        node = SERVERS & set(fixtures)
+        sleeping = item.name.partition("[")[0] in SLEEPING
+        if CROWDED & set(fixtures) or hasattr(getattr(item, "module", None), "Fleet"):
+            item.add_marker(pytest.mark.crowd)
+            item.add_marker(pytest.mark.timeout(600))
+        if name.startswith(SLOW) or uvloop or node or sleeping or (trio and store):
             item.add_marker(pytest.mark.slow)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

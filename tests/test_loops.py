@@ -13,7 +13,7 @@ import pytest
 import sniffio
 import trio
 
-from tests.conftest import LOOPS
+from tests.loops import LOOPS
 
 
 @pytest.mark.anyio

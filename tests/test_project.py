@@ -75,7 +75,7 @@ def test_sessions_named_in_the_documents_exist(noxfile: ModuleType) -> None:
 # ------------------------------------------------------------------- noxfile
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def noxfile() -> ModuleType:
     """noxfile.py as a module, without running nox."""
     spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")

@@ -38,6 +38,7 @@ Stores:
   sqlite:////absolute/path.db     the processes of one host, no server needed
   redis://user:password@host/0    many hosts; rediss:// with TLS, unix:///path.sock
   cassandra://host1,host2/space   many hosts; see `rwlock schema cassandra`
+  oracle://user:pw@host/service   many hosts; see `rwlock schema oracle`
 """
 
 

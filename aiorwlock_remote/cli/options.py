@@ -52,8 +52,8 @@ def resource_argument(function: F) -> F:
 def store(url: str | None, *, must_exist: bool = False) -> str:
     """The URL to connect to.
 
-    ``must_exist``: a file is not to be made; who looks at a mistyped path must not
-    read there that nothing is held.
+    ``must_exist``: a file or directory is not to be made; who looks at a mistyped path
+    must not read there that nothing is held.
 
     Raises:
         ConfigurationError: none given, or one that no other process can share.
@@ -69,8 +69,10 @@ def store(url: str | None, *, must_exist: bool = False) -> str:
             what="memory:// locks are those of one process",
             hint="commands need a store that processes share, e.g. sqlite:///locks.db",
         )
-    path = Path(address.path.removeprefix("/"))
-    if must_exist and address.scheme == "sqlite" and not path.exists():
+    path = Path(address.path)
+    if address.scheme == "sqlite":  # whose paths may be relative
+        path = Path(address.path.removeprefix("/"))
+    if must_exist and address.scheme in {"file", "sqlite"} and not path.exists():
         raise ConfigurationError(
             what=f"{path} does not exist", hint="is the path in the URL right?"
         )

@@ -6,10 +6,20 @@ import click
 
 from aiorwlock_remote.backends.cassandra.options import TABLE, check_name
 from aiorwlock_remote.backends.cassandra.statements import text_of
+from aiorwlock_remote.backends.mariadb import options as mariadb_options
+from aiorwlock_remote.backends.mariadb import schema as mariadb_schema
+from aiorwlock_remote.backends.oracle.options import check_schema
+from aiorwlock_remote.backends.oracle.schema import statements_of
+from aiorwlock_remote.backends.postgresql import options as postgresql_options
+from aiorwlock_remote.backends.postgresql import schema as postgresql_schema
 
 
-@click.command(short_help="Print the statements that make a store's tables.")
-@click.argument("store", type=click.Choice(["cassandra"]))
+@click.group(short_help="Print the statements that make a store's tables.")
+def schema() -> None:
+    """Print what to run where the locks are to live; nothing is run."""
+
+
+@schema.command()
 @click.option("--keyspace", metavar="NAME", help="Qualifies the table's name.")
 @click.option("--table", metavar="NAME", default=TABLE, show_default=True)
 @click.option(
@@ -22,19 +32,60 @@ from aiorwlock_remote.backends.cassandra.statements import text_of
 @click.option(
     "--widen", is_flag=True, help="For a published table that is there already."
 )
-def schema(
-    *, store: str, keyspace: str | None, table: str, layout: str, widen: bool
-) -> None:
-    """Print what to run where the locks are to live; nothing is run.
+def cassandra(*, keyspace: str | None, table: str, layout: str, widen: bool) -> None:
+    """CQL.
 
     With the pair as key no resource waits for another. With the type, all integer ids
     of one type take turns.
     """
-    del store
     name = _shown(check_name("table", table))
     if keyspace is not None:
         name = f"{_shown(check_name('keyspace', keyspace))}.{name}"
     click.echo(text_of("widen" if widen else f"schema_{layout}", name) + ";")
+
+
+@schema.command()
+@click.option("--schema", "owner", metavar="NAME", default="", help="The owner.")
+@click.option(
+    "--user",
+    metavar="NAME",
+    default="",
+    help="Who is to use them, if not the owner: gets the least rights that do.",
+)
+def oracle(*, owner: str, user: str) -> None:
+    """Oracle's SQL, for 12.2 and later."""
+    for statement in statements_of(check_schema(owner), check_schema(user)):
+        click.echo(statement + ";")
+
+
+@schema.command()
+@click.option("--schema", "owner", metavar="NAME", default="", help="Of the tables.")
+@click.option(
+    "--user",
+    metavar="NAME",
+    default="",
+    help="Who is to use them, if not the owner: gets the least rights that do.",
+)
+def postgresql(*, owner: str, user: str) -> None:
+    """SQL of PostgreSQL 12 and later."""
+    check = postgresql_options.check_schema
+    for statement in postgresql_schema.statements_of(check(owner), check(user)):
+        click.echo(statement + ";")
+
+
+@schema.command()
+@click.option("--database", metavar="NAME", default="", help="Of the tables.")
+@click.option(
+    "--user",
+    metavar="NAME",
+    default="",
+    help="Who is to use them, from any host: gets the least rights that do.",
+)
+def mariadb(*, database: str, user: str) -> None:
+    """SQL of MariaDB 10.6 and later."""
+    check = mariadb_options.check_name
+    for statement in mariadb_schema.statements_of(check(database), check(user)):
+        click.echo(statement + ";")
 
 
 def _shown(name: str) -> str:

@@ -27,6 +27,8 @@ VERSION = 1
 
 T = TypeVar("T")
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: it is dear
+
 _SCALARS = (
     *("last", "number", "admit_upto", "admit_until", "turns", "barred_until"),
     *("created", "updated"),
@@ -41,7 +43,7 @@ _DOOR = {"v", "grants", "queue", "seat", "upgrader", "upgraded", "endings", *_SC
 
 def dumps(door: Record) -> str:
     """A doorman as compact JSON text."""
-    return json.dumps(dump(door), separators=(",", ":"))
+    return _encode(dump(door))
 
 
 def loads(text: str) -> Record:

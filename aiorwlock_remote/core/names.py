@@ -9,6 +9,7 @@ bytes is cut and ends in ``%~`` and its SHA-256, which no ordinary name contains
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from uuid import UUID
 
@@ -18,6 +19,8 @@ ResourceId = int | str | UUID
 
 MAX_BYTES = 200
 _KEPT_WHEN_CUT = 100
+REMEMBERED = 1024
+"""Encoded names: S0's calls give theirs each time."""
 _ESCAPED = frozenset("%{},/")
 _HEX = frozenset("0123456789ABCDEFabcdef")
 _INT32 = range(-(2**31), 2**31)
@@ -95,6 +98,7 @@ def from_key(key: str) -> Resource:
     return Resource(kind, name)
 
 
+@lru_cache(REMEMBERED)
 def encode(text: str) -> str:
     """One part of a name, percent-encoded, at most 200 bytes long."""
     if not text:

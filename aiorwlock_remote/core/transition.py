@@ -35,6 +35,7 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
 )
 from aiorwlock_remote.core.entering import Entry, Queued, acquire, withdraw
+from aiorwlock_remote.core.lone import lone
 from aiorwlock_remote.core.moment import Moment, describe
 from aiorwlock_remote.core.moves import downgrade, upgrade
 from aiorwlock_remote.core.record import Ending, Grant, Record, Seat
@@ -88,6 +89,16 @@ def transition(
     """
     before = record or Record()
     wall = floor if wall is None else wall
+    short = lone(before, seat, command, now, floor, wall)
+    if short is not None:
+        return Step(*short)
+    return _step(before, seat, command, now, floor, wall)
+
+
+def _step(
+    before: Record, seat: Seat | None, command: Command, now: int, floor: int, wall: int
+) -> Step:
+    """The transition, whoever is there."""
     at = Moment(now, floor, seats.foreign_seat(before, seat))
     door = seats.reconcile(seats.expire(before, now), seat)
     if at.foreign is None:

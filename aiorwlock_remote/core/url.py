@@ -55,6 +55,50 @@ class Address:
                 what=f"{self.scheme}: option {name}={text!r} is not a number"
             ) from None
 
+    def seconds(
+        self, name: str, default: float, *, least: float = 0.0, most: float = 86_400.0
+    ) -> float:
+        """An option that is a time, from ``least`` to ``most``."""
+        number = self.number(name, default)
+        return in_range(f"{self.scheme}: {name}", number, least, most)
+
+    def whole(self, name: str, default: int, *, least: int, most: int) -> int:
+        """An option that is a whole number, from ``least`` to ``most``."""
+        text = self.query.get(name, str(default))
+        if text.isascii() and text.isdigit() and least <= int(text) <= most:
+            return int(text)
+        raise ConfigurationError(
+            what=f"{self.scheme}: {name}={text!r}", hint=f"from {least} to {most}"
+        )
+
+    def choice(self, name: str, default: str, known: tuple[str, ...]) -> str:
+        """An option that is one of these words."""
+        text = self.query.get(name, default)
+        if text not in known:
+            raise ConfigurationError(
+                what=f"{self.scheme}: {name}={text!r}",
+                hint=f"known: {', '.join(known)}",
+            )
+        return text
+
+    def yes(self, name: str, *, default: bool) -> bool:
+        """An option that is yes or no."""
+        return self.choice(name, "yes" if default else "no", ("yes", "no")) == "yes"
+
+
+def in_range(what: str, seconds: float, least: float, most: float) -> float:
+    """A time that is from ``least`` to ``most``.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if not least <= seconds <= most:  # NaN neither
+        raise ConfigurationError(
+            what=f"{what}={seconds:g} is out of range",
+            hint=f"seconds, from {least:g} to {most:g}",
+        )
+    return seconds
+
 
 def parse(url: str) -> Address:
     """Take a store URL apart.

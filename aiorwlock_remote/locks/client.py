@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
-from typing import Unpack, final
+from typing import TypeVar, Unpack, final
 
 from aiorwlock_remote.core.commands import Force, Forced, Renew, Renewed
 from aiorwlock_remote.core.lease import check_seconds, micros
@@ -27,6 +28,18 @@ from aiorwlock_remote.ports import Finding
 from aiorwlock_remote.runtime.request import Request
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
+
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def _closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    try:
+        yield items
+    finally:
+        if isinstance(items, AsyncGenerator):
+            await items.aclose()
 
 
 @final
@@ -80,24 +93,30 @@ class Locks(PublishedCalls, RecipeCalls):
         Raises:
             ConfigurationError: none, or one resource twice.
         """
-        return Multi(locks, self._session.host.clock, timeout, reason)
+        return Multi(self._session, locks, timeout, reason)
 
-    async def list(self, resource_type: str | None = None) -> AsyncIterator[Doorman]:
+    async def list(
+        self, resource_type: str | None = None
+    ) -> AsyncGenerator[Doorman, None]:
         """Every resource that is held or waited for.
+
+        Whoever may leave it early, or be cancelled in it, wraps it into
+        ``contextlib.aclosing``.
 
         Raises:
             BackendError: the store failed.
         """
         self._session.check()
         kind = None if resource_type is None else encode(resource_type)
-        async for snapshot in self._session.drive.store.scan(kind):
-            shown = doorman(snapshot)
-            if shown.holders or shown.queue:
-                yield shown
+        async with _closed(self._session.drive.store.scan(kind)) as snapshots:
+            async for snapshot in snapshots:
+                shown = doorman(snapshot)
+                if shown.holders or shown.queue:
+                    yield shown
 
     async def stale(
         self, older_than: float = 0.0, resource_type: str | None = None
-    ) -> AsyncIterator[Doorman]:
+    ) -> AsyncGenerator[Doorman, None]:
         """Resources with holders that look left behind, only those holders listed.
 
         Grants that never expire, leases that ran out with nobody asking since, and
@@ -108,10 +127,11 @@ class Locks(PublishedCalls, RecipeCalls):
         age: object = older_than
         if age is None:
             raise ConfigurationError(what="older_than is a number of seconds")
-        async for shown in self.list(resource_type):
-            left = shown.stale(older_than)
-            if left is not None:
-                yield left
+        async with aclosing(self.list(resource_type)) as listed:
+            async for shown in listed:
+                left = shown.stale(older_than)
+                if left is not None:
+                    yield left
 
     async def force_release(self, seen: Doorman, *, reason: str) -> int:
         """Break the holders listed in ``seen``, if they are still the ones holding.
@@ -191,9 +211,15 @@ class Locks(PublishedCalls, RecipeCalls):
         session.check()
         session.closed = True
         self._pools.close(Closed())
+        if self._rows is not None:
+            self._rows.close()
         for grant in session.grants():
             grant.give_back()
-        await session.drive.aclose(Closed())
+        try:
+            for occupancies in self._occupancies.values():
+                await occupancies.aclose()
+        finally:
+            await session.drive.aclose(Closed())
 
     async def __aenter__(self) -> Locks:
         return self

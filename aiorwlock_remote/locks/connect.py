@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Generator
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Unpack, final
 
@@ -59,7 +60,7 @@ def connect(
     if min_replicas < 0:
         raise ConfigurationError(what=f"min_replicas={min_replicas} is less than 0")
     settings = Settings(
-        gate=secrets.token_hex(8),
+        gate="",
         prefix=check_prefix(prefix),
         connect_timeout=connect_timeout,
         fence_memory=fence_memory,
@@ -98,7 +99,9 @@ class Connecting:
         await self._locks.aclose()
 
     async def _open(self) -> Locks:
-        settings, host = self._settings, current_host()
+        # Now, not at `connect`: a server may have forked since, and each is a process.
+        settings = replace(self._settings, gate=secrets.token_hex(8))
+        host = current_host()
         rooms: list[Room] = []
 
         def ring(resource: Resource, seconds: float) -> None:
@@ -106,7 +109,7 @@ class Connecting:
                 room.ring(resource, seconds)
 
         with anyio.move_on_after(settings.connect_timeout) as scope:
-            store = await self._open_store(host, ring)
+            store = await self._open_store(host, ring, settings)
         if scope.cancelled_caught:
             raise BackendUnavailable(
                 what=f"the store did not answer in {settings.connect_timeout:g} s"
@@ -119,7 +122,7 @@ class Connecting:
         drive = Drive(store, room, host, settings)
         return Locks(Session(drive, host), self._options)
 
-    async def _open_store(self, host: Host, bell: Bell) -> Store:
+    async def _open_store(self, host: Host, bell: Bell, settings: Settings) -> Store:
         if not isinstance(self._store, str):
             if isinstance(self._store, os.PathLike) or not hasattr(self._store, "open"):
                 kind = type(self._store).__name__
@@ -127,7 +130,7 @@ class Connecting:
                     what=f"a store is a URL or a Backend, not {kind}",
                     hint="a file is sqlite:///path",
                 )
-            return await self._store.open(host, bell, self._settings)
+            return await self._store.open(host, bell, settings)
         address = parse(self._store)
         opener = registry.find(address.scheme)
-        return await opener(address, host, bell, self._settings)
+        return await opener(address, host, bell, settings)

@@ -93,11 +93,8 @@ class Grip:
             return False
         self.session.check()
         if lease.expired():
-            self.session.forget(self.lease)
-            # The store may hold it a moment longer than we believe it: let others in.
-            drive.release(lease).unawaited()
-        elif lease.end(State.RELEASED):
-            self.session.forget(self.lease)
+            self.give_back()
+        elif self.end(State.RELEASED):
             gone = was_held(await (send or drive.release)(lease))
             if gone is None:
                 return True
@@ -112,8 +109,13 @@ class Grip:
             await self.release()
 
     def give_back(self) -> None:
-        """Release without waiting for the answer; nothing if it has ended."""
-        if self.end(State.RELEASED):
+        """Release without waiting for the answer; nothing if it was given away.
+
+        What is lost, too: the store may hold it longer than we believe in it.
+        """
+        lost = self.lease.expired()
+        if lost or self.end(State.RELEASED):
+            self.session.forget(self.lease)
             self.session.drive.release(self.lease).unawaited()
 
     def end(self, state: State) -> bool:

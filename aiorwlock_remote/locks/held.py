@@ -184,8 +184,9 @@ class Held:
     async def upgrade(self, timeout: float | None = None) -> Held:
         """Reader → writer once all other readers have left; this ``Held`` ends.
 
-        ``timeout`` in seconds; None waits for ever. Cancelled while it waits, it stays
-        a reader; cancelled while a request is under way, the grant is given up.
+        ``timeout`` in seconds; None waits for ever. A request that is under way when
+        the time is up is waited for. Cancelled while it waits, it stays a reader;
+        cancelled while a request is under way, the grant is given up.
 
         Raises:
             UpgradeConflict: another reader is waiting to upgrade; release and retry.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -11,6 +12,9 @@ from aiorwlock_remote.core.record import Grant, Place, Record, Seat
 from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
 from aiorwlock_remote.core.transition import peek
 from aiorwlock_remote.ports import Guest, Snapshot
+
+_SECONDS = re.compile(r"[0-9]{1,11}(\.[0-9]{1,6})?")
+"""Since 1970; no more digits than a date can have."""
 
 NOWHERE = Resource("", "")
 
@@ -145,8 +149,7 @@ def _holder(grant: Grant, at: Snapshot) -> Holder:
 
 
 def _foreign(seat: Seat, at: Snapshot) -> Holder:
-    second = seat.value.rpartition(",")[2]
-    since = int(second) * MICROS if second.isdigit() else at.wall
+    since = _seated(seat, at.wall)
     left = None if seat.expires is None else (seat.expires - at.now) / MICROS
     return Holder(
         holder=holder_of(seat.ticket),
@@ -158,6 +161,12 @@ def _foreign(seat: Seat, at: Snapshot) -> Holder:
         foreign=True,
         seat=seat.value,
     )
+
+
+def _seated(seat: Seat, wall: int) -> int:
+    """When a foreign program sat down, as its record says; now, if it says no time."""
+    told = _SECONDS.fullmatch(seat.value.rpartition(",")[2])
+    return wall if told is None else round(float(told[0]) * MICROS)
 
 
 def _guest(guest: Guest, at: Snapshot) -> Holder:

@@ -13,8 +13,10 @@ from aiorwlock_remote.errors import NotOwner
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, doorman
+from aiorwlock_remote.locks.joined import LEASE, InTransaction
 from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.source import Source
 from aiorwlock_remote.runtime.request import Request
 
 
@@ -75,6 +77,24 @@ class _Lock:
         if timeout is not None or reason:
             request = replace(request, timeout=timeout, reason=reason)
         return Acquisition(self._session, request, options_)
+
+    def among(
+        self, timeout: float | None, reason: str, source: Source | None
+    ) -> Acquisition:
+        """``acquire`` for ``multi``, perhaps of what ``source`` has got already."""
+        request = replace(self._request, timeout=timeout, reason=reason)
+        return Acquisition(self._session, request, self._options, source)
+
+    def request(self, reason: str) -> Request:
+        """What is asked of the store.
+
+        Raises:
+            WouldDeadlock: this task holds the resource already.
+            Closed: the ``Locks`` is closed, forked or of another loop.
+        """
+        self._session.check()
+        self._session.check_deadlock(self._resource)
+        return replace(self._request, reason=reason)
 
     async def try_acquire(
         self, *, reason: str = "", **options: Unpack[OptionArgs]
@@ -142,16 +162,48 @@ class _Lock:
         return f"<{type(self).__name__} {self.resource!r}>"
 
 
+class _Exclusive(_Lock):
+    """One holder, whose ticket sits in the seat."""
+
+    _mode = Mode.WRITE
+
+    def in_transaction(
+        self, transaction: object, timeout: float | None = None, *, reason: str = ""
+    ) -> InTransaction:
+        """Hold it until a transaction of the caller's ends; ``async with`` gives Held.
+
+        On PostgreSQL and MariaDB: ``transaction`` is a connection of asyncpg (asyncmy)
+        with a transaction begun, or an ``AsyncSession`` or ``AsyncConnection`` of
+        SQLAlchemy over it, to the server with the locks. It waits in the queue as
+        ``acquire`` does. From then on nobody else gets the lock before that transaction
+        has been committed or rolled back, however long it takes, even if it cannot be
+        renewed: the row with the ticket is locked in it. Leaving the ``async with``
+        does not wait for that; the lock is given back as soon as it has happened.
+
+        The lock's ``lease`` and ``on_lost`` do not apply. If this process dies, the
+        server rolls back, and the lock is free a few seconds later.
+
+        Raises (when entered), besides what ``acquire`` raises:
+            Unsupported: this store cannot do that.
+            ConfigurationError: no transaction has begun, or of another database, or it
+                sees only what was there before the lock (REPEATABLE READ).
+        """
+        check_seconds("timeout", timeout)
+        options = self._options.but(
+            {"lease": LEASE, "margin": None, "max_hold": None, "on_lost": "flag"}
+        )
+        request = replace(self._ask(options), timeout=timeout, reason=reason)
+        return InTransaction(self._session, request, options, transaction)
+
+
 @final
-class Mutex(_Lock):
+class Mutex(_Exclusive):
     """A mutex: one holder at a time, among all processes that use the store.
 
     It is the exclusive mode of the one lock a resource has: it also excludes the
     readers and the writer of ``rwlock`` of the same name, and programs that use the
     published mutex record.
     """
-
-    _mode = Mode.WRITE
 
     def _policy(self, options: Options) -> Policy:
         return options.mutex_policy()
@@ -165,10 +217,8 @@ class ReaderLock(_Lock):
 
 
 @final
-class WriterLock(_Lock):
+class WriterLock(_Exclusive):
     """The exclusive side: one writer, no reader."""
-
-    _mode = Mode.WRITE
 
 
 @final

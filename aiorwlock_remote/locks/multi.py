@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, final
 
+import anyio
+
 from aiorwlock_remote.core.lease import check_seconds
-from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.errors import ConfigurationError, LockTimeout
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import Mutex, ReaderLock, WriterLock
-from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.source import Source
+from aiorwlock_remote.runtime.lease import Lease
+from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.together import try_all
 
 AnyLock = Mutex | ReaderLock | WriterLock
 
@@ -21,22 +27,23 @@ AnyLock = Mutex | ReaderLock | WriterLock
 class Multi:
     """All of several locks, or none; used once, awaited or entered.
 
-    They are acquired in the order of their names, so that two ``multi`` can never wait
-    for each other. What was obtained is given back when a later one is not. Gives the
-    grants in the order the locks were passed; losing any of them cancels the body.
+    They are asked for together. If not all are free they are acquired in the order of
+    their names, so that two ``multi`` can never wait for each other; what was obtained
+    is given back when a later one is not. Gives the grants in the order the locks were
+    passed; losing any of them cancels the body.
     """
 
     def __init__(
         self,
+        session: Session,
         locks: Sequence[AnyLock],
-        clock: Clock,
         timeout: float | None,
         reason: str,
     ) -> None:
         """Made by ``Locks.multi``, not by users."""
         check_seconds("timeout", timeout)
+        self._session = session
         self._locks = locks
-        self._clock = clock
         self._timeout = timeout
         self._reason = reason
         self._stack = AsyncExitStack()
@@ -52,7 +59,7 @@ class Multi:
     async def __aenter__(self) -> tuple[Held, ...]:
         async with AsyncExitStack() as stack:
             got: dict[AnyLock, Held] = {}
-            for lock, acquisition in self._sorted():
+            for lock, acquisition in await self._begin():
                 got[lock] = await stack.enter_async_context(acquisition)
             self._stack = stack.pop_all()
         return tuple(got[lock] for lock in self._locks)
@@ -69,7 +76,7 @@ class Multi:
         got: dict[AnyLock, Held] = {}
         done: list[Acquisition] = []
         try:
-            for lock, acquisition in self._sorted():
+            for lock, acquisition in await self._begin():
                 got[lock] = await acquisition
                 done.append(acquisition)
         except BaseException:
@@ -78,8 +85,48 @@ class Multi:
             raise
         return tuple(got[lock] for lock in self._locks)
 
-    def _sorted(self) -> Generator[tuple[AnyLock, Acquisition], None, None]:
-        until = None if self._timeout is None else self._clock.now() + self._timeout
-        for lock in sorted(self._locks, key=lambda lock: lock.key):
-            left = None if until is None else max(0.0, until - self._clock.now())
-            yield lock, lock.acquire(left, reason=self._reason)
+    async def _begin(self) -> Iterator[tuple[AnyLock, Acquisition]]:
+        clock, until = self._session.host.clock, None
+        if self._timeout is not None:
+            until = clock.now() + self._timeout
+        got = await self._at_once()
+
+        def left() -> float | None:
+            return None if until is None else max(0.0, until - clock.now())
+
+        return (
+            (lock, lock.among(left(), self._reason, got.get(lock)))
+            for lock in sorted(self._locks, key=lambda lock: lock.key)
+        )
+
+    async def _at_once(self) -> dict[AnyLock, Source]:
+        """Grants of all, if all are free; else of none."""
+        requests = [lock.request(self._reason) for lock in self._locks]
+        if len(requests) == 1:
+            return {}
+        leases = None
+        # 0 is one try, however long that takes.
+        with anyio.move_on_after(self._timeout or None) as scope:
+            leases = await try_all(self._session.drive, requests)
+        if scope.cancelled_caught:
+            label, mode = requests[0].resource.label, str(requests[0].mode)
+            raise LockTimeout(resource=label, mode=mode, timeout=self._timeout or 0.0)
+        if leases is None:
+            return {}
+        return dict(zip(self._locks, map(_Got, leases), strict=True))
+
+
+class _Got:
+    """Where a grant comes from that is there already."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    async def acquire(self, request: Request) -> Lease:
+        """At once."""
+        del request
+        return self._lease
+
+    async def try_acquire(self, request: Request) -> Lease | None:
+        """At once."""
+        return await self.acquire(request)

@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from aiorwlock_remote.core.lease import check_seconds
+from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
 from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.core.occupancy import Ages, check_pattern
 from aiorwlock_remote.core.pair import pair
 from aiorwlock_remote.core.pool import check_name
+from aiorwlock_remote.core.row import RowKey, RowTable, check_key
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.locks.lock import RWLock
 from aiorwlock_remote.locks.options import OnLost, OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.recipe_ports import HoldsPairs, HoldsSets
-from aiorwlock_remote.recipes import MutexSet, Occupancy, RowLock
-from aiorwlock_remote.recipes.mutex_set import Pools
+from aiorwlock_remote.recipe_ports import (
+    HoldsOccupations,
+    HoldsPairs,
+    HoldsRows,
+    HoldsSets,
+)
+from aiorwlock_remote.recipes.mutex_set import MutexSet, Pools
+from aiorwlock_remote.runtime.host import LoopHost
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.recipes.occupancy import Occupancies, Occupancy
+    from aiorwlock_remote.recipes.row_lock import RowLock
+    from aiorwlock_remote.recipes.rows import Rows
 
 REVALIDATE = 1.25
 """Seconds: with its jitter, the poll of every other waiter."""
+
+
+class OccupancyArgs(TypedDict, total=False):
+    """``pending``, ``using``: the names of an object's keys, ``%s`` being the object.
+
+    ``"pending:%s"`` and ``"using:%s"`` by default. Seconds: a pending record older than
+    ``pending_age`` (10) is dead, and a using one older than ``using_age`` (600; None:
+    never); others remove it.
+    """
+
+    pending: str
+    using: str
+    pending_age: float
+    using_age: float | None
 
 
 class RecipeCalls:
@@ -28,6 +54,8 @@ class RecipeCalls:
         self._session = session
         self._options = options
         self._pools = Pools(session)
+        self._rows: Rows | None = None
+        self._occupancies: dict[tuple[str, str, Ages], Occupancies] = {}
 
     def mutex_set(
         self,
@@ -86,21 +114,85 @@ class RecipeCalls:
         chosen = self._options.but({"policy": "reader"}).but(options)
         return RWLock(self._session, target, chosen)
 
-    def row_lock(self, table: str, row_id: ResourceId) -> RowLock:
-        """S2: a readers-writer lock in the resource's own row.
+    def row_lock(
+        self,
+        table: str,
+        row_id: RowKey,
+        *,
+        key: str = "id",
+        mark: str = "lock_mark",
+        count: str = "read_lock_count",
+        reason: str = "lock_reason",
+        lease: float | None = None,
+        grants: str = "lock_grants",
+    ) -> RowLock:
+        """S2: a readers-writer lock in the resource's own row; no I/O.
+
+        ``table`` is one of your own, maybe with its schema and a dot; ``key`` is the
+        column that tells its rows apart, the others are those of the lock: programs
+        that use the published UPDATEs on them exclude ours and are excluded. ``lease``:
+        seconds a grant of ours lives unless it is renewed, in one more column,
+        ``grants``; None: as published, for ever. The prefix and the lease of this
+        ``Locks`` have no part in it.
 
         Raises:
             Unsupported: this store cannot hold one.
+            ConfigurationError: a name that cannot be used.
         """
-        raise _missing(f"row lock {table}/{row_id}")
+        check_seconds("lease", lease, least=MIN_LEASE)
+        names = RowTable(table, key, mark, count, reason, grants)
+        check_key(row_id)
+        if self._rows is None:
+            from aiorwlock_remote.recipes.rows import Rows  # noqa: PLC0415 - seldom used
 
-    def occupancy(self, kind: str, object_id: ResourceId) -> Occupancy:
-        """S4: occupying existing objects by pending → using.
+            store = self._session.drive.store
+            if not isinstance(store, HoldsRows):
+                raise _missing(f"row lock {table}/{row_id}")
+            self._rows = Rows(self._session, store)
+        return self._rows.lock(names, row_id, lease)
+
+    def occupancy(
+        self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
+    ) -> Occupancy:
+        """S4: one existing object, occupied by pending → using; no I/O.
+
+        As ``occupancies(…).of(kind, object_id)``, and raises the same.
+        """
+        return self.occupancies(**names).of(kind, object_id)
+
+    def occupancies(self, **names: Unpack[OccupancyArgs]) -> Occupancies:
+        """S4: existing objects, occupied by pending → using; no I/O.
+
+        See ``OccupancyArgs`` for the names of the two keys of an object, and the ages;
+        they are the same in every program that occupies the same objects.
 
         Raises:
-            Unsupported: this store cannot hold one.
+            Unsupported: this store cannot hold any.
+            ConfigurationError: a name or a number that cannot be used.
         """
-        raise _missing(f"occupancy of {kind}/{object_id}")
+        pending = check_pattern("pending", names.get("pending", "pending:%s"))
+        using = check_pattern("using", names.get("using", "using:%s"))
+        if pending == using:
+            raise ConfigurationError(what="pending and using have the same name")
+        ages = Ages(names.get("pending_age", 10.0), names.get("using_age", 600.0))
+        chosen = pending, using, ages
+        found = self._occupancies.get(chosen)
+        if found is None:
+            from aiorwlock_remote.recipes.occupancy import (  # noqa: PLC0415 - as above
+                Occupancies,
+            )
+
+            store = self._session.drive.store
+            if not isinstance(store, HoldsOccupations):
+                raise _missing("occupied objects")
+            places = store.occupations(*chosen)
+            found = Occupancies(places, host=self._host)
+            self._occupancies[chosen] = found
+        return found
+
+    def _host(self) -> LoopHost:
+        self._session.check()
+        return self._session.host
 
 
 def _missing(what: str) -> Unsupported:

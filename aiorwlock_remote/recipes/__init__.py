@@ -1,33 +1,37 @@
-"""Other published locks (S1 to S4), each for the stores that can hold it.
+"""Other published locks (S1, S2 and S4), each for the stores that can hold it.
 
-``MutexSet`` is there; S3 is an ``RWLock`` on other keys; of the others this module is
-the typed shape. A store that cannot hold one refuses it with ``Unsupported`` when it is
-asked for, before anything is sent.
+S3 is an ``RWLock`` on other keys. A store that cannot hold one refuses it with
+``Unsupported`` when it is asked for, before anything is sent.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from aiorwlock_remote.recipes.mutex_set import MutexSet as MutexSet
 
+if TYPE_CHECKING:
+    from aiorwlock_remote.recipes.occupancy import Occupancies as Occupancies
+    from aiorwlock_remote.recipes.occupancy import Occupancy as Occupancy
+    from aiorwlock_remote.recipes.occupied import Occupied as Occupied
+    from aiorwlock_remote.recipes.row_held import RowAcquisition as RowAcquisition
+    from aiorwlock_remote.recipes.row_held import RowHeld as RowHeld
+    from aiorwlock_remote.recipes.row_lock import RowLock as RowLock
 
-class RowLock(Protocol):
-    """S2: a readers-writer lock in the resource's own row."""
+# Most programs use none of these, and do not wait for their import.
+_WHEN_NEEDED = {
+    "Occupancies": "occupancy",
+    "Occupancy": "occupancy",
+    "Occupied": "occupied",
+    "RowAcquisition": "row_held",
+    "RowHeld": "row_held",
+    "RowLock": "row_lock",
+}
 
-    def read(self, reason: str) -> AbstractAsyncContextManager[None]:
-        """RLock … RUnlock around the body."""
 
-    def write(self, reason: str) -> AbstractAsyncContextManager[None]:
-        """WLock … WUnlock around the body."""
-
-
-class Occupancy(Protocol):
-    """S4: occupying existing objects by pending → using."""
-
-    def occupy(self) -> AbstractAsyncContextManager[None]:
-        """Use the object alone; ``LockBusy`` if another is using it."""
-
-    async def try_occupy(self) -> bool:
-        """Whether it could be occupied."""
+def __getattr__(name: str) -> object:
+    module = _WHEN_NEEDED.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)

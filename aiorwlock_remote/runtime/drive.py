@@ -8,6 +8,7 @@ needs to be shielded, however often it is cancelled.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import anyio
@@ -36,6 +37,7 @@ from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     Closed,
+    LockError,
     LockTimeout,
 )
 from aiorwlock_remote.ports import Pending, Settings, Store
@@ -45,6 +47,7 @@ from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Asking, Request
 from aiorwlock_remote.runtime.room import Room
+from aiorwlock_remote.runtime.slow import slow_line, waited
 from aiorwlock_remote.runtime.taking import Taking
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
@@ -177,6 +180,7 @@ class Drive(Taking):
 
     async def _wait(self, request: Request, until: float | None) -> Lease:
         gate = self.room.gate(request.resource)
+        joined_at = self._clock.now()
         visitor = Visitor(
             self.asking.claim(request), request.policy, request.max_waiters
         )
@@ -190,7 +194,7 @@ class Drive(Taking):
             else:
                 left = None if until is None else until - self._clock.now()
                 with anyio.move_on_after(left):
-                    await self._patiently(visitor, request)
+                    await self._patiently(visitor, request, gate)
         except BaseException:
             if not isinstance(visitor.error, Closed):
                 gate.leave(visitor, request.mode)
@@ -207,24 +211,28 @@ class Drive(Taking):
             raise visitor.error
         told = visitor.told
         if told is None:
-            raise self._timed_out(request, (), None)
+            unanswered = gate.heard_at < joined_at
+            raise self._timed_out(request, (), None, unanswered=unanswered)
         raise self._timed_out(request, told.holders, told.retry_after)
 
-    async def _patiently(self, visitor: Visitor, request: Request) -> None:
+    async def _patiently(self, visitor: Visitor, request: Request, gate: Gate) -> None:
         if request.slow_wait is not None:
             with anyio.move_on_after(request.slow_wait):
                 await visitor.ready
                 return
-            told = visitor.told
-            log.warning(
-                "waited %g s for %s (%s), held by %s; %d ahead",
-                request.slow_wait,
-                request.resource.label,
-                request.mode,
-                "; ".join(told.holders) if told else "?",
-                told.ahead if told else 0,
-            )
+            # On its own: whoever waits is not to wait for this.
+            self.host.spawn(partial(self._tell_slow, visitor, request, gate))
         await visitor.ready
+
+    async def _tell_slow(self, visitor: Visitor, request: Request, gate: Gate) -> None:
+        try:
+            seen = await self.store.look(request.resource)
+        except LockError as exc:
+            log.warning("%s: %s", waited(request), exc)
+            return
+        if not visitor.ready.done:
+            before = gate.before(visitor, request.mode)
+            log.warning(slow_line(request, seen, self.gate_name, before))
 
     async def _turned_away(
         self, request: Request, visitor: Visitor, gate: Gate, until: float | None
@@ -239,7 +247,12 @@ class Drive(Taking):
             await self.resolve(request.resource, withdrawn, visitor.claim, until)
 
     def _timed_out(
-        self, request: Request, holders: tuple[str, ...], retry_after: int | None
+        self,
+        request: Request,
+        holders: tuple[str, ...],
+        retry_after: int | None,
+        *,
+        unanswered: bool = False,
     ) -> LockTimeout:
         return LockTimeout(
             resource=request.resource.label,
@@ -247,6 +260,7 @@ class Drive(Taking):
             timeout=request.timeout or 0.0,
             holders=holders,
             retry_after=None if retry_after is None else retry_after / 1e6,
+            unanswered=unanswered,
         )
 
 

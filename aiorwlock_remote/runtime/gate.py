@@ -7,6 +7,7 @@ as callbacks. Nobody's cancellation can tear it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from random import random
@@ -74,6 +75,8 @@ class Gate:
         self._writer = Lane(nonce, Mode.WRITE, store.pace)
         self._lanes = (self._reader, self._writer)
         self._watched = False
+        self.heard_at: float = -math.inf
+        """When the store last said how things stand here, local clock."""
 
     @property
     def idle(self) -> bool:
@@ -111,6 +114,11 @@ class Gate:
             lane = self._lane(mode)
             self._send(lane, lane.leave(waiter))
         self._unwatch_if_idle()
+
+    def before(self, waiter: Visitor, mode: Mode) -> int:
+        """How many tasks of this process wait before this one for the same mode."""
+        waiters = self._lane(mode).waiters
+        return waiters.index(waiter) if waiter in waiters else 0
 
     def waits(self, mode: Mode) -> bool:
         """Whether tasks wait for this mode."""
@@ -179,7 +187,8 @@ class Gate:
             self._failed(lane, error)
 
     def _tell(self, lane: Lane, answer: Answer, sent_at: float) -> None:
-        news = lane.answered(answer, sent_at, self._clock.now(), random())
+        self.heard_at = self._clock.now()
+        news = lane.answered(answer, sent_at, self.heard_at, random())
         if news.turned_away:
             for away in news.turned_away:
                 assert isinstance(away, Visitor)

@@ -27,6 +27,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 BATCH = 500
 BUSY = 0.05
 """Seconds until a lane that has not answered is looked at again."""
+TOGETHER = 30
+"""Renewals come up to this part of their lease early, to be sent with others."""
 GRAIN = 0.002
 """Seconds: leases due within so long of each other are looked at together."""
 
@@ -51,12 +53,14 @@ class Keeper:
         self._renewer: Renewer | None = None
         self._lanes: dict[Hashable, threading.Thread] = {}
         self._beat = 0.0
+        self._phase = random()  # processes of a host do not all renew at once
 
     def add(self, lease: Lease) -> None:
         """Keep this lease alive until it ends."""
         terms = lease.terms
         if lease.deadline is None and terms.max_hold is None and not terms.max_stall:
             return
+        self._gather(lease)
         now = self._clock.now()
         with self._lock:
             self._beat = now  # the caller is the loop, alive
@@ -221,6 +225,7 @@ class Keeper:
                 self._failed([lease], outcome)
             else:
                 lease.renewed(sent_at, lease.terms.lease)
+                self._gather(lease)
                 self._again(lease)
 
     def _failed(self, leases: list[Lease], error: Exception) -> None:
@@ -242,6 +247,13 @@ class Keeper:
             with self._lock:
                 if self._put(lease, now) * GRAIN < self._planned:
                     self._changed.notify()  # we may be a lane's thread
+
+    def _gather(self, lease: Lease) -> None:
+        """Of many leases that began one after the other a batch is due at a time."""
+        if lease.terms.lease is not None and math.isfinite(lease.renew_due):
+            part = lease.terms.lease / TOGETHER
+            ticks = math.floor(lease.renew_due / part - self._phase)
+            lease.renew_due = (ticks + self._phase) * part
 
     def _alive(self) -> None:
         self._beat = self._clock.now()

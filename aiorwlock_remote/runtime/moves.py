@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import anyio
+import math
 
 from aiorwlock_remote.core.commands import (
     Conflict,
@@ -37,7 +37,8 @@ async def upgrade(
     """Reader → writer; None if the others did not leave, or the old lease was lost.
 
     Interrupted while the request is under way, both tickets are given up; while it
-    waits for the others to leave, the old lease stays.
+    waits for the others to leave, the old lease stays. A request under way when the
+    time is up is waited for.
 
     Raises:
         UpgradeConflict: another reader is waiting already.
@@ -52,15 +53,18 @@ async def upgrade(
     )
     if not command.may_wait:
         return await _try_upgrade(drive, old, request, command)
-    bell = drive.room.listen(old.resource)
+    bell, clock = drive.room.listen(old.resource), drive.host.clock
+    until = math.inf if timeout is None else clock.now() + timeout
     new: Lease | None = None
     try:
-        with anyio.move_on_after(timeout):
-            while new is None and not old.expired():
-                bell.clear()
-                new = await _try_upgrade(drive, old, request, command)
-                if new is None and old.state is State.HELD:
-                    await bell.wait(pace.poll_min)
+        while new is None and not old.expired():
+            bell.clear()
+            new = await _try_upgrade(drive, old, request, command)
+            # Only waiting ends with the time: a request would take the grant along.
+            left = until - clock.now()
+            if new is not None or old.state is not State.HELD or left <= 0:
+                break
+            await bell.wait(min(pace.poll_min, left))
         return new
     finally:
         drive.room.unlisten(old.resource, bell)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -13,6 +12,7 @@ from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Who
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.lease import Terms
 
@@ -50,7 +50,7 @@ class Asking:
         lease = request.terms.lease
         reason = request.reason
         return Claim(
-            secrets.token_hex(16),
+            nonce().hex(),
             None if lease is None else micros(lease),
             self.who(reason) if reason else self._unexplained(self._host.task_name()),
             micros(request.lock_delay) if request.lock_delay else 0,

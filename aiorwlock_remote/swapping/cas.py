@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 
 
@@ -20,6 +21,10 @@ class State:
     record: Record | None
     seat: Seat | None
     mark: Any = field(repr=False)
+
+
+class GaveUp(BackendUnavailable):
+    """The store says that it gave up, e.g. under contention: done, or not, or later."""
 
 
 class Cas(Protocol):
@@ -46,13 +51,19 @@ class Cas(Protocol):
         """
 
     def swap(
-        self, resource: Resource, state: State, record: Record, seat: Seat | None
+        self,
+        resource: Resource,
+        state: State,
+        record: Record,
+        seat: Seat | None,
+        wakes: tuple[str, ...] = (),
     ) -> Pending[tuple[bool, State | None]]:
-        """Put these there if ``state`` still stands.
+        """Put these there if ``state`` still stands; tell the gates if you can.
 
         Whether they were, and what stands there now (None: not told). Its record may
         have other fences than were given, if it is the store that chooses them.
 
         Fails with ``BackendError``; ``BackendUnavailable`` without ``nothing_done``
-        leaves it open, and it may still happen, as long as ``state`` stands.
+        leaves it open, and it may still happen, as long as ``state`` stands. After
+        ``GaveUp`` it is worth another try.
         """

@@ -28,7 +28,9 @@ def with_fences(reply: Reply, record: Record | None) -> Reply:
 
     def told(grant: Grant) -> Grant:
         kept = record.grant(grant.ticket)
-        return grant if kept is None else replace(grant, fence=kept.fence)
+        if kept is None or kept.fence == grant.fence:
+            return grant
+        return replace(grant, fence=kept.fence)
 
     def granted(entry: Granted) -> Granted:
         return replace(entry, grants=tuple(told(grant) for grant in entry.grants))

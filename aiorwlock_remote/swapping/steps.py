@@ -14,13 +14,11 @@ seen to be gone, or is swapped away.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from aiorwlock_remote.core.commands import (
-    Acquire,
     Command,
     Granted,
     IllegalCommand,
@@ -33,13 +31,17 @@ from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping.cas import Cas, State
+from aiorwlock_remote.swapping.cas import Cas, GaveUp, State
+from aiorwlock_remote.swapping.line import Line, may_be_repeated, may_guess
 from aiorwlock_remote.swapping.replies import claims_of, each_grant, with_fences
 
 REMEMBERED = 4096
+TRIES = 3
+"""How often a step is tried that the store gives up each time."""
 
 Wakes = Callable[[Resource, tuple[str, ...]], object]
 Pause = Callable[[Resource, int, Callable[[State | None], None]], None]
+Asked = Callable[[Command], Command]
 
 
 def at_once(_: Resource, __: int, go_on: Callable[[State | None], None]) -> None:
@@ -47,42 +49,34 @@ def at_once(_: Resource, __: int, go_on: Callable[[State | None], None]) -> None
     go_on(None)
 
 
-@dataclass(slots=True)
-class _Line:
-    """The commands for one resource, in order; the first is under way.
-
-    ``unsure``: tickets asked for by a swap whose answer was lost, and when it was sent.
-    ``seen``: what stood there last. ``fresh``: that was after the first command was
-    begun. ``lost``: where swaps started whose answers were lost. ``refusals``: of the
-    first command.
-    """
-
-    resource: Resource
-    waiting: deque[tuple[Command, Pending[Reply]]] = field(
-        default_factory=deque[tuple[Command, Pending[Reply]]]
-    )
-    seen: State | None = None
-    fresh: bool = False
-    lost: list[State] = field(default_factory=list[State])
-    unsure: dict[str, int] = field(default_factory=dict[str, int])
-    sent: int = 0
-    refusals: int = 0
-    busy: bool = False
+def as_it_is(command: Command) -> Command:
+    """The command unchanged."""
+    return command
 
 
 class Swapping:
     """``Store.step`` over a ``Cas``. Belongs to one loop."""
 
-    def __init__(self, cas: Cas, wakes: Wakes, pause: Pause = at_once) -> None:
+    def __init__(
+        self,
+        cas: Cas,
+        wakes: Wakes,
+        pause: Pause = at_once,
+        asked: Asked = as_it_is,
+    ) -> None:
         """``wakes(resource, gates)``: these have something to claim.
 
         ``pause(resource, refusals, go_on)``: called before each new attempt, to let go
         on later: from what the refusal told, or from a state read since.
+
+        ``asked(command)``: what the transition is to see, at each attempt, after
+        ``cas.times`` has told what time it is.
         """
         self._cas = cas
         self._wakes = wakes
         self._pause = pause
-        self._lines: OrderedDict[Resource, _Line] = OrderedDict()
+        self._asked = asked
+        self._lines: OrderedDict[Resource, Line] = OrderedDict()
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """As ``Store.step``."""
@@ -105,20 +99,20 @@ class Swapping:
         line = self._lines.get(resource)
         return None if line is None else line.seen
 
-    def _line(self, resource: Resource) -> _Line:
+    def _line(self, resource: Resource) -> Line:
         line = self._lines.get(resource)
         if line is None:
-            line = self._lines[resource] = _Line(resource)
+            line = self._lines[resource] = Line(resource)
         self._lines.move_to_end(resource)
         return line
 
-    def _begin(self, line: _Line) -> None:
-        line.fresh, line.refusals = False, 0
-        if line.seen is None and not line.lost and _may_guess(line.waiting[0][0]):
+    def _begin(self, line: Line) -> None:
+        line.fresh, line.refusals, line.given_up = False, 0, 0
+        if line.seen is None and not line.lost and may_guess(line.waiting[0][0]):
             line.seen = self._cas.guess()
         self._go_on(line)
 
-    def _go_on(self, line: _Line) -> None:
+    def _go_on(self, line: Line) -> None:
         state = line.seen
         if state is None or (line.lost and not line.fresh):
             self._load(line)
@@ -126,7 +120,7 @@ class Swapping:
         line.lost = [lost for lost in line.lost if lost.mark == state.mark]
         try:
             now, floor, wall = self._cas.times(state)
-            command = line.waiting[0][0]
+            command = self._asked(line.waiting[0][0])
             step = transition(state.record, state.seat, command, now, floor, wall)
         except IllegalCommand as exc:
             if line.fresh:
@@ -138,26 +132,28 @@ class Swapping:
         same = step.record == before and _value(step.seat) == _value(state.seat)
         line.sent = self._cas.clock()
         if not same or (line.fresh and line.lost):
-            swapped = self._cas.swap(line.resource, state, step.record, step.seat)
+            swapped = self._cas.swap(
+                line.resource, state, step.record, step.seat, step.wakes
+            )
             swapped.then(partial(self._swapped, line, step))
         elif line.fresh:
             self._done(line, step.reply, step)
         else:
             self._load(line)
 
-    def _load(self, line: _Line) -> None:
+    def _load(self, line: Line) -> None:
         self._cas.load(line.resource).then(partial(self._loaded, line))
 
-    def _loaded(self, line: _Line, loaded: Pending[State]) -> None:
+    def _loaded(self, line: Line, loaded: Pending[State]) -> None:
         if loaded.error is not None:
             line.seen = None
-            self._failed(line, loaded.error)
+            self._unanswered(line, loaded.error)
             return
         line.seen, line.fresh = loaded.result(), True
         self._go_on(line)
 
     def _swapped(
-        self, line: _Line, step: Step, swapped: Pending[tuple[bool, State | None]]
+        self, line: Line, step: Step, swapped: Pending[tuple[bool, State | None]]
     ) -> None:
         state, error = line.seen, swapped.error
         assert state is not None, "a swap starts somewhere"
@@ -167,7 +163,7 @@ class Swapping:
                 for claim in claims_of(line.waiting[0][0]):
                     line.unsure.setdefault(claim.ticket, line.sent)
             line.seen = None
-            self._failed(line, error)
+            self._unanswered(line, error)
             return
         done, line.seen = swapped.result()
         if done:
@@ -179,13 +175,27 @@ class Swapping:
         line.refusals += 1
         self._pause(line.resource, line.refusals, partial(self._again, line))
 
-    def _again(self, line: _Line, state: State | None) -> None:
+    def _unanswered(self, line: Line, error: BaseException) -> None:
+        line.given_up += 1
+        again = (
+            isinstance(error, GaveUp)
+            and line.given_up < TRIES
+            and (error.nothing_done or may_be_repeated(line.waiting[0][0]))
+        )
+        if again:
+            self._pause(
+                line.resource, line.refusals + line.given_up, partial(self._again, line)
+            )
+        else:
+            self._failed(line, error)
+
+    def _again(self, line: Line, state: State | None) -> None:
         # While something is lost only a load tells whether it still can happen.
         if state is not None and not line.lost:
             line.seen, line.fresh = state, True
         self._go_on(line)
 
-    def _done(self, line: _Line, reply: Reply, step: Step) -> None:
+    def _done(self, line: Line, reply: Reply, step: Step) -> None:
         command, pending = line.waiting.popleft()
         if isinstance(command, Withdraw):
             for ticket in command.tickets:
@@ -197,7 +207,7 @@ class Swapping:
         finally:
             self._next(line)
 
-    def _dated(self, line: _Line, reply: Reply) -> Reply:
+    def _dated(self, line: Line, reply: Reply) -> Reply:
         """A grant made by a request that seemed lost is as old as that request.
 
         How old, the frame of the store may not know, and its holder must not believe
@@ -214,14 +224,14 @@ class Swapping:
 
         return each_grant(reply, dated)
 
-    def _failed(self, line: _Line, error: BaseException) -> None:
+    def _failed(self, line: Line, error: BaseException) -> None:
         _, pending = line.waiting.popleft()
         try:
             pending.fail(error)
         finally:
             self._next(line)
 
-    def _next(self, line: _Line) -> None:
+    def _next(self, line: Line) -> None:
         if line.waiting:
             self._begin(line)
             return
@@ -236,8 +246,3 @@ class Swapping:
 def _value(seat: Seat | None) -> str | None:
     """What stands there; when it ends, the record knows."""
     return None if seat is None else seat.value
-
-
-def _may_guess(command: Command) -> bool:
-    """Whoever asks to enter hopes that nobody is there."""
-    return isinstance(command, Acquire)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from benchmarks.adapters import aiorwlock, local, ours, sqlite
+from benchmarks.adapters import aiorwlock, files, local, ours, sqlite
 from benchmarks.peer import Peer
 
-PEERS: list[Peer] = [*local.PEERS, *aiorwlock.PEERS, *ours.PEERS, *sqlite.PEERS]
+PEERS: list[Peer] = [
+    *local.PEERS,
+    *aiorwlock.PEERS,
+    *ours.PEERS,
+    *sqlite.PEERS,
+    *files.PEERS,
+]
 
 
 def peer(name: str) -> Peer:

@@ -19,8 +19,13 @@ KINDS: dict[str, Callable[[Locks], Cycle]] = {
 STORES: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: f"memory://{secrets.token_hex(4)}",
     "sqlite": lambda folder: f"sqlite:///{folder}/locks.db",
+    "files": lambda folder: f"file://{folder}/locks?create=yes",
+    "files, sync=no": lambda folder: f"file://{folder}/locks?create=yes&sync=no",
 }
 """A new backend without a server is a line here, and measured from then on."""
+
+ONLY = {"files": ("mutex", "reader"), "files, sync=no": ("mutex",)}
+NAMES = {"files": "file://", "files, sync=no": "file://…?sync=no"}
 
 
 @asynccontextmanager
@@ -37,12 +42,12 @@ def _peer(store: str, kind: str) -> Peer:
     opened = partial(_open, STORES[store], KINDS[kind])
     open_: Open = opened
     return Peer(
-        f"{store}:// {kind}",
-        store,
+        f"{NAMES.get(store, f'{store}://')} {kind}",
+        store.partition(",")[0],
         open_,
         shared=kind == "reader",
         processes=store != "memory",
     )
 
 
-PEERS = [_peer(store, kind) for store in STORES for kind in KINDS]
+PEERS = [_peer(store, kind) for store in STORES for kind in ONLY.get(store, KINDS)]

@@ -16,6 +16,8 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import ConnectionError as NotThere
 
+from benchmarks.redis.adapters import MEMORY
+
 PATIENCE = 10.0
 
 
@@ -32,6 +34,10 @@ class Server:
     def empty(self) -> None:
         """Forget all keys; scripts stay."""
         self._redis.flushall()
+
+    def url_for(self, peer: str, seed: int) -> str:
+        """Where this peer finds its locks."""
+        return f"memory://{seed}" if peer == MEMORY else self.url
 
     def fill(self, key: str, members: int) -> None:
         """A mutex set; every other mutex is held."""

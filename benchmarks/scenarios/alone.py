@@ -9,7 +9,7 @@ from benchmarks.loops import run
 from benchmarks.peer import Peer
 
 NAME = "alone"
-CYCLES = {"memory": 4000, "sqlite": 300}
+CYCLES = {"memory": 4000, "sqlite": 300, "files": 300}
 
 
 def fits(peer: Peer) -> bool:

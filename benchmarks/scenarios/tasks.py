@@ -14,7 +14,7 @@ from benchmarks.peer import Cycle, Peer
 
 NAME = "50 tasks"
 TASKS = 50
-TURNS = {"memory": 40, "sqlite": 6}
+TURNS = {"memory": 40, "sqlite": 6, "files": 6}
 
 
 def fits(peer: Peer) -> bool:

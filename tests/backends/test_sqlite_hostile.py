@@ -37,10 +37,10 @@ async def test_relative_path_and_chdir(
     here.mkdir()
     elsewhere.mkdir()
     monkeypatch.chdir(here)
-    async with connect("sqlite:///locks.db", lease=0.3) as locks:
+    async with connect("sqlite:///locks.db", lease=1.0) as locks:
         monkeypatch.chdir(elsewhere)
         async with locks.mutex("a", 1) as held:
-            await anyio.sleep(0.7)
+            await anyio.sleep(1.5)
             held.check()
     assert list(elsewhere.iterdir()) == []
 
@@ -48,11 +48,11 @@ async def test_relative_path_and_chdir(
 async def test_one_spoilt_record_harms_no_other(tmp_path: Path) -> None:
     """Its own users are told; the others keep, get and list their locks."""
     path = tmp_path / "locks.db"
-    async with connect(f"sqlite:///{path}", lease=0.6, on_lost="flag") as locks:
+    async with connect(f"sqlite:///{path}", lease=1.0, on_lost="flag") as locks:
         bad = await locks.mutex("a", 0).acquire()
         good = [await locks.mutex("a", number).acquire() for number in (1, 2, 3)]
         spoil(path, 0, created=10**30)
-        await anyio.sleep(1.0)
+        await anyio.sleep(1.5)
         assert bad.lost == "unreachable"
         for held in good:
             held.check()

@@ -22,15 +22,20 @@ from benchmarks.redis.adapters import (
     REDIS_PY,
     RUEIDIS,
 )
-from benchmarks.redis.bars import BARS, Bar, Minimum, Verdict, verdicts
-from benchmarks.redis.figures import Figures, NotMeasured
-from benchmarks.redis.report import bars, tables
+from benchmarks.redis.bars import BARS
 from benchmarks.redis.run import main
-from benchmarks.redis.scenarios import SCENARIOS, Measured, Round
-from benchmarks.redis.server import server
+from benchmarks.redis.scenarios import SCENARIOS
+from benchmarks.redis.server import Server, server
 from benchmarks.sample import Sample
+from benchmarks.shared.bars import Bar, Minimum, Verdict, verdicts
+from benchmarks.shared.figures import Figures, NotMeasured
+from benchmarks.shared.report import bars, tables
+from benchmarks.shared.scenario import Measured, Round
 
 ROOT = Path(__file__).parents[2]
+WITH_PEERS = ("S1", "S4a")
+"""Every program that is compared takes part in one of them."""
+TITLES = {name: scenario.title for name, scenario in SCENARIOS.items()}
 
 
 def bench(*options: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -45,14 +50,40 @@ def bench(*options: str, path: str | None = None) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_quick_measures_every_peer_of_a_scenario(name: str, tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    ran = bench("--quick", "--scenario", name, "--json", str(file))
+def quick(folder: Path, *options: str) -> tuple[dict[str, Any], list[Sample]]:
+    """What was measured, and all that is told of it."""
+    file = folder / "result.json"
+    ran = bench("--quick", *options, "--json", str(file))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "| holds |" in ran.stdout
     result: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    samples = [Sample(**sample) for sample in result["samples"]]
+    assert result["about"]["redis-server"]
+    assert result["failed"] == []
+    return result, [Sample(**sample) for sample in result["samples"]]
+
+
+def test_quick_measures_ours_in_every_other_scenario(tmp_path: Path) -> None:
+    others = [name for name in SCENARIOS if name not in WITH_PEERS]
+    chosen = [word for name in others for word in ("--scenario", name)]
+    _, samples = quick(tmp_path, *chosen, "--peer", OURS)
+    wanted = {
+        (name, loop)
+        for name in others
+        for peer, loop in SCENARIOS[name].entrants
+        if peer == OURS
+    }
+    assert {(s.scenario, s.loop) for s in samples} == wanted
+    assert {s.peer for s in samples} == {OURS}
+    figures = Figures(samples)
+    assert figures.median("S6", "served of 1,000", OURS) == 1000
+    assert figures.median("S6", "connections", OURS) >= 1
+    assert len(figures.values("S3", "hand-over, ms", OURS)) == 5
+    assert len(figures.values("S7", "after the lease's end, ms", OURS)) == 2
+
+
+@pytest.mark.parametrize("name", WITH_PEERS)
+def test_quick_measures_every_peer_of_a_scenario(name: str, tmp_path: Path) -> None:
+    result, samples = quick(tmp_path, "--scenario", name)
     wanted = set(SCENARIOS[name].entrants)
     # The one peer that may be missing, and then it is said.
     if any(note.startswith(RUEIDIS) for note in result["notes"]):
@@ -61,27 +92,13 @@ def test_quick_measures_every_peer_of_a_scenario(name: str, tmp_path: Path) -> N
     told = [bar for bar in result["bars"] if bar["holds"] is not None]
     assert {bar["scenario"] for bar in told} == {name}
     assert len(told) == sum(bar.scenario == name for bar in BARS) > 0
-    assert result["about"]["redis-server"]
-    assert result["failed"] == []
-    check_counts(name, Figures(samples))
-
-
-def check_counts(name: str, figures: Figures) -> None:
-    if name in {"S4a", "S4b", "S4d"}:
+    if name == "S4a":
+        figures = Figures(samples)
         # One BLPOP and one LPUSH; a few are cut off at the edges of the window.
         of_blpop = figures.median(name, "requests a cycle", BLPOP)
         assert of_blpop == pytest.approx(2, abs=0.1)
         assert figures.median(name, "requests a cycle", OURS) > 0
         assert figures.median(name, "fences rise every cycle", OURS) == 1
-    elif name == "S6":
-        for peer in (BLPOP, OURS, REDIS_PY):
-            assert figures.median("S6", "served of 1,000", peer) == 1000
-        assert figures.median("S6", "connections", BLPOP) == 20
-        assert figures.median("S6", "connections", OURS) >= 1
-    elif name == "S3":
-        assert len(figures.values("S3", "hand-over, ms", OURS)) == 5
-    elif name == "S7":
-        assert len(figures.values("S7", "after the lease's end, ms", OURS)) == 2
 
 
 def test_without_redis_server_it_says_what_to_install(tmp_path: Path) -> None:
@@ -93,7 +110,7 @@ def test_without_redis_server_it_says_what_to_install(tmp_path: Path) -> None:
 def test_what_breaks_is_told_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def measure(round_: Round) -> Measured:
+    def measure(round_: Round[Server]) -> Measured:
         assert round_.peer == FLOOR, "two tasks held the lock at the same time"
         return {"cycles/s": [7.0]}
 
@@ -134,7 +151,7 @@ def samples(scenario: str, metric: str, peer: str, *values: float) -> list[Sampl
 def verdict(what: str, *groups: list[Sample]) -> Verdict:
     figures = Figures([sample for group in groups for sample in group])
     (found,) = [
-        v for v in verdicts(figures) if f"{v.bar.scenario}: {v.bar.what}" == what
+        v for v in verdicts(BARS, figures) if f"{v.bar.scenario}: {v.bar.what}" == what
     ]
     return found
 
@@ -186,10 +203,10 @@ def test_a_drain_may_take_as_long_as_rueidislock_needs() -> None:
 
 
 def test_what_was_not_measured_is_not_said_to_hold() -> None:
-    missing = list(verdicts(Figures([])))
+    missing = list(verdicts(BARS, Figures([])))
     assert len(missing) == len(BARS)
     assert {v.holds for v in missing} == {None}
-    shown = bars(missing)
+    shown = bars(missing, list(SCENARIOS))
     assert shown.count("not measured") == len(BARS)
     with pytest.raises(NotMeasured):
         Figures([]).median("S1", "cycle p50, µs", OURS)
@@ -198,7 +215,9 @@ def test_what_was_not_measured_is_not_said_to_hold() -> None:
 def test_the_report_shows_limit_figure_and_whether_it_holds() -> None:
     least = Minimum("S5", "cycles/s", lambda _: 0.0, 1800.0)
     most = Bar("S7", "late", lambda _: 0.0, 20.0, "ms")
-    shown = bars([Verdict(most, 20.5, 20.0), Verdict(least, 1900, 1800.0)])
+    shown = bars(
+        [Verdict(most, 20.5, 20.0), Verdict(least, 1900, 1800.0)], ["S5", "S7"]
+    )
     assert shown.splitlines()[2:] == [
         "| S5 | cycles/s | ≥ 1,800 | 1,900 | yes |",
         "| S7 | late | ≤ 20.0 ms | 20.5 ms | **NO** |",
@@ -207,9 +226,11 @@ def test_the_report_shows_limit_figure_and_whether_it_holds() -> None:
 
 def test_a_table_shows_spans_and_percentiles() -> None:
     few = samples("S1", "cycle p50, µs", OURS, 50, 40, 60)
-    assert "| cycle p50, µs | 50.0 (40.0 … 60.0) |" in tables(few)
+    assert "| cycle p50, µs | 50.0 (40.0 … 60.0) |" in tables(few, TITLES)
     many = [
         Sample("asyncio", "S7", "late, ms", "redis", OURS, n % 3, float(n))
         for n in range(11)
     ]
-    assert "| late, ms | p50 5.00, p90 9.00, p95 9.50 (n = 11) |" in tables(many)
+    assert "| late, ms | p50 5.00, p90 9.00, p95 9.50 (n = 11) |" in tables(
+        many, TITLES
+    )

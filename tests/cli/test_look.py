@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from tests.cli.fix_cli import PATIENCE, Store, eventually
+from tests.cli.fix_cli import PATIENCE, Store, eventually, every_layout
 
 TICKET = "a-secret-ticket"
 HOLDER_KEYS = {
@@ -35,12 +33,7 @@ def left(store: Store) -> Store:
 def foreign(store: Store) -> Store:
     """A store in which another program sits."""
     store.leave_behind("other", "1", "x")
-    with closing(sqlite3.connect(store.folder / "locks.db")) as db, db:
-        db.execute(
-            "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
-            " VALUES ('order', 7, ?)",
-            (TICKET,),
-        )
+    assert store.foreigner.take(("order", 7), TICKET)
     return store
 
 
@@ -53,6 +46,7 @@ def only_holder(resource: dict[str, Any]) -> dict[str, Any]:
 # --------------------------------------------------------------------- looking
 
 
+@every_layout
 def test_ls_json(left: Store) -> None:
     (resource,) = left.json("ls")
     assert set(resource) == RESOURCE_KEYS
@@ -88,6 +82,7 @@ def test_ls_of_a_type(left: Store) -> None:
     assert "nothing" in nothing.stderr
 
 
+@every_layout
 def test_show_who_holds_and_who_waits(store: Store) -> None:
     with store.held("--reason", "refund") as holder:
         waits = ("run", "--reason", "report", "--read", "order/42", "true")
@@ -110,6 +105,7 @@ def test_show_what_nobody_holds(left: Store) -> None:
     assert left.rwlock("show", "never/used").stdout == "never/used is free\n"
 
 
+@every_layout
 def test_stale(left: Store) -> None:
     with left.held():  # one that is alive
         (resource,) = left.json("stale")
@@ -120,13 +116,25 @@ def test_stale(left: Store) -> None:
     assert left.json("stale", "--older-than", "3600") == []
 
 
+@every_layout
+def test_a_foreign_program_looks_left_behind(foreign: Store) -> None:
+    found = {seen["resource"]: only_holder(seen) for seen in foreign.json("stale")}
+    assert found.keys() == {"order/7", "other/1"}
+    assert found["order/7"]["foreign"] is True
+    assert found["order/7"] | {"age": 0} == only_holder(
+        foreign.json("show", "order/7")
+    ) | {"age": 0}
+    assert "order/7" in foreign.rwlock("stale").stdout
+
+
 def test_no_ticket_is_shown(left: Store, foreign: Store) -> None:
-    assert left.folder == foreign.folder
+    assert left.url == foreign.url
     for words in (["ls"], ["stale"], ["show", "order/a/b"], ["show", "order/7"]):
         for more in ([], ["--json"]):
             assert TICKET not in left.rwlock(*words, *more).stdout
 
 
+@every_layout
 def test_a_foreign_program(foreign: Store) -> None:
     holder = only_holder(foreign.json("show", "order/7"))
     assert (holder["foreign"], holder["fence"]) == (True, None)
@@ -146,6 +154,7 @@ def seen(one: dict[str, Any], **other: str) -> list[str]:
     ]
 
 
+@every_layout
 def test_break(left: Store) -> None:
     holder = only_holder(left.json("show", "order/a/b"))
     done = left.rwlock("break", "order/a/b", *seen(holder))
@@ -193,9 +202,12 @@ def test_break_one_reader_of_two(store: Store) -> None:
     }
 
 
+@every_layout
 def test_break_a_foreign_program(foreign: Store) -> None:
     holder = only_holder(foreign.json("show", "order/7"))
     wrong = foreign.rwlock("break", "order/7", *seen(holder, fence="1"))
     assert wrong.returncode == 1
+    assert foreign.foreigner.read(("order", 7)) == TICKET
     assert foreign.rwlock("break", "order/7", *seen(holder)).returncode == 0
+    assert foreign.foreigner.read(("order", 7)) is None
     assert foreign.rwlock("run", "--timeout", "0", "order/7", "true").returncode == 0

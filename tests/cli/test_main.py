@@ -93,8 +93,8 @@ def test_without_a_url() -> None:
     assert "RWLOCK_URL" in done.stderr
 
 
-def test_a_file_that_is_no_store_is_69(store: Store) -> None:
-    Path(store.folder, "locks.db").write_text("this is a text, not a database\n" * 100)
+def test_a_file_that_is_no_store_is_69(store: Store, tmp_path: Path) -> None:
+    Path(tmp_path, "locks.db").write_text("this is a text, not a database\n" * 100)
     done = store.rwlock("ls")
     assert done.returncode == 69
     assert len(done.stderr.splitlines()) == 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
@@ -40,3 +43,65 @@ def test_names_that_cannot_stand_in_a_statement(bad: tuple[str, str]) -> None:
     answer = CliRunner().invoke(rwlock, ["schema", "cassandra", *bad])
     assert answer.exit_code != 0
     assert "CREATE" not in answer.output
+
+
+def oracle(*arguments: str) -> str:
+    answer = CliRunner().invoke(rwlock, ["schema", "oracle", *arguments])
+    assert answer.exit_code == 0, answer.output
+    return answer.output
+
+
+def test_the_tables_of_oracle() -> None:
+    sql = oracle()
+    assert sql.startswith("CREATE TABLE mutex_locks (")
+    assert "CREATE TABLE doormans (" in sql
+    assert "GRANT" not in sql
+
+
+def test_the_least_rights() -> None:
+    sql = oracle("--schema", "LOCKS", "--user", "APP")
+    assert "CREATE TABLE LOCKS.doormans (" in sql
+    assert sql.endswith(
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON LOCKS.mutex_locks TO APP;\n"
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON LOCKS.doormans TO APP;\n"
+    )
+
+
+def test_an_owner_that_cannot_stand_in_a_statement() -> None:
+    answer = CliRunner().invoke(rwlock, ["schema", "oracle", "--schema", "a;b"])
+    assert answer.exit_code != 0
+    assert "CREATE" not in answer.output
+
+
+def test_the_tables_of_mariadb() -> None:
+    answer = CliRunner().invoke(
+        rwlock, ["schema", "mariadb", "--database", "locks", "--user", "app"]
+    )
+    sql = answer.output
+    assert sql.startswith("CREATE TABLE IF NOT EXISTS `locks`.mutex_locks (")
+    assert sql.count("utf8mb4_nopad_bin;") == 2
+    assert sql.endswith("ON `locks`.doormans TO `app`@`%`;\n")
+
+
+@pytest.mark.parametrize("option", ["--database", "--user"])
+def test_names_that_end_a_quote(option: str) -> None:
+    answer = CliRunner().invoke(rwlock, ["schema", "mariadb", option, "a`b"])
+    assert answer.exit_code != 0
+    assert "CREATE" not in answer.output
+
+
+@pytest.mark.parametrize("store", ["cassandra", "mariadb", "oracle", "postgresql"])
+def test_no_driver_is_needed(store: str) -> None:
+    """Whoever makes the tables need not be who uses them."""
+    drivers = ["asyncmy", "asyncpg", "cassandra", "oracledb", "redis"]
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({drivers}))\n"
+        "from aiorwlock_remote.cli.main import main\n"
+        f"sys.argv = ['rwlock', 'schema', {store!r}]\n"
+        "main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("CREATE TABLE")

@@ -6,7 +6,7 @@ leaves everything else as it is. ``Fault()`` changes nothing: with it all cases 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -36,6 +36,7 @@ from aiorwlock_remote.ports import (
     Pending,
     Renewal,
     Settings,
+    Store,
 )
 
 NEVER = Pace(poll_min=1000, poll_max=1000, place_life=3000)
@@ -63,6 +64,18 @@ class Fault(MemoryStore):
         """What becomes of its reply."""
         del command
         return reply
+
+
+class Broken:
+    """A backend: stores with this fault, all on one shelf."""
+
+    def __init__(self, fault: Callable[..., Store], kept: Shelf) -> None:
+        self._fault = fault
+        self._kept = kept
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> Store:
+        """As ``Backend``."""
+        return self._fault(self._kept, host, bell, settings)
 
 
 class Everybody(Fault):

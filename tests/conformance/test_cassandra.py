@@ -1,4 +1,4 @@
-"""The Cassandra store on one node, by the conformance suite."""
+"""The Cassandra store on one node and our own table, by the conformance suite."""
 
 from __future__ import annotations
 
@@ -6,34 +6,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra.options import options_of
-from aiorwlock_remote.backends.cassandra.statements import statement
-from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.testing.conformance import ConformanceSuite
-from tests.conformance.stores import CassandraHarness
+from tests.conformance.stores.cassandra import CassandraHarness
 from tests.servers.cassandra_ring import Visit
 from tests.servers.fix_cassandra import SharedNode, fresh_keyspace
-from tests.servers.plain_cassandra import PlainCassandra
+from tests.servers.plain_cassandra import make_ours
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.in_turn("its answers come to both in the same way"),
     pytest.mark.no_uvloop("the driver has a thread of its own"),
 ]
-
-WARM = 100
-"""Turns until Java has compiled the most of it: the suite has leases of 0.2 s."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _table(cassandra_node: SharedNode, cassandra_visit: Visit) -> Iterator[None]:
     with fresh_keyspace(cassandra_node, cassandra_visit) as keyspace:
-        options = options_of(parse(keyspace.url))
-        keyspace.visit.rows(statement("schema_pair", options))
+        make_ours(keyspace)
         CassandraHarness.keyspace = keyspace
-        published = PlainCassandra(keyspace, "warm")
-        for _ in range(WARM):
-            assert published.take(("up", 1), "t")
-            assert published.free(("up", 1), "t")
         yield
 
 

@@ -18,7 +18,6 @@ import pytest
 
 from aiorwlock_remote import LockError
 from aiorwlock_remote.backends.memory import Shelf
-from aiorwlock_remote.ports import Bell, Host, Settings
 from aiorwlock_remote.ports import Store as Port
 from aiorwlock_remote.testing.conformance import Site, Store
 from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
@@ -39,8 +38,8 @@ from aiorwlock_remote.testing.conformance.cases.rwlock import RWLockCases
 from aiorwlock_remote.testing.conformance.cases.seat import SeatCases
 from aiorwlock_remote.testing.conformance.cases.waiting import WakingCases
 from tests.conformance import broken
-from tests.conformance.broken import Fault
-from tests.conformance.stores import MemoryHarness, OnTheShelf
+from tests.conformance.broken import Broken, Fault
+from tests.conformance.stores.memory import MemoryHarness, OnTheShelf
 
 pytestmark = [
     pytest.mark.anyio,
@@ -131,17 +130,8 @@ class BrokenHarness(MemoryHarness):
         """A shelf of its own, with a backend that spoils what it does."""
         del folder
         kept = Shelf()
-        broken = _Broken(self._fault, kept)
-        return Site("memory://", foreigner=OnTheShelf(kept), backend=broken)
-
-
-class _Broken:
-    def __init__(self, fault: Callable[..., Port], kept: Shelf) -> None:
-        self._fault = fault
-        self._kept = kept
-
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> Port:
-        return self._fault(self._kept, host, bell, settings)
+        backend = Broken(self._fault, kept)
+        return Site("memory://", foreigner=OnTheShelf(kept), backend=backend)
 
 
 async def run(fault: type[Fault], case: Case, folder: Path) -> None:

@@ -21,10 +21,23 @@ from aiorwlock_remote.testing.conformance import (
 from aiorwlock_remote.testing.conformance.cases.native import (
     NativeCancellationCases,
 )
-from tests.conformance.stores import MemoryHarness
+from tests.conformance.stores.memory import MemoryHarness
 from tests.conformance.test_cassandra import TestCassandra as Cassandra
+from tests.conformance.test_cassandra_published import (
+    TestPublishedCassandra as PublishedCassandra,
+)
 from tests.conformance.test_cluster import TestCluster as Cluster
+from tests.conformance.test_files import TestFiles as Files
+from tests.conformance.test_mariadb import TestMariadb as Mariadb
 from tests.conformance.test_memory import TestMemory as Memory
+from tests.conformance.test_oracle import TestOracle as Oracle
+from tests.conformance.test_oracle_12_2 import TestOracle122 as Oracle122
+from tests.conformance.test_oracle_23ai import TestOracle23 as Oracle23
+from tests.conformance.test_oracle_pool import TestOraclePool as OraclePool
+from tests.conformance.test_postgresql import TestPostgresql as Postgresql
+from tests.conformance.test_postgresql_pooled import (
+    TestPooledPostgresql as PooledPostgresql,
+)
 from tests.conformance.test_redis import TestRedis as Redis
 from tests.conformance.test_redis_client import TestLoopBoundClient as LoopBoundClient
 from tests.conformance.test_redis_client import TestRedisClient as RedisClient
@@ -33,7 +46,7 @@ from tests.conformance.test_redis_rights import TestRedisRights as RedisRights
 from tests.conformance.test_redis_tls import TestRedisTls as RedisTls
 from tests.conformance.test_sentinel import TestSentinel as Sentinel
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
-from tests.conftest import LOOPS
+from tests.loops import LOOPS, turn_of
 
 ROOT = Path(__file__).parents[2]
 EVERYWHERE = {
@@ -62,8 +75,17 @@ EVERYWHERE = {
 MATRIX: dict[type[ConformanceSuite], set[str]] = {
     Memory: EVERYWHERE,
     Sqlite: EVERYWHERE | {"Process"},
+    Files: EVERYWHERE | {"Process"},
     Cassandra: EVERYWHERE - {"Waking"} | {"Process"},  # it notifies nobody
+    PublishedCassandra: EVERYWHERE - {"Waking"} | {"Process"},
     Cluster: EVERYWHERE | {"Process"},
+    **dict.fromkeys(
+        (Oracle, Oracle122, Oracle23), EVERYWHERE - {"Waking"} | {"Process"}
+    ),
+    Postgresql: EVERYWHERE | {"Process"},
+    Mariadb: EVERYWHERE - {"Waking"} | {"Process"},
+    PooledPostgresql: EVERYWHERE | {"Process"},
+    OraclePool: EVERYWHERE - {"Waking", "BlockedLoop"} | {"Process"},
     Redis: EVERYWHERE | {"Process"},
     RedisClient: EVERYWHERE | {"Process"},
     LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process"},
@@ -72,12 +94,20 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     RedisPairs: EVERYWHERE - {"Seat"},
     Sentinel: EVERYWHERE | {"Process"},
 }
+# The others of their kind are run on both, and these in turn.
+TURNS: set[type[ConformanceSuite]] = {Cassandra, Cluster, Files, Mariadb, Oracle}
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
-NOT_ON: dict[type[ConformanceSuite], str] = {
-    Cassandra: "uvloop",  # whose driver has a thread of its own
-    RedisClient: "trio",  # redis-py knows nothing of it
-    LoopBoundClient: "trio",
-    **dict.fromkeys((Cluster, RedisPairs, RedisRights, RedisTls, Sentinel), "uvloop"),
+# Each says why where it is run.
+RUN_ON: dict[type[ConformanceSuite], set[str]] = {
+    **{suite: {"asyncio", "trio"} for suite in MATRIX},
+    # Their stores are run on both; a driver's pool and redis-py know nothing of trio.
+    **{suite: {"asyncio"} for suite in (Oracle122, Oracle23, OraclePool)},
+    PooledPostgresql: {"asyncio"},
+    **{suite: {"asyncio"} for suite in (PublishedCassandra, RedisRights, Sentinel)},
+    **{suite: {"trio"} for suite in (RedisPairs, RedisTls)},
+    Redis: {"asyncio", "trio", "uvloop"},
+    RedisClient: {"asyncio"},
+    LoopBoundClient: {"uvloop"},
 }
 
 
@@ -146,14 +176,17 @@ def test_every_combination_is_collected() -> None:
         for suite in MATRIX
         for kind, cases in classes(suite).items()
         for name in methods(cases)
-        for loop in _loops(suite, cases)
+        for loop in _loops(suite, cases, f"Test{kind}", name)
     }
     assert set(collected) == expected
 
 
-def _loops(suite: type[ConformanceSuite], cases: type[Cases]) -> set[str]:
+def _loops(
+    suite: type[ConformanceSuite], cases: type[Cases], kind: str, name: str
+) -> set[str]:
     native = issubclass(cases, NativeCancellationCases)  # which names its loops itself
-    return LOOP_NAMES - {"trio" if native else "", NOT_ON.get(suite, "")}
+    loops = RUN_ON[suite] - ({"trio"} if native else set())
+    return loops & turn_of(kind, name) if suite in TURNS else loops
 
 
 def _collected() -> Iterator[tuple[str, str, str, str]]:

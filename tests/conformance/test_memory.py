@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aiorwlock_remote.testing.conformance import ConformanceSuite
-from tests.conformance.stores import MemoryHarness
+from tests.conformance.stores.memory import MemoryHarness
+
+pytestmark = pytest.mark.no_uvloop("it has no connections")
 
 
 class TestMemory(ConformanceSuite):

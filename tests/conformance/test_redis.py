@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote.testing.conformance import ConformanceSuite
-from tests.conformance.stores import RedisHarness
+from tests.conformance.stores.redis import RedisHarness
 from tests.servers.redis import RedisServer
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote.testing.conformance import ConformanceSuite
-from tests.conformance.stores import ClientHarness, LoopBoundHarness, RedisHarness
-from tests.conftest import LOOPS
+from tests.conformance.stores.redis import ClientHarness, LoopBoundHarness, RedisHarness
+from tests.loops import LOOPS
 from tests.servers.redis import RedisServer
 
 
@@ -29,10 +29,14 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 class TestRedisClient(ConformanceSuite):
     """``RedisBackend``, whose keeper has a connection of its own."""
 
+    pytestmark = pytest.mark.no_uvloop("TestLoopBoundClient has it")
+
     harness = ClientHarness()
 
 
 class TestLoopBoundClient(ConformanceSuite):
     """``RedisBackend``, whose keeper needs the user's loop."""
+
+    pytestmark = pytest.mark.only_on("uvloop", "TestRedisClient has the other")
 
     harness = LoopBoundHarness()

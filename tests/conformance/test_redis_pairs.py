@@ -8,11 +8,11 @@ import pytest
 
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import ConformanceSuite, Site
-from tests.conformance.stores import RedisHarness
+from tests.conformance.stores.redis import RedisHarness
 from tests.recipes.pair_store import OnPairs
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.no_uvloop("the scripts are the same")
+pytestmark = pytest.mark.only_on("trio", "the scripts are the same")
 
 
 @pytest.fixture(scope="module", autouse=True)

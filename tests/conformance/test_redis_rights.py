@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from aiorwlock_remote.testing.conformance import ConformanceSuite
-from tests.conformance.stores import RightsHarness
+from tests.conformance.stores.redis import RightsHarness
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.no_uvloop("rights are nothing new to it")
+pytestmark = pytest.mark.only_on("asyncio", "rights are nothing new to a loop")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from aiorwlock_remote.testing.conformance import ConformanceSuite
-from tests.conformance.stores import TlsHarness
+from tests.conformance.stores.redis import TlsHarness
 from tests.servers.certificates import Certificates
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.no_uvloop("its connections are those of asyncio")
+pytestmark = pytest.mark.only_on("trio", "the tests of connections have the others")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote.testing.conformance import ConformanceSuite
-from tests.conformance.stores import SentinelHarness
+from tests.conformance.stores.redis import SentinelHarness
 from tests.servers.sentinel import SentinelGroup
 
-pytestmark = pytest.mark.no_uvloop("its connections are those of asyncio")
+pytestmark = pytest.mark.only_on("asyncio", "Sentinel's own tests have the others")
 
 
 @pytest.fixture(scope="module", autouse=True)

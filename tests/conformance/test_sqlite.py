@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aiorwlock_remote.testing.conformance import ConformanceSuite
-from tests.conformance.stores import SqliteHarness
+from tests.conformance.stores.sqlite import SqliteHarness
+
+pytestmark = pytest.mark.no_uvloop("its threads are those of asyncio")
 
 
 class TestSqlite(ConformanceSuite):

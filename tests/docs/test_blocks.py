@@ -10,6 +10,8 @@ import pytest
 from tests.docs.fix_blocks import NO_RUN, SET_UP, Page, blocks, run
 from tests.servers.cluster import Cluster
 from tests.servers.fix_cassandra import Keyspace
+from tests.servers.oracle.client import OracleUser
+from tests.servers.process import IP
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -22,6 +24,13 @@ SENTINELS = "redis+sentinel://sentinel1,sentinel2,sentinel3/mymaster/0"
 NODES = "redis+cluster://node1,node2,node3"
 CASSANDRA = "cassandra://localhost/locks"
 SESSION = 'Cluster(["localhost"]).connect("locks")'
+POSTGRESQL = "postgresql://postgres@localhost/postgres"
+MARIADB = "mariadb://app@localhost/app"
+LOGIN = 'host="localhost", port=3306, user="app", db="app"'
+ORACLE = "oracle://locks:secret@localhost:1521/FREEPDB1"
+POOL = 'user="locks", password="secret", dsn="localhost:1521/FREEPDB1"'
+ENGINE = "locks:secret@localhost:1521/?service_name=FREEPDB1"
+DIRECTORY = "/var/lib/locks"
 SHOWN = {"text", "toml"}
 DIRECTIVE = re.compile(r"\{[\w-]+\}")
 
@@ -48,11 +57,29 @@ def test_blocks_run(
     if NODES in path.read_text("utf-8"):
         cluster: Cluster = request.getfixturevalue("redis_cluster")
         servers[NODES] = cluster.url
+    if DIRECTORY in path.read_text("utf-8"):
+        servers[DIRECTORY] = f"{tmp_path}/locks"
     if CASSANDRA in path.read_text("utf-8"):
         keyspace: Keyspace = request.getfixturevalue("keyspace")
         servers[CASSANDRA] = keyspace.url
         contact = f'["127.0.0.1"], port={keyspace.node.port}'
         servers[SESSION] = f'Cluster({contact}).connect("{keyspace.name}")'
+    if POSTGRESQL in path.read_text("utf-8"):
+        servers[POSTGRESQL] = url = request.getfixturevalue("tables")
+        for_engines = ("postgresql:", "postgresql+asyncpg:")
+        servers[POSTGRESQL.replace(*for_engines)] = url.replace(*for_engines)
+    if MARIADB in path.read_text("utf-8"):
+        servers[MARIADB] = url = request.getfixturevalue("mariadb_tables")
+        port, _, database = url.rpartition(":")[2].partition("/")
+        servers[LOGIN] = f'host="{IP}", port={port}, user="root", db="{database}"'
+    if ORACLE in path.read_text("utf-8"):
+        user: OracleUser = request.getfixturevalue("oracle_user")
+        servers[ORACLE] = user.url
+        login = [f'{name}="{value}"' for name, value in user.login.items()]
+        servers[POOL] = ", ".join(login)
+        place, service = user.dsn.split("/")
+        at = f"{user.name}:{user.password}@{place}"
+        servers[ENGINE] = f"{at}/?service_name={service}"
     with Page(tmp_path, servers) as page:
         run(path, page)
 

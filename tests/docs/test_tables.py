@@ -97,6 +97,7 @@ COLUMNS = (
 STORES = {
     "memory": "MemoryStore",
     "sqlite": "SqliteStore",
+    "file": "FileStore",
     "redis": "RedisStore",
     "rediss": "RedisStore",
     "redis+cluster": "RedisStore",
@@ -104,6 +105,10 @@ STORES = {
     "redis+sentinel": "RedisStore",
     "unix": "RedisStore",
     "cassandra": "CassandraStore",
+    "oracle": "OracleStore",
+    "postgresql": "PostgresqlStore",
+    "mariadb": "MariadbStore",
+    "mysql": "MariadbStore",
 }
 
 

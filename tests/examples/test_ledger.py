@@ -9,6 +9,7 @@ from types import ModuleType
 import anyio
 import pytest
 
+from aiorwlock_remote import StaleFence
 from tests.examples.fix_site import EXAMPLES
 
 pytestmark = pytest.mark.anyio
@@ -37,9 +38,9 @@ async def test_an_older_fence_is_refused_and_changes_nothing(
 ) -> None:
     book = ledger.Ledger(tmp_path / "ledger.db")
     await book.set_paid(7, 30, 5)
-    with pytest.raises(ledger.StaleFence):
+    with pytest.raises(StaleFence):
         await book.set_paid(7, 99, 4)
-    with pytest.raises(ledger.StaleFence):
+    with pytest.raises(StaleFence):
         await book.paid(7, 4)
     assert await book.paid(7, 5) == 30
 
@@ -48,7 +49,7 @@ async def test_a_read_raises_the_fence_too(ledger: ModuleType, tmp_path: Path) -
     book = ledger.Ledger(tmp_path / "ledger.db")
     await book.set_paid(7, 30, 5)
     assert await book.paid(7, 6) == 30
-    with pytest.raises(ledger.StaleFence):
+    with pytest.raises(StaleFence):
         await book.set_paid(7, 99, 5)
 
 

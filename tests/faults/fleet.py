@@ -23,8 +23,12 @@ ROOT = Path(__file__).parents[2]
 class Fleet:
     """Workers on one store and one history folder."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(
+        self, url: str, folder: Path, program: str = "tests.faults.worker"
+    ) -> None:
+        """``program``: the module that a worker runs."""
         self.folder = folder
+        self._program = program
         self._url = url
         self._halt = folder / "halt"
         self._numbers = count()
@@ -36,12 +40,12 @@ class Fleet:
         """The workers that run."""
         return list(self._running)
 
-    def start(self, **plan: float | str) -> str:
-        """Start a worker and wait until it works; its name."""
+    def start(self, url: str | None = None, /, **plan: float | str) -> str:
+        """Start a worker and wait until it works; its name. ``url``: another store."""
         name = f"w{next(self._numbers)}"
-        arguments = [self._url, str(self.folder), name, json.dumps(plan)]
+        arguments = [url or self._url, str(self.folder), name, json.dumps(plan)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.worker", *arguments],
+            [sys.executable, "-m", self._program, *arguments],
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,

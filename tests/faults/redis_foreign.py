@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from tests.faults.redis_counter import Counter
+from tests.faults.counter import Counter
 from tests.servers.plain import PlainRedis
 from tests.servers.redis import RedisServer
 

@@ -11,6 +11,12 @@ from tests.servers.redis import RedisServer
 
 AnyLock = Mutex | ReaderLock | WriterLock
 
+KEPT = 60.0
+"""Seconds of a lease that a change of servers outlives: it may take 30 s, and a renewal
+is due after a third of the lease."""
+UNAWARE = 45.0
+"""Seconds of one whose keeper does not ask, and so is not told, before that change."""
+
 REFUSED = (BackendUnavailable, AcquireUncertain)
 
 
@@ -18,7 +24,7 @@ async def renewed(server: RedisServer, held: Held) -> None:
     """Wait until the keeper has got through to the server."""
     seat = f"mutex_locks/{held.resource.replace('/', ',')}"
     ends = server.ask("PEXPIRETIME", seat)
-    await eventually(lambda: server.ask("PEXPIRETIME", seat) > ends, "renewed")
+    await eventually(lambda: server.ask("PEXPIRETIME", seat) > ends, "renewed", 60)
     held.check()
 
 

@@ -26,7 +26,7 @@ async def main(url: str, tasks: int, turns: int, body: float, name: str) -> str:
     async def task(pool: MutexSet, number: int) -> None:
         for _ in range(turns):
             asked = time.monotonic()
-            async with pool.acquire(timeout=60) as held:
+            async with pool.acquire(timeout=100) as held:
                 entered = time.monotonic()
                 await anyio.sleep(body)
                 held.check()

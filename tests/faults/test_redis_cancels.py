@@ -16,9 +16,9 @@ from aiorwlock_remote.core.commands import Command, Reply, Withdraw, Withdrawn
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.ports import Backend, Bell, Host, Pending, Settings
-from tests.conftest import LOOPS
 from tests.faults import redis_cancels
 from tests.faults.redis_turns import Attempt
+from tests.loops import LOOPS
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio

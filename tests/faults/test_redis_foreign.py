@@ -8,8 +8,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.faults.counter import Counter
 from tests.faults.fleet import ROOT
-from tests.faults.redis_counter import Counter
 from tests.faults.redis_foreign import foreign_loop
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
@@ -30,7 +30,7 @@ def hammered(
             stack.enter_context(
                 subprocess.Popen(
                     [
-                        *(sys.executable, "-m", "tests.faults.redis_counter"),
+                        *(sys.executable, "-m", "tests.faults.counter"),
                         *(server.url, str(path), "1.5", loop),
                     ],
                     stdout=subprocess.PIPE,

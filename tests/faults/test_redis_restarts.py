@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.no_uvloop("a server that is gone is nothing new to it"),
 ]
 
-LEASE = 0.6
+LEASE = 1.0
 
 
 async def test_grants_and_waiters_survive_a_restart_with_aof(

@@ -32,9 +32,6 @@ from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
 
-SOON = 0.5
-"""Seconds; well below the shortest poll of 1 s."""
-
 
 @pytest.fixture
 def place(fresh_redis: RedisServer) -> Place:
@@ -126,29 +123,26 @@ async def test_release_that_removes(place: Place) -> None:
 
 async def test_who_waits_is_called_at_once(place: Place) -> None:
     """Released by another process, created, removed while held and created."""
-    async with proxies(place, "a") as one, proxies(place) as two:
-        got: list[tuple[str, float]] = []
+    seldom = proxies(place, revalidate_seconds=300)
+    async with proxies(place, "a") as one, seldom as two:
+        got: list[str] = []
 
         async def wait(name: str | None) -> None:
-            async with two.acquire(name) as held:
-                got.append((held.name, anyio.current_time()))
+            async with two.acquire(name, timeout=30) as held:
+                got.append(held.name)
 
         for name in ("a", None):
             held = await one.acquire("a")
             async with anyio.create_task_group() as group:
                 group.start_soon(wait, name)
                 await queued(place, 1)
-                released = anyio.current_time()
                 await held.release()
-            assert got[-1][0] == "a"
-            assert got[-1][1] - released < SOON
+            assert got[-1] == "a"
         async with anyio.create_task_group() as group:
             group.start_soon(wait, "new")
             await queued(place, 1)
-            created = anyio.current_time()
             await one.create("new")
-        assert got[-1][0] == "new"
-        assert got[-1][1] - created < SOON
+        assert got[-1] == "new"
     assert traces(place) == []
 
 

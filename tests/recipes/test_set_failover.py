@@ -9,6 +9,7 @@ import pytest
 from aiorwlock_remote import BackendUnavailable, Held, LockLost, connect
 from aiorwlock_remote.recipes import MutexSet
 from tests.backends.redis.linking import eventually
+from tests.faults.redis_waits import KEPT, UNAWARE
 from tests.recipes.fix_sets import KEY, QUEUE, Place, proxies, score
 from tests.servers.fix_redis import StartSentinels
 from tests.servers.process import until
@@ -44,7 +45,7 @@ async def kept(server: RedisServer, held: Held) -> None:
     """Its keeper got through."""
     before = score(server, held.name)
     assert before
-    await eventually(lambda: (score(server, held.name) or 0) > before, "updated", 30)
+    await eventually(lambda: (score(server, held.name) or 0) > before, "updated", 60)
     held.check()
 
 
@@ -52,10 +53,10 @@ async def kept(server: RedisServer, held: Held) -> None:
 async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> None:
     """What the replicas have is held on, updated there, waited for there."""
     old, turns = group.primary, list[int]()
-    async with proxies(place(group), "a", lease=15) as pool:
+    async with proxies(place(group), "a", lease=KEPT) as pool:
         held = await pool.acquire()
         async with (
-            proxies(place(group), lease=15) as others,
+            proxies(place(group), lease=KEPT) as others,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(use, others, turns)
@@ -78,16 +79,16 @@ async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> No
 async def test_promotion_after_lost_writes(group: SentinelGroup) -> None:
     """A grant that the new primary does not know is lost, and has the older fence."""
     old, turns = group.primary, list[int]()
-    async with proxies(place(group), "a", lease=20) as pool:
+    async with proxies(place(group), "a", lease=UNAWARE) as pool:
         until(lambda: group.in_step(old, 2), "the replicas have it")
         cut_off(old)
         held = await pool.acquire("a")
         old.kill()
         await replaced(group, old)
-        async with proxies(place(group), lease=20) as others:
+        async with proxies(place(group), lease=UNAWARE) as others:
             await use(others, turns)
         assert turns[0] > held.fence
-        await eventually(lambda: not held.valid, "told", 30)
+        await eventually(lambda: not held.valid, "told", 60)
         with pytest.raises(LockLost) as caught:
             await pool.release(held)
         assert caught.value.reason in {"expired", "forced", "stolen"}

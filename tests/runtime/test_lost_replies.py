@@ -155,3 +155,30 @@ async def _until(condition: object) -> None:
     with anyio.fail_after(10):
         while not condition():  # noqa: ASYNC110 - no event to be had
             await anyio.sleep(0.005)
+
+
+async def test_a_late_answer_costs_no_reader_its_grant(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """An upgrade whose time is up while a request is under way waits for that."""
+    async with near.rwlock(*NAME).reader:
+        held = await locks.rwlock(*NAME, lease=30).reader.acquire()
+
+        async def later() -> None:
+            await anyio.sleep(0.2)
+            link.let_through()
+
+        link.hold_back = True
+        async with anyio.create_task_group() as group:
+            group.start_soon(later)
+            with pytest.raises(LockTimeout):
+                await held.upgrade(timeout=0.01)
+        held.check()
+        assert await held.release()
+    held = await locks.rwlock(*NAME, lease=30).reader.acquire()
+    link.hold_back = True
+    async with anyio.create_task_group() as group:
+        group.start_soon(later)
+        writer = await held.upgrade(timeout=0.01)  # granted late, but granted
+    writer.check()
+    assert await writer.release()

@@ -1,51 +1,28 @@
-"""A real Apache Cassandra, out of the jars that Maven Central has of it.
-
-There is no package of it for Debian; the jars and a configuration of a page are all a
-node needs. They are fetched once, by Maven, into the user's cache folder.
-"""
+"""A real Apache Cassandra: its jars and a configuration of a page are all it needs."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
-import socket
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
+from tests.servers.cassandra_jars import jars
+from tests.servers.clock import off_by
+from tests.servers.process import IP, free_port, needed, takes_connections
+from tests.servers.server import Server
 
-from tests.servers.process import ServerProcess, until
-from tests.servers.shared import file_lock
-
-VERSION = "5.0.9"
-NEEDS = "apt-get install openjdk-17-jre-headless maven"
-ATTEMPTS = 5
-STARTS_IN = 120.0
-
-_POM = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>local</groupId>
-  <artifactId>cassandra-runtime</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.cassandra</groupId>
-      <artifactId>cassandra-all</artifactId>
-      <version>{version}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
+STARTS_IN = 240.0
+LOG = "system.log"
+CENTRE = "datacenter1"
+PAXOS = "CASSANDRA_PAXOS"
+"""The environment variable that may say v1; see ``nox -s paxos_v1``."""
 
 _YAML = """\
 cluster_name: locks
 num_tokens: 1
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner
-endpoint_snitch: SimpleSnitch
+endpoint_snitch: GossipingPropertyFileSnitch
 seed_provider:
   - class_name: org.apache.cassandra.locator.SimpleSeedProvider
     parameters: [{{seeds: "{seed}"}}]
@@ -80,16 +57,19 @@ request_timeout: 10000ms
 _DEFAULTS = {
     "commitlog_sync": "periodic",
     "commitlog_sync_period": "1000ms",
-    "paxos_variant": "v2",
-    "paxos_state_purging": "repaired",
     "authenticator": "AllowAllAuthenticator",
     "authorizer": "AllowAllAuthorizer",
+}
+
+_PAXOS = {
+    "v1": {"paxos_variant": "v1", "paxos_state_purging": "legacy"},
+    "v2": {"paxos_variant": "v2", "paxos_state_purging": "repaired"},
 }
 
 _LOGBACK = """\
 <configuration>
   <appender name="F" class="ch.qos.logback.core.FileAppender">
-    <file>{folder}/system.log</file>
+    <file>{log}</file>
     <encoder><pattern>%d{{HH:mm:ss.SSS}} %-5level %logger{{0}} %m%n</pattern></encoder>
   </appender>
   <logger name="ROOT" level="INFO"><appender-ref ref="F"/></logger>
@@ -124,48 +104,11 @@ _PROPERTIES = {
     "cassandra.jmx.local.port": "0",
 }
 
-
-def program(name: str) -> str:
-    """Java or Maven; without it the test fails and names what to install."""
-    path = shutil.which(name)
-    if path is None:
-        pytest.fail(f"{name} is missing: {NEEDS}")
-    return path
-
-
-def jars(version: str = VERSION) -> Path:
-    """The folder of Cassandra's jars, fetched if they are not there yet."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(home) / "aiorwlock-remote-tests"
-    cache.mkdir(parents=True, exist_ok=True)
-    folder = cache / f"cassandra-{version}"
-    with file_lock(cache / f"cassandra-{version}.lock"):
-        if not folder.exists():
-            _fetch(version, folder)
-    return folder
-
-
-def _fetch(version: str, folder: Path) -> None:
-    fetching = folder.with_name(folder.name + ".part")
-    shutil.rmtree(fetching, ignore_errors=True)  # of somebody who was killed
-    fetching.mkdir()
-    pom = fetching / "pom.xml"
-    pom.write_text(_POM.format(version=version))
-    done = subprocess.run(
-        [
-            *(program("mvn"), "-q", "-B", "-f", pom),
-            "org.apache.maven.plugins:maven-dependency-plugin:3.6.0:copy-dependencies",
-            f"-DoutputDirectory={fetching}",
-        ],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        said = (done.stdout + done.stderr)[-2000:]
-        pytest.fail(f"Maven could not fetch Cassandra {version}: {said}")
-    fetching.rename(folder)
+_FORGETFUL = {
+    "cassandra.unsafesystem": "true",
+    "cassandra.test.flush_local_schema_changes": "false",
+}
+"""Changes of the schema are quicker, and gone after a restart."""
 
 
 def node_command(
@@ -173,24 +116,32 @@ def node_command(
     *,
     port: int,
     storage_port: int,
-    ip: str = "127.0.0.1",
-    seed: str = "127.0.0.1",
+    ip: str = IP,
+    seed: str = IP,
+    centre: str = CENTRE,
     config: Mapping[str, str] | None = None,
+    restarts: bool = True,
 ) -> list[str]:
-    """What starts a node whose files are all in ``folder``."""
-    java, lib = program("java"), jars()
+    """What starts a node whose files are all in ``folder``.
+
+    ``restarts``: whether it is to know its tables when it is started again.
+    """
+    java, lib = needed("java", "openjdk-17-jre-headless"), jars()
     conf = folder / "conf"
     conf.mkdir(parents=True, exist_ok=True)
     text = _YAML.format(
         folder=folder, ip=ip, seed=seed, port=port, storage_port=storage_port
     )
-    lines = _DEFAULTS | dict(config or {})
+    lines = _DEFAULTS | _PAXOS[os.environ.get(PAXOS, "v2")] | dict(config or {})
     if lines["commitlog_sync"] != "periodic":
         del lines["commitlog_sync_period"]
     text += "".join(f"{name}: {value}\n" for name, value in lines.items())
     (conf / "cassandra.yaml").write_text(text)
-    (conf / "logback.xml").write_text(_LOGBACK.format(folder=folder))
-    properties = _PROPERTIES | {
+    (conf / "logback.xml").write_text(_LOGBACK.format(log=folder / LOG))
+    (conf / "place.properties").write_text(f"dc={centre}\nrack=rack1\n")
+    properties = ({} if restarts else _FORGETFUL) | _PROPERTIES
+    properties |= {
+        "cassandra-rackdc.properties": f"file://{conf}/place.properties",
         "cassandra.config": f"file://{conf}/cassandra.yaml",
         "logback.configurationFile": f"{conf}/logback.xml",
         "cassandra.storagedir": f"{folder}/data",
@@ -207,139 +158,67 @@ def node_command(
     ]
 
 
-def free_port(*ips: str) -> int:
-    """A port that is free at each of these addresses."""
-    while True:
-        with socket.create_server((ips[0], 0)) as first:
-            port: int = first.getsockname()[1]
-            if all(_is_free(ip, port) for ip in ips[1:]):
-                return port
-
-
-def _is_free(ip: str, port: int) -> bool:
-    try:
-        with socket.create_server((ip, port)):
-            return True
-    except OSError:
-        return False
-
-
-def takes_connections(ip: str, port: int) -> bool:
-    try:
-        with socket.create_connection((ip, port), 1):
-            return True
-    except OSError:
-        return False
-
-
-def log_of(folder: Path) -> str:
-    file = folder / "system.log"
-    return file.read_text()[-4000:] if file.exists() else "(no log)"
-
-
-class CassandraNode:
+class CassandraNode(Server):
     """One node on the loopback, alone unless told of a seed.
 
-    ``config``: lines of its configuration file beside ours. Started when the
-    constructor returns, unless ``wait=False``; then see ``wait``.
+    ``config``: lines of its configuration file beside ours. It serves when the
+    constructor returns, unless ``ports`` are given: then it was only launched. What it
+    acknowledged in the last second before a ``kill`` may be gone. ``clock``: seconds by
+    which its wall clock is ahead. ``centre``: its data centre.
     """
+
+    program = "Cassandra"
+    starts_in = STARTS_IN
+    ends_in = 60.0
+    log_name = LOG
 
     def __init__(
         self,
         folder: Path,
         *,
-        ip: str = "127.0.0.1",
-        seed: str = "127.0.0.1",
+        ip: str = IP,
+        seed: str = IP,
         ports: tuple[int, int] | None = None,
         config: Mapping[str, str] | None = None,
-        wait: bool = True,
+        clock: int = 0,
+        centre: str = CENTRE,
     ) -> None:
-        self.folder: Path = folder
+        super().__init__(folder)
         self.ip: str = ip
+        self._centre = centre
+        self._clock = clock
         self._seed = seed
         self._config = dict(config or {})
-        self._process: ServerProcess | None = None
-        for _ in range(ATTEMPTS):  # a port may be taken between choice and use
-            self.port, self._storage_port = ports or (free_port(ip), free_port(ip))
-            self._launch()
-            if not wait or self._started():
-                return
-            if "Address already in use" not in log_of(folder):
-                break
-        raise RuntimeError(f"Cassandra does not start: {log_of(folder)}")
+        self.port, self._storage_port = ports or (0, 0)
+        if ports is None:
+            self.begin()
+        else:
+            self.launch()
 
     @property
     def url(self) -> str:
         """Without a keyspace."""
         return f"cassandra://{self.ip}:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+    def choose_ports(self) -> None:
+        self.port, self._storage_port = free_port(self.ip), free_port(self.ip)
 
-    def wait(self) -> None:
-        """Until it takes connections."""
-        if not self._started():
-            raise RuntimeError(f"Cassandra does not start: {log_of(self.folder)}")
-
-    def kill(self) -> None:
-        """At once. What it acknowledged in the last second may be gone."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.end()
-
-    def stop(self) -> None:
-        """In order: nothing it acknowledged is lost."""
-        if self._process is not None:
-            process = self._process
-            process.signal(signal.SIGTERM)
-            until(lambda: not process.alive(), "Cassandra has ended", 60.0)
-            self.kill()
-
-    def start(self) -> None:
-        """Again, on the same ports and data."""
-        self._launch()
-        self.wait()
-
-    def restart(self) -> None:
-        self.kill()
-        self.start()
-
-    def pause(self) -> None:
-        """Its connections stay (the kernel keeps them), and it says nothing."""
-        assert self._process is not None
-        self._process.signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.signal(signal.SIGCONT)
-
-    def close(self) -> None:
-        self.kill()
-        shutil.rmtree(self.folder / "data", ignore_errors=True)
-
-    def _launch(self) -> None:
-        (self.folder / "system.log").unlink(missing_ok=True)
+    def command(self) -> list[str]:
         command = node_command(
             self.folder,
             port=self.port,
             storage_port=self._storage_port,
             ip=self.ip,
             seed=self._seed,
+            centre=self._centre,
             config=self._config,
         )
-        self._process = ServerProcess(*command)
+        return [*off_by(self._clock, self.folder), *command]
 
-    def _started(self) -> bool:
-        process = self._process
-        assert process is not None
-        until(
-            lambda: takes_connections(self.ip, self.port) or not process.alive(),
-            "Cassandra takes connections",
-            STARTS_IN,
-        )
-        if process.alive():
-            return True
-        self.kill()
-        return False
+    def answers(self) -> bool:
+        return takes_connections(self.ip, self.port)
+
+    def close(self) -> None:
+        """Gone, with its data."""
+        super().close()
+        shutil.rmtree(self.folder / "data", ignore_errors=True)

@@ -1,8 +1,10 @@
-"""Three Cassandra nodes that hold every row three times, on 127.0.0.1, .2 and .3."""
+"""Cassandra nodes that hold every row, each of them, on 127.0.0.1, .2 and .3."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ssl
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,19 +18,29 @@ from cassandra.cluster import (
     Session,
 )
 from cassandra.policies import FallthroughRetryPolicy, WhiteListRoundRobinPolicy
+from cassandra.protocol import ErrorMessage
 from cassandra.query import SimpleStatement
 
-from tests.servers.cassandra import CassandraNode, free_port
-from tests.servers.process import until
+from tests.servers.cassandra import CENTRE, CassandraNode
+from tests.servers.process import free_port, until
 
 IPS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 SETTLES_IN = 120.0
+GREETED_IN = 30.0
+PROTOCOL = 5  # as Cassandra 4 and 5 speak it; nothing to find out
 
 
 class Visit:
     """A session with one node alone, at QUORUM and SERIAL, that repeats nothing."""
 
-    def __init__(self, ip: str, port: int, *, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        ip: str,
+        port: int,
+        *,
+        timeout: float = 10.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         profile = ExecutionProfile(
             WhiteListRoundRobinPolicy([ip]),
             FallthroughRetryPolicy(),
@@ -37,7 +49,13 @@ class Visit:
             timeout,
         )
         self._cluster = Cluster(
-            [ip], port=port, execution_profiles={EXEC_PROFILE_DEFAULT: profile}
+            [ip],
+            port=port,
+            protocol_version=PROTOCOL,
+            connect_timeout=GREETED_IN,
+            control_connection_timeout=GREETED_IN,
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            ssl_context=tls,
         )
         self.session: Session = self._cluster.connect()
 
@@ -61,16 +79,25 @@ class Visit:
 
 
 class CassandraRing:
-    """Up and settled when the constructor returns: schema changes reach every node."""
+    """Up and settled when the constructor returns: schema changes reach every node.
+
+    ``clocks``: seconds by which each node's wall clock is ahead. ``centres``: the data
+    centre of each node, three nodes unless there are fewer of these.
+    """
 
     def __init__(
-        self, folder: Path, *, config: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        config: Mapping[str, str] | None = None,
+        clocks: Sequence[int] = (0, 0, 0),
+        centres: Sequence[str] = (CENTRE, CENTRE, CENTRE),
     ) -> None:
         ports = free_port(*IPS), free_port(*IPS)
         self.port: int = ports[0]
         self.nodes: list[CassandraNode] = []
         try:
-            for number, ip in enumerate(IPS):
+            for number, (ip, centre) in enumerate(zip(IPS, centres, strict=False)):
                 token = -(2**63) + (number + 1) * 2**62
                 node = CassandraNode(
                     folder / f"n{number + 1}",
@@ -78,7 +105,8 @@ class CassandraRing:
                     seed=IPS[0],
                     ports=ports,
                     config={"initial_token": str(token)} | dict(config or {}),
-                    wait=False,
+                    clock=clocks[number],
+                    centre=centre,
                 )
                 self.nodes.append(node)
             for node in self.nodes:
@@ -91,21 +119,23 @@ class CassandraRing:
     @property
     def url(self) -> str:
         """Without a keyspace."""
-        return f"cassandra://{','.join(IPS)}:{self.port}"
+        hosts = ",".join(node.ip for node in self.nodes)
+        return f"cassandra://{hosts}:{self.port}"
 
     def settle(self) -> None:
         """Until every node sees all others up and knows the same schema."""
         visits = [Visit(node.ip, self.port) for node in self.nodes]
         try:
             for visit in visits:
-                until(lambda visit=visit: _agrees(visit), "gossip settles", SETTLES_IN)  # type: ignore[misc]
+                agrees = partial(self._agrees, visit)
+                until(agrees, "gossip settles", SETTLES_IN)
             visits[0].rows(
                 "CREATE KEYSPACE IF NOT EXISTS probe WITH replication = "
-                "{'class': 'SimpleStrategy', 'replication_factor': 3}"
+                f"{{'class': 'SimpleStrategy', 'replication_factor': {len(visits)}}}"
             )
             visits[0].rows("CREATE TABLE IF NOT EXISTS probe.t (k int PRIMARY KEY)")
             for visit in visits:  # through each coordinator: each sees all up
-                until(lambda visit=visit: _writes(visit), "all are up", SETTLES_IN)  # type: ignore[misc]
+                until(partial(_writes, visit), "all are up", SETTLES_IN)
         finally:
             for visit in visits:
                 visit.close()
@@ -114,12 +144,11 @@ class CassandraRing:
         for node in self.nodes:
             node.close()
 
-
-def _agrees(visit: Visit) -> bool:
-    peers = visit.rows("SELECT schema_version FROM system.peers_v2")
-    (mine,) = visit.rows("SELECT schema_version FROM system.local")
-    others = [peer.schema_version for peer in peers]
-    return len(others) == len(IPS) - 1 and set(others) == {mine.schema_version}
+    def _agrees(self, visit: Visit) -> bool:
+        peers = visit.rows("SELECT schema_version FROM system.peers_v2")
+        (mine,) = visit.rows("SELECT schema_version FROM system.local")
+        others = {peer.schema_version for peer in peers} | {mine.schema_version}
+        return len(peers) == len(self.nodes) - 1 and len(others) == 1
 
 
 def _writes(visit: Visit) -> bool:
@@ -128,6 +157,6 @@ def _writes(visit: Visit) -> bool:
     )
     try:
         visit.session.execute(write)
-    except (DriverException, NoHostAvailable):
+    except (DriverException, ErrorMessage, NoHostAvailable):
         return False
     return True

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and one for localhost that it signed."""
+"""Certificates for tests: an authority, and one for a server that it signed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 @dataclass(frozen=True)
 class Certificates:
-    """PEM files. ``authority`` signed ``certificate``, which is for localhost alone."""
+    """PEM files; ``authority`` signed ``certificate``. Keys have no password."""
 
     authority: Path
     certificate: Path
     key: Path
 
 
-def make_certificates(folder: Path, name: str = "localhost") -> Certificates:
+def make_certificates(folder: Path, names: str = "DNS:localhost") -> Certificates:
+    """For a server that is called by ``names`` alone."""
     openssl = needed("openssl", "openssl")
 
     def run(*args: str | Path) -> None:
@@ -28,13 +29,13 @@ def make_certificates(folder: Path, name: str = "localhost") -> Certificates:
 
     authority, authority_key = folder / "ca.pem", folder / "ca.key"
     certificate, key, request = (folder / f"server.{s}" for s in ("pem", "key", "csr"))
-    names = folder / "names"
+    extensions = folder / "extensions"
     # Python 3.13 wants both of them to say what they are for, and by whom.
-    names.write_text(f"subjectAltName=DNS:{name}\nauthorityKeyIdentifier=keyid\n")
+    extensions.write_text(f"subjectAltName={names}\nauthorityKeyIdentifier=keyid\n")
     run("req", "-x509", *_KEY, "-days", "2", "-subj", "/CN=tests", "-keyout",
         authority_key, "-out", authority,
         "-addext", "keyUsage=critical,keyCertSign,cRLSign")  # fmt: skip
-    run("req", *_KEY, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
+    run("req", *_KEY, "-subj", "/CN=localhost", "-keyout", key, "-out", request)
     run("x509", "-req", "-in", request, "-CA", authority, "-CAkey", authority_key,
-        "-days", "2", "-extfile", names, "-out", certificate)  # fmt: skip
+        "-days", "2", "-extfile", extensions, "-out", certificate)  # fmt: skip
     return Certificates(authority, certificate, key)

@@ -11,21 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.cassandra import (
-    STARTS_IN,
-    CassandraNode,
-    free_port,
-    log_of,
-    node_command,
-    takes_connections,
-)
-from tests.servers.cassandra_ring import CassandraRing, Visit
-from tests.servers.process import until
+from tests.servers.cassandra import LOG, STARTS_IN, CassandraNode, node_command
+from tests.servers.cassandra_ring import Visit
+from tests.servers.process import IP, end_of, free_port, takes_connections, until
 from tests.servers.shared import Facts, shared
 
 StartCassandra = Callable[..., CassandraNode]
-
-IP = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +46,8 @@ class Keyspace:
 
 
 def _prepare(folder: Path) -> tuple[list[str], Facts]:
-    port = free_port(IP)
-    command = node_command(folder, port=port, storage_port=free_port(IP))
+    port = free_port()
+    command = node_command(folder, port=port, storage_port=free_port(), restarts=False)
     return command, {"port": port}
 
 
@@ -90,7 +81,7 @@ def cassandra_node(
                 STARTS_IN,
             )
         except TimeoutError:
-            pytest.fail(f"Cassandra does not start: {log_of(folder)}")
+            pytest.fail(f"Cassandra does not start: {end_of(folder / LOG)}")
         yield node
 
 
@@ -123,13 +114,3 @@ def start_cassandra(
     yield start
     for node in nodes:
         node.close()
-
-
-@pytest.fixture(scope="session")
-def cassandra_ring(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[CassandraRing]:
-    """Three nodes; a test that stops one starts it again and lets the ring settle."""
-    ring = CassandraRing(tmp_path_factory.mktemp("ring"))
-    yield ring
-    ring.close()

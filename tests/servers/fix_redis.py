@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
+from aiorwlock_remote.backends.redis.store import RedisStore
+from aiorwlock_remote.core.pauses import Pace
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.cluster import Cluster
 from tests.servers.pair import Pair
@@ -129,3 +131,10 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
     yield start
     for cluster in clusters:
         cluster.close()
+
+
+@pytest.fixture
+def seldom_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiters poll once in minutes: who gets in was woken."""
+    pace = Pace(poll_min=200, poll_max=300, place_life=900)
+    monkeypatch.setattr(RedisStore, "pace", pace)

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from aiorwlock_remote.backends.cassandra.options import options_of
+from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.testing.conformance import Foreigner, Name
 from tests.servers.fix_cassandra import Keyspace
+
+PUBLISHED = """
+CREATE TABLE {table} (
+    resource_type VARCHAR,
+    resource_id INT,
+    ticket VARCHAR,
+    acquired_at TIMESTAMP,
+    PRIMARY KEY (resource_type, resource_id)
+)
+"""
+WARM = 100
+"""Turns until Java has compiled the most of it: leases of tests are short."""
 
 TAKE = """
 INSERT INTO {table} (resource_type, resource_id, ticket, acquired_at)
@@ -17,6 +32,28 @@ FREE = """
 DELETE FROM {table} WHERE resource_type = %s AND resource_id = %s IF ticket = %s
 """
 READ = "SELECT ticket FROM {table} WHERE resource_type = %s AND resource_id = %s"
+
+
+def make_ours(keyspace: Keyspace) -> None:
+    """The table that ``rwlock schema cassandra`` prints, in a node that is warm."""
+    options = options_of(parse(keyspace.url))
+    keyspace.visit.rows(statement("schema_pair", options))
+    _warm_up(keyspace)
+
+
+def make_published(keyspace: Keyspace) -> None:
+    """The published table, widened by our columns, in a node that is warm."""
+    options = options_of(parse(keyspace.url))
+    keyspace.visit.rows(PUBLISHED.format(table=options.quoted))
+    keyspace.visit.rows(statement("widen", options))
+    _warm_up(keyspace)
+
+
+def _warm_up(keyspace: Keyspace) -> None:
+    published = PlainCassandra(keyspace, "warm")
+    for _ in range(WARM):
+        assert published.take(("up", 1), "t")
+        assert published.free(("up", 1), "t")
 
 
 class PlainCassandra(Foreigner):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+IP = "127.0.0.1"
+
 # Ends its child when its own standard input closes: at the latest when we are gone.
 _GUARD = '"$@" >/dev/null 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait'
 
@@ -39,14 +41,28 @@ class ServerProcess:
         with suppress(ProcessLookupError):
             kill(self.pid, 0)
             # One that has ended stays a zombie until the guard waits for it.
-            state = Path(f"/proc/{self.pid}/stat")
-            return not state.exists() or state.read_text().split()[2] != "Z"
+            return self._state() != "Z"
         return False
+
+    def pause(self) -> None:
+        """It stands still when this returns."""
+        self.signal(signal.SIGSTOP)
+        until(lambda: self._state() in {"T", ""}, "the process stands still")
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
 
     def end(self) -> None:
         """Killed, gone, and its guard too."""
         with suppress(BrokenPipeError):
             self._guard.communicate()
+
+    def _state(self) -> str:
+        """A letter where the system tells it, as Linux does."""
+        with suppress(FileNotFoundError):
+            told = Path(f"/proc/{self.pid}/stat").read_text()
+            return told.rpartition(")")[2].split()[0]
+        return ""
 
 
 def needed(program: str, package: str) -> str:
@@ -57,17 +73,47 @@ def needed(program: str, package: str) -> str:
     return path
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+def free_port(*ips: str) -> int:
+    """A port that is free at each of these addresses, or at the usual one."""
+    first, *others = ips or (IP,)
+    while True:
+        with socket.create_server((first, 0)) as taken:
+            port: int = taken.getsockname()[1]
+            if all(_is_free(ip, port) for ip in others):
+                return port
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    """Wait for something that gives no event."""
+def _is_free(ip: str, port: int) -> bool:
+    try:
+        with socket.create_server((ip, port)):
+            return True
+    except OSError:
+        return False
+
+
+def takes_connections(ip: str, port: int) -> bool:
+    try:
+        with socket.create_connection((ip, port), 1):
+            return True
+    except OSError:
+        return False
+
+
+def end_of(log: Path) -> str:
+    """What a server wrote last."""
+    return log.read_text()[-4000:] if log.exists() else "(no log)"
+
+
+def until(
+    condition: Callable[[], bool],
+    what: str,
+    seconds: float = 20.0,
+    *,
+    every: float = 0.01,
+) -> None:
+    """Wait for something that gives no event, asking ``every`` so many seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"not in {seconds:g} s: {what}")
-        time.sleep(0.01)
+        time.sleep(every)

@@ -30,6 +30,7 @@ class Proxy:
         self._random = random.Random(seed)
         self._lock = threading.Lock()
         self._swallow = False
+        self._mute = False
         self._cut: tuple[Side, int] | None = None
         self._held: list[tuple[socket.socket, bytes]] | None = None
         self._pairs: set[socket.socket] = set()
@@ -79,6 +80,11 @@ class Proxy:
         with self._lock:
             self._swallow = on
 
+    def mute(self) -> None:
+        """Nothing that servers say is passed on from now; they are heard."""
+        with self._lock:
+            self._mute = True
+
     def hold(self) -> None:
         """Keep what clients send from now on; see ``let_go``."""
         with self._lock:
@@ -103,9 +109,10 @@ class Proxy:
             self._cut = (to, count)
 
     def cut(self) -> None:
-        """Cut all connections now."""
+        """Cut all connections now. New ones are not mute."""
         with self._lock:
             pairs = list(self._pairs)
+            self._mute = False
         for sock in pairs:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -179,7 +186,7 @@ class Proxy:
         with self._lock:
             if side == "server":
                 self.chunks.append(data)
-            if self._swallow:
+            if self._swallow or (self._mute and side == "client"):
                 return b"", False
             if self._cut is None or self._cut[0] != side:
                 return data, False

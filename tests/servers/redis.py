@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,9 +11,8 @@ from typing import Any
 import hiredis
 
 from tests.servers.certificates import Certificates
-from tests.servers.process import ServerProcess, free_port, needed, until
-
-ATTEMPTS = 5
+from tests.servers.process import free_port, needed
+from tests.servers.server import Server
 
 _MORE = object()
 
@@ -37,13 +35,15 @@ def talk(port: int, *commands: Sequence[str | int | bytes]) -> list[Any]:
     return answers
 
 
-class RedisServer:
+class RedisServer(Server):
     """Listens on a free port and a Unix socket, with TLS too if given certificates.
 
     ``config``: lines of its configuration file, e.g. ``{"maxmemory": "3mb"}``;
     ``users``: ACL rules, e.g. ``"bob on >secret ~* &* +@all"``. Answers when the
     constructor returns.
     """
+
+    program = "redis-server"
 
     def __init__(
         self,
@@ -53,23 +53,16 @@ class RedisServer:
         users: Sequence[str] = (),
         certificates: Certificates | None = None,
     ) -> None:
-        self._program = needed("redis-server", "redis-server")
+        super().__init__(folder)
         self._config = dict(config or {})
         self._users = users
         self.certificates: Certificates | None = certificates
-        self.folder: Path = folder
         # Socket paths are short: at most 107 bytes, less than many a temporary folder.
         self._sockets = tempfile.TemporaryDirectory(prefix="redis-")
         self.socket: Path = Path(self._sockets.name) / "s"
         self.port: int = 0
         self.tls_port: int = 0
-        self._process: ServerProcess | None = None
-        for _ in range(ATTEMPTS):  # a port may be taken between choice and use
-            self.port = free_port()
-            self.tls_port = free_port() if certificates else 0
-            if self._started():
-                return
-        raise RuntimeError(f"redis-server does not start: {self.log()}")
+        self.begin()
 
     @property
     def url(self) -> str:
@@ -89,15 +82,6 @@ class RedisServer:
     def unix_url(self) -> str:
         return f"unix://{self.socket}"
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def log(self) -> str:
-        file = self.folder / "log"
-        return file.read_text() if file.exists() else "(no log)"
-
     def ask(self, *args: str | int | bytes) -> Any:  # noqa: ANN401 - any answer
         """One command over a connection of its own; error replies are raised."""
         return self.ask_all(args)[0]
@@ -106,52 +90,29 @@ class RedisServer:
         """Several, over one connection."""
         return talk(self.port, *commands)
 
-    def kill(self) -> None:
-        """At once, saving nothing."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.end()
-
-    def stop(self) -> None:
-        """In order: what is to be saved is saved."""
-        if self._process is not None:
-            process = self._process
-            process.signal(signal.SIGTERM)
-            until(lambda: not process.alive(), "redis-server has ended")
-            self.kill()
-
-    def start(self) -> None:
-        """Again, on the same ports."""
-        if not self._started():
-            raise RuntimeError(f"redis-server does not start: {self.log()}")
-
-    def restart(self) -> None:
-        self.kill()
-        self.start()
-
-    def pause(self) -> None:
-        """It takes connections (its kernel does) and says nothing."""
-        assert self._process is not None
-        self._process.signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.signal(signal.SIGCONT)
-
     def close(self) -> None:
         """Gone, with its socket."""
-        self.kill()
+        super().close()
         self._sockets.cleanup()
 
-    def _started(self) -> bool:
+    def choose_ports(self) -> None:
+        self.port = free_port()
+        self.tls_port = free_port() if self.certificates else 0
+
+    def command(self) -> tuple[str | Path, ...]:
         file = self.folder / "redis.conf"
         file.write_text("".join(f"{line}\n" for line in self._lines()))
-        self._process = process = ServerProcess(self._program, file)
-        until(lambda: self._answers() or not process.alive(), "redis-server answers")
-        if process.alive():
-            return True
-        self.kill()
-        return False
+        return needed("redis-server", "redis-server"), file
+
+    def answers(self) -> bool:
+        try:  # where nobody else can be, once it has its ports
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(1)
+                sock.connect(str(self.socket))
+                sock.sendall(b"PING\r\n")
+                return sock.recv(64).startswith((b"+PONG", b"-NOAUTH"))
+        except OSError:
+            return False
 
     def _lines(self) -> list[str]:
         lines = {
@@ -178,11 +139,3 @@ class RedisServer:
             *(f"{name} {value}" for name, value in lines.items()),
             *(f"user {rule}" for rule in self._users),
         ]
-
-    def _answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
-                sock.sendall(b"PING\r\n")
-                return sock.recv(64).startswith((b"+PONG", b"-NOAUTH"))
-        except OSError:
-            return False

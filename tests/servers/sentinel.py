@@ -5,38 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.servers.process import ServerProcess, free_port, needed, until
+from tests.servers.process import free_port, needed, until
 from tests.servers.redis import RedisServer, talk
+from tests.servers.server import Server
 
 NAME = "locks"
-ATTEMPTS = 5
 
 
-class Sentinel:
+class Sentinel(Server):
     """One Sentinel of a group; ``lines`` of its configuration besides the usual."""
 
+    program = "redis-server --sentinel"
+
     def __init__(self, folder: Path, *lines: str) -> None:
+        super().__init__(folder)
         folder.mkdir()
-        program = needed("redis-server", "redis-server")
-        file = folder / "sentinel.conf"
-        for _ in range(ATTEMPTS):  # a port may be taken between choice and use
-            self.port: int = free_port()
-            usual = (
-                *("bind 127.0.0.1", f"port {self.port}", f"dir {folder}"),
-                f"logfile {folder / 'log'}",
-            )
-            file.write_text("".join(f"{line}\n" for line in (*usual, *lines)))
-            self.process = ServerProcess(program, file, "--sentinel")
-            until(lambda: self._answers() or not self.process.alive(), "it answers")
-            if self.process.alive():
-                return
-            self.process.end()
-        raise RuntimeError(f"no Sentinel starts in {folder}")
+        self.port: int = 0
+        self._lines = lines
+        self.begin()
 
     def ask(self, *args: str | int) -> Any:  # noqa: ANN401 - any answer
         return talk(self.port, args)[0]
 
-    def _answers(self) -> bool:
+    def choose_ports(self) -> None:
+        self.port = free_port()
+
+    def command(self) -> tuple[str | Path, ...]:
+        usual = (
+            *("bind 127.0.0.1", f"port {self.port}", f"dir {self.folder}"),
+            f"logfile {self.folder / 'log'}",
+        )
+        file = self.folder / "sentinel.conf"
+        file.write_text("".join(f"{line}\n" for line in (*usual, *self._lines)))
+        return needed("redis-server", "redis-server"), file, "--sentinel"
+
+    def answers(self) -> bool:
         try:
             return bool(self.ask("PING") == b"PONG")
         except OSError:
@@ -68,7 +71,7 @@ class SentinelGroup:
                         folder / f"sentinel{number}",
                         f"sentinel monitor {NAME} 127.0.0.1 {first.port} 2",
                         f"sentinel down-after-milliseconds {NAME} {milliseconds}",
-                        f"sentinel failover-timeout {NAME} 6000",
+                        f"sentinel failover-timeout {NAME} 3000",
                     )
                 )
             until(self._acquainted, "the Sentinels know each other and the replicas")
@@ -114,7 +117,7 @@ class SentinelGroup:
 
     def close(self) -> None:
         for sentinel in self.sentinels:
-            sentinel.process.end()
+            sentinel.close()
         for server in self.servers:
             server.close()
 

@@ -16,7 +16,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the guard runs without it
+    import pytest
 
 Facts = dict[str, Any]
 
@@ -29,18 +32,28 @@ def file_lock(path: Path) -> Iterator[None]:
         yield
 
 
+def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """The same for all workers of this pytest run."""
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    return base / name
+
+
 @contextmanager
 def shared(
-    folder: Path, prepare: Callable[[Path], tuple[list[str], Facts]]
+    folder: Path,
+    prepare: Callable[[Path], tuple[list[str], Facts]],
+    end: signal.Signals = signal.SIGKILL,
 ) -> Iterator[Facts]:
     """The facts of the server in that folder, started if nobody has yet.
 
     ``prepare(folder)`` gives its command and what its users must know. The server may
-    not answer yet.
+    not answer yet. ``end`` is how it is told to go.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with file_lock(folder / "lock"):
-        user, facts = _joined(folder) or _started(folder, *prepare(folder))
+        user, facts = _joined(folder) or _started(folder, end, *prepare(folder))
     try:
         yield facts
     finally:
@@ -59,14 +72,16 @@ def _joined(folder: Path) -> tuple[int, Facts] | None:
         return None
 
 
-def _started(folder: Path, command: list[str], facts: Facts) -> tuple[int, Facts]:
+def _started(
+    folder: Path, end: signal.Signals, command: list[str], facts: Facts
+) -> tuple[int, Facts]:
     pipe = folder / "users"
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
     # Both ends, so that the guard finds a writer whenever it opens its own.
     both = os.open(pipe, os.O_RDWR)
     guard = subprocess.Popen(
-        [sys.executable, "-I", __file__, str(folder), *command],
+        [sys.executable, "-I", __file__, str(folder), str(int(end)), *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -83,7 +98,7 @@ def _started(folder: Path, command: list[str], facts: Facts) -> tuple[int, Facts
     return user, facts
 
 
-def _guard(folder: Path, command: list[str]) -> None:
+def _guard(folder: Path, end: int, command: list[str]) -> None:
     users = os.open(folder / "users", os.O_RDONLY | os.O_NONBLOCK)
     server = subprocess.Popen(
         command,
@@ -102,7 +117,7 @@ def _guard(folder: Path, command: list[str]) -> None:
                 continue
             _forget(folder, users)
             with suppress(ProcessLookupError):
-                server.send_signal(signal.SIGKILL)
+                server.send_signal(end)
             server.wait()
             return
 
@@ -116,4 +131,4 @@ def _forget(folder: Path, users: int) -> None:
 
 
 if __name__ == "__main__":
-    _guard(Path(sys.argv[1]), sys.argv[2:])
+    _guard(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

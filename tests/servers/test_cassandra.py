@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import cassandra
+from tests.servers.cassandra import PAXOS
+from tests.servers.cassandra_jars import jars
 from tests.servers.cassandra_ring import Visit
-from tests.servers.fix_cassandra import Keyspace, SharedNode, StartCassandra
+from tests.servers.fix_cassandra import Keyspace, SharedNode
 from tests.servers.process import until
 from tests.servers.shared import shared
 
@@ -27,17 +28,6 @@ def gone(pid: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", ["java", "mvn"])
-def test_missing_program_fails_and_names_the_packages(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        pytest.fail.Exception, match="apt-get install openjdk-17-jre-headless maven"
-    ):
-        cassandra.program(name)
-
-
 def test_jars_that_cannot_be_fetched_are_a_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -48,7 +38,7 @@ def test_jars_that_cannot_be_fetched_are_a_failure(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for _ in range(2):  # the second finds no half of a folder
         with pytest.raises(pytest.fail.Exception, match="no route to the repository"):
-            cassandra.jars()
+            jars()
 
 
 def test_each_test_has_a_keyspace(keyspace: Keyspace) -> None:
@@ -120,27 +110,7 @@ def test_shared_node_is_one(cassandra_node: SharedNode) -> None:
     assert command[-2] == "org.apache.cassandra.service.CassandraDaemon"
 
 
-@pytest.mark.slow
-def test_killed_paused_and_started_again(start_cassandra: StartCassandra) -> None:
-    node = start_cassandra(config={"commitlog_sync_period": "20ms"})
-    with Visit(node.ip, node.port) as visit:
-        visit.rows(
-            "CREATE KEYSPACE k WITH replication = "
-            "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-        )
-        visit.rows("CREATE TABLE k.t (k int PRIMARY KEY)")
-        visit.rows("INSERT INTO k.t (k) VALUES (1) IF NOT EXISTS")
-    port, pid = node.port, node.pid
-    node.pause()
-    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    assert state == "T"
-    node.resume()
-    node.stop()
-    node.start()
-    assert node.port == port
-    assert node.pid != pid
-    with Visit(node.ip, node.port) as visit:
-        assert len(visit.rows("SELECT k FROM k.t")) == 1
-    pid = node.pid
-    node.close()
-    assert gone(pid)
+def test_nodes_speak_the_paxos_that_was_asked_for(cassandra_visit: Visit) -> None:
+    settings = cassandra_visit.rows("SELECT name, value FROM system_views.settings")
+    (variant,) = (row.value for row in settings if row.name == "paxos_variant")
+    assert variant == os.environ.get(PAXOS, "v2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -38,6 +39,44 @@ def test_stopped_in_order_it_saves(start_redis: StartRedis) -> None:
     server.stop()
     server.start()
     assert server.ask("GET", "key") == b"value"
+
+
+def test_paused_it_says_nothing(start_redis: StartRedis) -> None:
+    server = start_redis()
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        server.pause()
+        sock.sendall(b"PING\r\n")
+        sock.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            sock.recv(64)
+        server.resume()
+        sock.settimeout(10)
+        assert sock.recv(64) == b"+PONG\r\n"
+    pid = server.pid
+    server.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_port_that_is_taken_is_chosen_again(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    class Unlucky(RedisServer):
+        def choose_ports(self) -> None:
+            super().choose_ports()
+            chosen.append(self.port)
+            if len(chosen) == 1:
+                self.port = redis_server.port
+
+    chosen: list[int] = []
+    server = Unlucky(tmp_path)
+    server.close()
+    assert server.port == chosen[1]
+
+
+def test_what_a_server_said_is_told_when_it_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"does not start: [^|]*no-such"):
+        RedisServer(tmp_path, config={"loadmodule": "/no-such.so"})
 
 
 SCRIPT = """

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
-from aiorwlock_remote.backends.cassandra.frame import Memory, Written, now_of
-from aiorwlock_remote.backends.cassandra.rows import (
-    NOTHING,
-    Found,
-    columns_of,
-    found_of,
-    settled,
+from aiorwlock_remote.backends.cassandra.changes import (
+    change,
+    needs_no_fence,
+    tickets_of,
 )
+from aiorwlock_remote.backends.cassandra.frame import Memory, Written, now_of
+from aiorwlock_remote.backends.cassandra.rows import NOTHING, Found, found_of, settled
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.backends.cassandra.wire import APPLIED, Request, Row, Rows
-from aiorwlock_remote.core.lease import MICROS, micros
+from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat
-from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.pending import Pending, mapped
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.swapping import State
 
-BURN = 15
-"""Seconds for which an empty row refuses what may still be on its way."""
-BURNT = "burnt_until"
-
-A = TypeVar("A")
-B = TypeVar("B")
 Outcome = tuple[bool, State | None]
+
+SELDOM = 255
+"""Grants between two tries of what never worked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +38,44 @@ class _Mark:
     found: Found = field(compare=False)
 
 
+@dataclass(slots=True)
+class _Swap:
+    """One on its way. ``shown``: its fences are; ``early``: asked for right behind."""
+
+    resource: Resource
+    new: Found
+    outcome: Pending[Outcome]
+    shown: bool = False
+    early: bool = False
+
+
+class _Luck:
+    """Whether a read right behind a transaction tends to be carried out after it.
+
+    One node that is asked by nobody else does one thing after the other. Where that is
+    not so the read is in vain, and tried more and more rarely.
+    """
+
+    def __init__(self) -> None:
+        self._pause = 0
+        self._left = 0
+
+    def tries(self) -> bool:
+        """Whether to try it now."""
+        self._left -= 1
+        return self._left < 0
+
+    def learns(self, *, hit: bool) -> None:
+        """What came out."""
+        self._pause = 0 if hit else min(2 * self._pause + 1, SELDOM)
+        self._left = self._pause
+
+
 class CassandraCas:
     """Each swap is one lightweight transaction, each load a SERIAL read.
 
-    A grant from nothing is followed by a read of its fence, see ``rows.py``.
+    A grant from nothing is followed by a read of its fence, see ``rows.py``; not if
+    all who hold it are ``unfenced``, tickets whose fences nobody will see.
     """
 
     def __init__(
@@ -68,6 +95,9 @@ class CassandraCas:
         skew = table.options.clock_skew
         self._skew = micros(skew) if skew < float("inf") else None
         self._memory = memory or Memory()
+        self.unfenced: set[str] = set()
+        self._under_way = 0
+        self._luck = _Luck()
 
     def guess(self) -> State:
         """Nothing."""
@@ -91,78 +121,61 @@ class CassandraCas:
     def load(self, resource: Resource) -> Pending[State]:
         """By a SERIAL read."""
         request = self._table.request("load", *self._key(resource))
-        return _mapped(self._table.ask(self._host, request), self._loaded)
+        return mapped(self._table.ask(self._host, request), self._loaded)
 
     def peek(self, resource: Resource) -> Pending[State]:
         """What stood there a moment ago, by a plain read: it disturbs nobody."""
         request = self._table.request("peek", *self._key(resource))
-        return _mapped(self._table.ask(self._host, request), self._loaded)
+        return mapped(self._table.ask(self._host, request), self._loaded)
 
     def read(self, row: Row) -> State:
         """A row that some other read has found."""
         return self._seen(found_of(row))
 
     def swap(
-        self, resource: Resource, state: State, record: Record, seat: Seat | None
-    ) -> Pending[Outcome]:
-        """By the statement that fits; from nothing to nothing it is a burn."""
-        found: Found = state.mark.found
-        key, (now, _, wall) = self._key(resource), self.times(state)
-        # The frame and the wall clock are of the same moment, whatever else changes.
-        record = replace(_burning(found, record, now), updated=wall)
-        new = Found(version=uuid4(), record=record, frame=now)
-        if seat is not None:
-            _, ticket, since = columns_of(record, seat)
-            new = Found(new.version, ticket, since, record, now)
-        stays = (new.ticket, new.since) == (found.ticket, found.since)
-        idle = not (record.grants or record.queue or record.upgrader)
-        if idle and record.barred_until <= now:
-            new = Found(None, new.ticket, new.since)
-            if found == NOTHING:
-                new = Found(uuid4())
-                request = self._table.request("burn", BURN, new.version, *key)
-            elif seat is None and (left := burnt_until(record) - now) > 0:
-                new = Found(uuid4())
-                ttl = math.ceil(left / MICROS)
-                burn = (ttl, new.version)
-                request = self._table.request("scorch", *burn, *key, *found.condition)
-            elif seat is None:
-                request = self._table.request("vanish", *key, *found.condition)
-            else:  # a published program's: only ours goes
-                nothing = (None, None, None)
-                request = self._table.request("keep", *nothing, *key, *found.condition)
-        else:
-            text = columns_of(record, seat)[0]
-            ours, theirs = (new.version, text, now), (new.ticket, new.since)
-            if found == NOTHING:
-                request = self._table.request("appear", *theirs, *ours, *key)
-            elif stays:
-                request = self._table.request("keep", *ours, *key, *found.condition)
-            else:
-                both = (*theirs, *ours)
-                request = self._table.request("seat", *both, *key, *found.condition)
-        if new.version is not None:
-            self._memory.add(new.version, Written(now, wall, self.clock()))
-        then = None if new.settled else partial(self._fence, key)
-        asked = self._table.ask(self._host, request, then)
-        outcome: Pending[Outcome] = Pending()
-        asked.then(partial(self._swapped, resource, new, outcome))
-        return outcome
-
-    def _fence(self, key: tuple[str, int], rows: Rows) -> Request | None:
-        return self._table.request("seated", *key) if rows[0][APPLIED] else None
-
-    def _swapped(
         self,
         resource: Resource,
-        new: Found,
-        outcome: Pending[Outcome],
-        asked: Pending[list[Rows]],
-    ) -> None:
+        state: State,
+        record: Record,
+        seat: Seat | None,
+        wakes: tuple[str, ...] = (),
+    ) -> Pending[Outcome]:
+        """By the statement that fits; from nothing to nothing it is a burn.
+
+        Nobody can be told anything here: ``wakes`` is for other stores.
+        """
+        del wakes
+        found: Found = state.mark.found
+        key, (now, _, wall) = self._key(resource), self.times(state)
+        new, name, values = change(key, found, record, seat, now, wall)
+        outcome: Pending[Outcome] = Pending()
+        if not (found.settled or needs_no_fence(found, new)):
+            outcome.resolve((False, None))  # to be loaded first
+            return outcome
+        if new.version is not None:
+            self._memory.add(new.version, Written(now, wall, self.clock()))
+        request = self._table.request(name, *values)
+        if new.settled or self.unfenced.issuperset(tickets_of(new)):
+            swap = _Swap(resource, new, outcome)
+            asked = self._table.ask(self._host, request)
+        else:
+            early = not self._under_way and self._luck.tries()
+            swap = _Swap(resource, new, outcome, shown=True, early=early)
+            seated = self._table.request("seated", *key)
+            then = partial(_fence, new, seated)
+            beside = seated if early else None
+            asked = self._table.ask(self._host, request, then, beside)
+        self._under_way += 1
+        asked.then(partial(self._swapped, swap))
+        return outcome
+
+    def _swapped(self, swap: _Swap, asked: Pending[list[Rows]]) -> None:
+        self._under_way -= 1
+        outcome, new = swap.outcome, swap.new
         if asked.error is not None:
             outcome.fail(asked.error)
             return
-        rows, *more = asked.result()
+        rows, *reads = asked.result()
         try:
             if not rows[0][APPLIED]:
                 state = self._seen(found_of(rows[0]))
@@ -171,13 +184,14 @@ class CassandraCas:
         except Exception as exc:  # noqa: BLE001 - a damaged record; whoever asked is told
             outcome.fail(exc)
             return
-        for row in more[0] if more else ():
-            if row["version"] == new.version:
-                new = settled(new, row["seated"])
-        if new.settled:
+        if swap.early:
+            self._luck.learns(hit=len(reads) == 1)
+        if swap.shown:
+            new = settled(new, _seated(new, reads))
+        if new.settled or not swap.shown:
             outcome.resolve((True, _state(new)))
-        else:  # that replica has not heard of it yet
-            self.load(resource).then(partial(_still, new, outcome))
+        else:  # unheard of at that replica, or changed since
+            self.load(swap.resource).then(partial(_still, new, outcome))
 
     def _loaded(self, answers: list[Rows]) -> State:
         rows = answers[0]
@@ -195,13 +209,33 @@ class CassandraCas:
         return self._prefix + kind, number
 
 
+def _fence(new: Found, seated: Request, answers: Sequence[Rows]) -> Request | None:
+    """The read of the ballot, if there is one and it was not read early enough."""
+    rows, *reads = answers
+    return seated if rows[0][APPLIED] and _seated(new, reads) is None else None
+
+
+def _seated(new: Found, reads: Sequence[Rows]) -> int | None:
+    """The ballot of that very version, if one of these reads came late enough."""
+    for rows in reads:
+        for row in rows:
+            if row["version"] == new.version:
+                seated: int = row["seated"]
+                return seated
+    return None
+
+
 def _still(new: Found, outcome: Pending[Outcome], loaded: Pending[State]) -> None:
-    """Our grant stands there, now with its fence; or nobody knows what it was."""
+    """Our grant stands there with its fence, whoever queued since; or it is gone."""
     state = None if loaded.error is not None else loaded.result()
-    if state is not None and state.mark.found.version == new.version:
+    record = None if state is None else state.record
+    granted = () if new.record is None else new.record.grants
+    if record is not None and all(record.grant(g.ticket) for g in granted):
         outcome.resolve((True, state))
         return
-    outcome.fail(BackendUnavailable(what="the grant's fence could not be read"))
+    error = BackendUnavailable(what="a grant was gone before its fence was read")
+    error.__cause__ = loaded.error
+    outcome.fail(error)
 
 
 def newer(one: State | None, other: State | None) -> State | None:
@@ -216,36 +250,5 @@ def _frame(state: State) -> int:
     return found.frame or 0
 
 
-def _burning(found: Found, record: Record, now: int) -> Record:
-    """A step over a burn goes on burning: its row is not left empty too soon.
-
-    How long the burn would have lived nobody knows but who made it: the whole time.
-    """
-    burn = found.version is not None and found.record is None and found.ticket is None
-    if not burn:
-        return record
-    extra = (*record.extra, (BURNT, now + micros(BURN)))
-    return replace(record, extra=extra)
-
-
-def burnt_until(record: Record) -> int:
-    """Until when the row must not be left empty, in its own time; 0: it may be."""
-    until = dict(record.extra).get(BURNT)
-    return until if isinstance(until, int) else 0
-
-
 def _state(found: Found) -> State:
     return State(found.record, found.seat, _Mark(found.condition, found))
-
-
-def _mapped(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
-    changed: Pending[B] = Pending()
-
-    def done(pending: Pending[A]) -> None:
-        try:
-            changed.resolve(change(pending.result()))
-        except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
-            changed.fail(exc)
-
-    pending.then(done)
-    return changed

@@ -17,6 +17,7 @@ ConsistencyLevel: Any = cassandra.ConsistencyLevel
 EXEC_PROFILE_DEFAULT: Any = cluster.EXEC_PROFILE_DEFAULT
 ExecutionProfile: Any = cluster.ExecutionProfile
 DCAwareRoundRobinPolicy: Any = policies.DCAwareRoundRobinPolicy
+ExponentialReconnectionPolicy: Any = policies.ExponentialReconnectionPolicy
 FallthroughRetryPolicy: Any = policies.FallthroughRetryPolicy
 NoSpeculativeExecutionPolicy: Any = policies.NoSpeculativeExecutionPolicy
 PlainTextAuthProvider: Any = auth.PlainTextAuthProvider
@@ -30,11 +31,14 @@ ErrorMessage: type[Exception] = protocol.ErrorMessage
 InvalidRequest: type[Exception] = cassandra.InvalidRequest
 IsBootstrapping: type[Exception] = protocol.IsBootstrappingErrorMessage
 NoHostAvailable: type[Exception] = cluster.NoHostAvailable
+OperationTimedOut: type[Exception] = cassandra.OperationTimedOut
 Overloaded: type[Exception] = protocol.OverloadedErrorMessage
+ReadTimeout: type[Exception] = cassandra.ReadTimeout
 SyntaxException: type[Exception] = protocol.SyntaxException
 Unauthorized: type[Exception] = cassandra.Unauthorized
 Unavailable: type[Exception] = cassandra.Unavailable
 UnresolvableContactPoints: type[Exception] = cassandra.UnresolvableContactPoints
+WriteTimeout: type[Exception] = cassandra.WriteTimeout
 
 
 def is_legacy(of: Any) -> bool:  # noqa: ANN401 - a Cluster

@@ -9,6 +9,7 @@ IsBootstrappingErrorMessage           BackendUnavailable    no
 NoHostAvailable                       BackendUnavailable    no: nothing sent
 UnresolvableContactPoints             BackendUnavailable    no: nothing sent
 WriteTimeout ReadTimeout              BackendUnavailable    perhaps, or later
+... of one outbid again and again     GaveUp                perhaps, or later
 WriteFailure ReadFailure              BackendUnavailable    perhaps
 OperationTimedOut                     BackendUnavailable    perhaps, or later
 ConnectionShutdown and its kin        BackendUnavailable    perhaps, or later
@@ -23,40 +24,51 @@ ValueError: legacy parameters         ConfigurationError    no
 "Or later": a paused coordinator runs what lies in its socket when it goes on, however
 long that takes. A SERIAL read does not tell (``docs/stores/cassandra.md``).
 
+A coordinator whose ballots others outbid until it gives up says so in its text only,
+and of a SERIAL read nothing: such a one is worth another try. Where replicas do not
+answer, it is not, and whoever asks is to be told in time.
+
 0x1700 is CAS_WRITE_UNKNOWN, which the driver does not know: it comes as a bare
 ``ErrorMessage``, which is not even a ``DriverException``.
 """
 
 from __future__ import annotations
 
-import ssl
+import re
 from typing import Any
 
 from aiorwlock_remote.backends.cassandra.driver import (
     AuthenticationFailed,
     BadCredentials,
+    ConsistencyLevel,
     ErrorMessage,
     InvalidRequest,
     IsBootstrapping,
     NoHostAvailable,
     Overloaded,
+    ReadTimeout,
     SyntaxException,
     Unauthorized,
     Unavailable,
     UnresolvableContactPoints,
+    WriteTimeout,
 )
 from aiorwlock_remote.errors import (
     BackendUnavailable,
     ConfigurationError,
     Unsupported,
 )
+from aiorwlock_remote.swapping import GaveUp
 
 Failure = BackendUnavailable | Unsupported | ConfigurationError
 
 SCHEMA = "rwlock schema cassandra prints the table"
 
+_UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.? \(_ssl")
 _REFUSED = (Unavailable, Overloaded, IsBootstrapping)
 _LOGIN = (AuthenticationFailed, BadCredentials)
+_OUTBID = re.compile(r"after [1-9]\d* contention retries")
+_SERIAL = (ConsistencyLevel.SERIAL, ConsistencyLevel.LOCAL_SERIAL)
 
 
 def of(exc: BaseException, where: str) -> Failure:
@@ -87,7 +99,18 @@ def of(exc: BaseException, where: str) -> Failure:
             what="the session was switched to legacy settings after connect()",
             hint="set default_timeout, row_factory and the like before connect()",
         )
+    if _gave_up(exc):
+        return GaveUp(
+            what=f"{where}: {type(exc).__name__}: {said(exc)}",
+            hint="are the clocks of the nodes in step?",
+        )
     return _unavailable(exc, where)
+
+
+def _gave_up(exc: BaseException) -> bool:
+    if isinstance(exc, ReadTimeout):
+        return getattr(exc, "consistency", None) in _SERIAL
+    return isinstance(exc, WriteTimeout) and bool(_OUTBID.search(str(exc)))
 
 
 def of_hosts(exc: BaseException, where: str) -> Failure:
@@ -102,10 +125,10 @@ def of_hosts(exc: BaseException, where: str) -> Failure:
     for error in found:
         if isinstance(error, _LOGIN):
             return of(error, where)
-        cause = error if isinstance(error, ssl.SSLError) else error.__cause__
-        if isinstance(cause, ssl.SSLCertVerificationError):
+        # The driver makes another error of the one of ssl; only the text stays.
+        if untrusted := _UNTRUSTED.search(str(error)):
             return Unsupported(
-                what=f"{where}: its certificate is not trusted: {cause.verify_message}",
+                what=f"{where}: its certificate is not trusted: {untrusted[1]}",
                 hint="ca_file=… names who signed it; verify=no trusts anybody",
             )
     why = "; ".join(sorted({said(error) for error in found}))

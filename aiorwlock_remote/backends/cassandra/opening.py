@@ -16,7 +16,9 @@ from aiorwlock_remote.backends.cassandra.driver import (
     Cluster,
     DCAwareRoundRobinPolicy,
     ExecutionProfile,
+    ExponentialReconnectionPolicy,
     NoHostAvailable,
+    OperationTimedOut,
     PlainTextAuthProvider,
     Session,
     TokenAwarePolicy,
@@ -37,6 +39,10 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 HEARTBEAT = 0.5
 HEARTBEAT_TIMEOUT = 1.25
 DIAL = 2.0
+"""Seconds for one try at one node; who says nothing is tried again."""
+# Seconds between tries to reach a node that is down, first and at most. The driver's
+# own policy ends at ten minutes: so long locks would stay away after a long outage.
+KNOCKS = (0.5, 2.0)
 # Of Cassandra 4.0 and later: the driver would dial three times to find that out.
 PROTOCOL = 5
 
@@ -53,18 +59,36 @@ async def connect(options: Options, host: Host) -> Table:
     """
     context = options.tls_context()
 
+    until = host.clock.now() + options.connect_timeout
+
     def opened() -> Table:
-        cluster = _cluster(options, context)
-        try:
-            session = _session(cluster, options)
-            profile = session.get_execution_profile(EXEC_PROFILE_DEFAULT)
-            wire = Wire(session, profile, options)
-            return open_table(wire, options, cluster.shutdown)
-        except BaseException:
-            cluster.shutdown()
-            raise
+        while True:
+            try:
+                return _opened(options, context)
+            except NoHostAvailable as exc:
+                if not _silent(exc) or host.clock.now() >= until:
+                    raise
 
     return await aside(host, opened, options.connect_timeout, _closed, options)
+
+
+def _opened(options: Options, context: ssl.SSLContext | None) -> Table:
+    cluster = _cluster(options, context)
+    try:
+        session = _session(cluster, options)
+        profile = session.get_execution_profile(EXEC_PROFILE_DEFAULT)
+        wire = Wire(session, profile, options)
+        return open_table(wire, options, cluster.shutdown)
+    except BaseException:
+        cluster.shutdown()
+        raise
+
+
+def _silent(exc: Exception) -> bool:
+    """Whether a node took the connection and then said nothing: a busy one, perhaps."""
+    found: Any = getattr(exc, "errors", None)
+    told: list[object] = list(found.values()) if hasattr(found, "values") else []
+    return any(isinstance(error, OperationTimedOut) for error in told)
 
 
 async def borrow(session: Session, options: Options, host: Host) -> Table:
@@ -177,6 +201,7 @@ def _cluster(options: Options, context: ssl.SSLContext | None) -> Any:  # noqa: 
         ssl_context=context,
         connect_timeout=min(DIAL, options.connect_timeout),
         control_connection_timeout=min(DIAL, options.connect_timeout),
+        reconnection_policy=ExponentialReconnectionPolicy(*KNOCKS),
         idle_heartbeat_interval=HEARTBEAT,
         idle_heartbeat_timeout=HEARTBEAT_TIMEOUT,
         # Else a stopped node would be waited for; one that lacks a statement asks.

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
-import ssl
 from dataclasses import dataclass, field
 
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.tls import client_context
+from aiorwlock_remote.tls import OPTIONS as TLS_OPTIONS
+from aiorwlock_remote.tls import Secured, Tls, tls_of
 
 PORT = 9042
 TABLE = "mutex_locks"
 CONSISTENCIES = ("QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL")
 SERIAL_CONSISTENCIES = ("SERIAL", "LOCAL_SERIAL")
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
-
 _KNOWN = (
     *("clock_skew", "consistency", "local_dc", "request_timeout"),
     *("serial_consistency", "table", "tls"),
 )
-_TLS = ("ca_file", "cert_file", "key_file", "verify")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
-VERIFY = ("yes", "chain", "no")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(Secured):
     """Where the cluster is and how to ask it. Its ``repr`` shows no password.
 
     Seconds: ``connect_timeout`` until the session is up, ``request_timeout`` until a
     silent node counts as lost for one request. ``clock_skew``: by how much the wall
     clocks of any two processes may differ; infinite: wall clocks are never trusted.
-    ``verify``: "chain" takes a certificate that names another host, "no" takes any.
     """
 
     keyspace: str
@@ -50,11 +44,7 @@ class Options:
     connect_timeout: float = 5.0
     request_timeout: float = 2.0
     clock_skew: float = 10.0
-    tls: bool = False
-    verify: str = "yes"
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
+    tls: Tls | None = None
 
     @property
     def where(self) -> str:
@@ -66,26 +56,6 @@ class Options:
         """The table, as it stands in CQL."""
         return f'"{self.keyspace}"."{self.table}"'
 
-    def tls_context(self) -> ssl.SSLContext | None:
-        """What TLS trusts; None without TLS. Reads the files.
-
-        Raises:
-            ConfigurationError: a file of certificates or the key cannot be used.
-        """
-        if not self.tls:
-            return None
-        context = client_context(
-            self.where,
-            ca_file=self.ca_file,
-            cert_file=self.cert_file,
-            key_file=self.key_file,
-            hostname=self.verify == "yes",
-            certificate=self.verify != "no",
-        )
-        if self.verify != "yes":
-            log.warning("tls_unverified", extra={"server": self.where})
-        return context
-
 
 def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
     """What a URL says.
@@ -93,13 +63,11 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
     Raises:
         ConfigurationError: a part or an option of it cannot be used.
     """
-    tls = _choice(address, "tls", "no", ("yes", "no")) == "yes"
-    address.only(*_KNOWN, *(_TLS if tls else ()))
+    tls = address.yes("tls", default=False)
+    address.only(*_KNOWN, *(TLS_OPTIONS if tls else ()))
     hosts, port = _contact_points(address)
     query = address.query
-    if "key_file" in query and "cert_file" not in query:
-        raise ConfigurationError(what=f"{address.scheme}: key_file needs cert_file")
-    serial = _choice(address, "serial_consistency", "SERIAL", SERIAL_CONSISTENCIES)
+    serial = address.choice("serial_consistency", "SERIAL", SERIAL_CONSISTENCIES)
     return Options(
         keyspace=check_name("keyspace", address.path.removeprefix("/")),
         hosts=hosts,
@@ -108,16 +76,12 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
         username=address.username or None,
         password=address.password or None,
         local_dc=query.get("local_dc") or None,
-        consistency=_choice(address, "consistency", "QUORUM", CONSISTENCIES),
+        consistency=address.choice("consistency", "QUORUM", CONSISTENCIES),
         serial_consistency=serial,
         connect_timeout=connect_timeout,
-        request_timeout=_seconds(address, "request_timeout", 2.0, least=0.05),
-        clock_skew=_seconds(address, "clock_skew", 10.0, most=math.inf),
-        tls=tls,
-        verify=_choice(address, "verify", "yes", VERIFY),
-        ca_file=query.get("ca_file"),
-        cert_file=query.get("cert_file"),
-        key_file=query.get("key_file"),
+        request_timeout=address.seconds("request_timeout", 2.0, least=0.05),
+        clock_skew=address.seconds("clock_skew", 10.0, most=math.inf),
+        tls=tls_of(address) if tls else None,
     )
 
 
@@ -157,29 +121,3 @@ def _contact_points(address: Address) -> tuple[tuple[str, ...], int]:
     if port == 0:
         raise ConfigurationError(what="cassandra: port 0 cannot be reached")
     return hosts, PORT if port is None else port
-
-
-def _choice(address: Address, name: str, default: str, known: tuple[str, ...]) -> str:
-    text = address.query.get(name, default)
-    if text not in known:
-        raise ConfigurationError(
-            what=f"{address.scheme}: {name}={text!r}", hint=f"known: {', '.join(known)}"
-        )
-    return text
-
-
-def _seconds(
-    address: Address,
-    name: str,
-    default: float,
-    *,
-    least: float = 0.0,
-    most: float = 86_400.0,
-) -> float:
-    number = address.number(name, default)
-    if not least <= number <= most:  # NaN neither
-        raise ConfigurationError(
-            what=f"{address.scheme}: {name}={number:g} is out of range",
-            hint=f"seconds, from {least:g} to {most:g}",
-        )
-    return number

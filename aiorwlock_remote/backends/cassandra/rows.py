@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from aiorwlock_remote.backends.cassandra.wire import Row
-from aiorwlock_remote.core.codec import dumps, loads
+from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
@@ -70,15 +70,18 @@ def found_of(row: Row | None) -> Found:
     """
     if row is None or "record" not in row:  # a refusal by nothing tells nothing
         return NOTHING
-    at, text = row["acquired_at"], row["record"]
-    if text is not None and row["frame"] is None:
-        raise BadRecord(what="the stored record has no time", hint="rwlock break")
+    at, text, frame = row["acquired_at"], row["record"], row["frame"]
+    # The statements' `frame != -1` would refuse every step from such a row, for ever.
+    if (frame is None and text is not None) or (frame is not None and frame < 0):
+        raise BadRecord(
+            what="the stored record has no time", hint="delete the row if nobody is in"
+        )
     found = Found(
         version=row["version"],
         ticket=row["ticket"],
         since=None if at is None else _millis(at),
         record=None if text is None else loads(text),
-        frame=row["frame"],
+        frame=frame,
     )
     return settled(found, row.get("seated"))
 
@@ -107,14 +110,11 @@ def counted_from(record: Record, ballot: int) -> Record:
     return replace(record, last=true(record.last), grants=grants, endings=endings)
 
 
-def columns_of(record: Record, seat: Seat | None) -> tuple[str, str | None, int | None]:
-    """What is to be written: record, ticket, ``acquired_at`` in milliseconds."""
-    text = dumps(record)
-    if seat is None:
-        return text, None, None
+def columns_of(seat: Seat) -> tuple[str, int]:
+    """What is to be written of a seat: ticket, ``acquired_at`` in milliseconds."""
     ticket, _, seconds = seat.value.rpartition(",")
     whole, _, rest = seconds.partition(".")
-    return text, ticket, int(whole) * 1000 + int(rest or 0)
+    return ticket, int(whole) * 1000 + int(rest or 0)
 
 
 def _seconds(millis: int) -> str:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
-
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.texts import statements
 
 
-@cache
 def _all() -> dict[str, str]:
-    file = files("aiorwlock_remote.backends.cassandra") / "statements.cql"
-    text = file.read_text(encoding="utf-8")
-    found: dict[str, str] = {}
-    for part in text.split("-- name: ")[1:]:
-        title, _, body = part.partition("\n")
-        lines = [line for line in body.splitlines() if not line.startswith("--")]
-        found[title.strip()] = "\n".join(lines).strip()
-    return found
+    return statements("aiorwlock_remote.backends.cassandra", "statements.cql")
 
 
 def statement(name: str, options: Options) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from random import random
 
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.holders import Holders
@@ -33,17 +32,11 @@ from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping import State, Swapping
+from aiorwlock_remote.swapping.pausing import Later, Pausing
 from aiorwlock_remote.swapping.replies import each_grant
 
 SHORT = micros(10)
 """The lease of a grant that is about to be made to last for ever."""
-
-AT_ONCE = 2
-"""Refusals without a pause."""
-FIRST, LONGEST = 0.002, 0.05
-"""Seconds of the first pause after that, at most, and of any."""
-
-Later = Callable[[float, Callable[[], None]], None]
 
 
 class Steps:
@@ -59,13 +52,16 @@ class Steps:
         """``later(seconds, function)``: called then, in this thread."""
         self._cas = cas
         self._holders = holders
-        self._later = later
-        self._swapping = Swapping(cas, wakes, self._pause)
+        self._swapping = Swapping(cas, wakes, Pausing(cas.peek, later))
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """As ``Store.step``."""
         answer: Pending[Reply] = Pending()
         wanted, command = _bounded(command)
+        if isinstance(command, Acquire) and not command.fenced:
+            tickets = {claim.ticket for claim in command.claims}
+            self._cas.unfenced |= tickets
+            answer.then(lambda _: self._cas.unfenced.difference_update(tickets))
         answered = partial(self._answered, resource, command, wanted, answer)
         self._swapping.step(resource, command).then(
             partial(answered, self._cas.clock())
@@ -80,24 +76,6 @@ class Steps:
         """What was seen last; from any thread."""
         return self._swapping.known(resource)
 
-    def _pause(
-        self, resource: Resource, refusals: int, go_on: Callable[[State | None], None]
-    ) -> None:
-        # At once is best: the refusal's row is as new as what anybody else has. Who
-        # pauses has to look again, or would come too late each time.
-        if refusals <= AT_ONCE:
-            go_on(None)
-            return
-
-        def looked(peeked: Pending[State]) -> None:
-            go_on(None if peeked.error is not None else peeked.result())
-
-        def look() -> None:
-            self._cas.peek(resource).then(looked)
-
-        ceiling = min(LONGEST, FIRST * 2 ** min(refusals - AT_ONCE, 10))
-        self._later(ceiling * random(), look)
-
     def _answered(
         self,
         resource: Resource,
@@ -111,6 +89,9 @@ class Steps:
             answer.fail(stepped.error)
             return
         reply = self._noted(command, stepped.result(), sent)
+        if not wanted:
+            answer.resolve(reply)
+            return
         ending = tuple(
             (grant.ticket, None)
             for grant in _grants(reply)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 
 import anyio
@@ -13,20 +13,16 @@ from aiorwlock_remote.backends.cassandra.cas import CassandraCas, newer
 from aiorwlock_remote.backends.cassandra.examine import examine
 from aiorwlock_remote.backends.cassandra.frame import Memory
 from aiorwlock_remote.backends.cassandra.holders import Holders
-from aiorwlock_remote.backends.cassandra.keeping import CassandraRenewer, ThreadHost
 from aiorwlock_remote.backends.cassandra.options import options_of
 from aiorwlock_remote.backends.cassandra.steps import Steps
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.backends.cassandra.watcher import Watcher
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, from_row
-from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.ports import (
     Bell,
-    Capability,
     Finding,
     Host,
     Pending,
@@ -34,6 +30,9 @@ from aiorwlock_remote.ports import (
     Snapshot,
 )
 from aiorwlock_remote.swapping import State
+from aiorwlock_remote.swapping.keeping import SwapRenewer, ThreadHost, nobody
+from aiorwlock_remote.swapping.swap_store import SwapStore
+from aiorwlock_remote.swapping.watcher import Watcher
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
@@ -41,29 +40,15 @@ MANY = 100_000
 """Rows from which on a scan is said to be large."""
 
 
-class CassandraStore:
+class CassandraStore(SwapStore):
     """Steps are transactions of a session; waiters poll by plain reads."""
-
-    capabilities: Capability = (
-        Capability.MANY_PROCESSES
-        | Capability.MANY_HOSTS
-        | Capability.OFF_LOOP_RENEWAL
-        | Capability.PUBLISHED_LAYOUT
-    )
-    # What is polled here is the watcher's business: this only keeps places alive, by a
-    # transaction each time.
-    pace: Pace = Pace(
-        poll_min=1.5, poll_max=2.0, place_life=6.0, claim_window=0.5, sees_ends=True
-    )
 
     def __init__(
         self, table: Table, host: Host, bell: Bell, settings: Settings
     ) -> None:
         """Over an open table, which is closed with the store."""
+        super().__init__(host, bell, settings)
         self._table = table
-        self._host = host
-        self._bell = bell
-        self._settings = settings
         self._memory = Memory()
         self._holders = Holders()
         self._cas = self._new_cas(host)
@@ -75,9 +60,9 @@ class CassandraStore:
             settings.gate,
             host,
             bell,
+            self.looks,
         )
         self._under_way = 0
-        self._idle: anyio.Event | None = None
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One transaction, or a few where others change the row at the same time."""
@@ -85,14 +70,6 @@ class CassandraStore:
         stepped = self._steps.step(resource, command)
         stepped.then(self._stepped)
         return stepped
-
-    def watch(self, resource: Resource) -> None:
-        """Ring when it may be free for us."""
-        self._watcher.watch(resource)
-
-    def unwatch(self, resource: Resource) -> None:
-        """Not any more."""
-        self._watcher.unwatch(resource)
 
     async def look(self, resource: Resource) -> Snapshot:
         """The resource as it stands; a free one has no row, and no last fence."""
@@ -124,13 +101,13 @@ class CassandraStore:
         """The servers' version and settings, and the table's."""
         return examine(self._table, self._host)
 
-    def renewer(self) -> CassandraRenewer:
+    def renewer(self) -> SwapRenewer:
         """Renews over the same session, whose driver has a thread of its own."""
         host = ThreadHost(self._host.clock)
         cas = self._new_cas(host)
-        steps = Steps(cas, self._holders, _nobody, host.later)
+        steps = Steps(cas, self._holders, nobody, host.later)
         tell = partial(self._host.call_soon, self._tell)
-        return CassandraRenewer(host, steps, self._steps.known, tell)
+        return SwapRenewer(host, steps, self._steps.known, tell, newer)
 
     async def aclose(self) -> None:
         """Wait for what is under way; end the session if it is ours."""
@@ -152,25 +129,10 @@ class CassandraStore:
         if not self._under_way and self._idle is not None:
             self._idle.set()
 
-    def _wakes(self, resource: Resource, gates: tuple[str, ...]) -> None:
-        if self._settings.gate in gates:
-            self._bell(resource, 0.0)
-
-    def _later(self, seconds: float, function: Callable[[], None]) -> None:
-        async def after() -> None:
-            await anyio.sleep(seconds)
-            function()
-
-        self._host.spawn(after)
-
     def _tell(self, resource: Resource, state: State) -> None:
         latest = newer(state, self._steps.known(resource))
         assert latest is not None
         self._steps.saw(resource, latest)
-
-
-def _nobody(resource: Resource, gates: tuple[str, ...]) -> None:
-    """A renewal lets nobody in; whose lease it finds run out is seen by the poller."""
 
 
 async def open_store(

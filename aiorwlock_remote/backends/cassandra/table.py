@@ -56,10 +56,14 @@ class Table:
         return Request(self._statements[name], values)
 
     def ask(
-        self, host: Host, request: Request, then: Then | None = None
+        self,
+        host: Host,
+        request: Request,
+        then: Then | None = None,
+        beside: Request | None = None,
     ) -> Pending[list[Rows]]:
         """As ``Wire.ask``."""
-        return self._wire.ask(host, request, then)
+        return self._wire.ask(host, request, then, beside)
 
     def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
         """As ``Wire.pages``."""

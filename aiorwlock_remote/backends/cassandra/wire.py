@@ -22,8 +22,9 @@ from aiorwlock_remote.backends.cassandra.driver import (
     Statement,
     dict_factory,
 )
+from aiorwlock_remote.backends.cassandra.errands import Errand, Pages
+from aiorwlock_remote.backends.cassandra.inbox import Inbox
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
@@ -45,7 +46,8 @@ class Request:
         return f"Request({self.statement.query_string!r})"
 
 
-Then = Callable[[Rows], Request | None]
+Then = Callable[[Sequence[Rows]], Request | None]
+"""From the answers so far to what is to be asked after them."""
 
 
 def consistency(name: str) -> int:
@@ -82,6 +84,7 @@ class Wire:
         self._session = session
         self._profile = EXEC_PROFILE_DEFAULT if profile is None else profile
         self._options = options
+        self._inboxes: dict[Host, Inbox] = {}
 
     def prepare(self, cql: str, level: str) -> Statement:
         """A statement for this session, at that consistency level. Blocks.
@@ -118,19 +121,27 @@ class Wire:
         return list(rows)
 
     def ask(
-        self, host: Host, request: Request, then: Then | None = None
+        self,
+        host: Host,
+        request: Request,
+        then: Then | None = None,
+        beside: Request | None = None,
     ) -> Pending[list[Rows]]:
         """Send it; the rows of its answer.
 
-        ``then(rows)`` runs in the driver's thread and may give a request to be sent at
-        once, whose rows come second: so the loop is woken once for both. It must not
-        raise, and if its request fails both are said to have failed, with what the
-        first did done.
+        ``beside``, a read, is sent right behind it, and may be carried out before it,
+        or never. Its rows come second; those of one that failed are none.
+
+        ``then(answers)`` runs in the driver's thread and may give a request to be sent
+        at once, whose rows come last: so the loop is woken once for all. It is asked
+        when the first has been answered; if it wants something, again when ``beside``
+        has been as well. It must not raise, and if its request fails all are said to
+        have failed, with what the first did done.
 
         Fails with ``BackendError``. Cancelling whoever awaits it takes nothing back.
         """
         pending: Pending[list[Rows]] = Pending()
-        _Errand(self, host, pending, then).send(request)
+        Errand(self, self._inbox(host), pending, then).send(request, beside)
         return pending
 
     async def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
@@ -139,7 +150,7 @@ class Wire:
         Raises:
             BackendError: as the driver's error says.
         """
-        pages = _Pages(self, host)
+        pages = Pages(self, self._inbox(host))
         page = pages.first(request)
         while True:
             rows = await page
@@ -174,73 +185,13 @@ class Wire:
         future.add_callbacks(answered, failed)
         return future
 
+    def _inbox(self, host: Host) -> Inbox:
+        inbox = self._inboxes.get(host)
+        if inbox is None:
+            inbox = self._inboxes.setdefault(host, Inbox(host))
+        return inbox
+
     @property
     def where(self) -> str:
         """The cluster, for messages."""
         return self._options.where
-
-
-class _Pages:
-    """A request whose answer comes in pages."""
-
-    def __init__(self, wire: Wire, host: Host) -> None:
-        self._wire = wire
-        self._host = host
-        self._future: Any = None
-        self._pending: Pending[Rows] = Pending()
-
-    def first(self, request: Request) -> Pending[Rows]:
-        self._future = self._wire.send(request, self._answered, self._failed)
-        return self._pending
-
-    def following(self) -> Pending[Rows] | None:
-        if self._future is None or not self._future.has_more_pages:
-            return None
-        self._pending = Pending()
-        self._future.start_fetching_next_page()
-        return self._pending
-
-    def _answered(self, rows: Rows | None) -> None:
-        self._host.call_soon(self._pending.resolve, rows or ())
-
-    def _failed(self, exc: BaseException) -> None:
-        error = errors.of(exc, self._wire.where)
-        error.__cause__ = exc
-        self._host.call_soon(self._pending.fail, error)
-
-
-class _Errand:
-    """A request on its way, and the one that follows it."""
-
-    def __init__(
-        self,
-        wire: Wire,
-        host: Host,
-        pending: Pending[list[Rows]],
-        then: Then | None,
-    ) -> None:
-        self._wire = wire
-        self._host = host
-        self._pending = pending
-        self._then = then
-        self._answers: list[Rows] = []
-
-    def send(self, request: Request) -> None:
-        self._wire.send(request, self._answered, self._failed)
-
-    def _answered(self, rows: Rows | None) -> None:
-        self._answers.append(rows or ())
-        then, self._then = self._then, None
-        following = None if then is None else then(self._answers[0])
-        if following is None:
-            self._host.call_soon(self._pending.resolve, self._answers)
-        else:
-            self.send(following)
-
-    def _failed(self, exc: BaseException) -> None:
-        error = errors.of(exc, self._wire.where)
-        error.__cause__ = exc
-        if self._answers and isinstance(error, BackendUnavailable):
-            error = BackendUnavailable(what=error.what, hint=error.hint)
-            error.__cause__ = exc
-        self._host.call_soon(self._pending.fail, error)

@@ -8,10 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 from aiorwlock_remote.backends.redis.answers import decode, decode_step
-from aiorwlock_remote.backends.redis.connection.calls import Arg
+from aiorwlock_remote.backends.redis.connection.script import Arg, Request
 from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.looking import decode_look
-from aiorwlock_remote.backends.redis.scripts import Request
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,

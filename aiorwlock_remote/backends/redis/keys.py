@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE, LOOK, Script
+from aiorwlock_remote.backends.redis.connection.script import Script
+from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE, LOOK
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 from aiorwlock_remote.backends.redis.cluster.batches import NodeBatches
 from aiorwlock_remote.backends.redis.cluster.cluster import Cluster
 from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
-from aiorwlock_remote.backends.redis.connection.calls import Arg, Ask, Call
-from aiorwlock_remote.backends.redis.opening import open_cluster, open_link
+from aiorwlock_remote.backends.redis.connection.calls import Ask, Call
+from aiorwlock_remote.backends.redis.connection.script import Arg, Request, Script
+from aiorwlock_remote.backends.redis.opening import Ears, open_cluster, open_link
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Request, Script
 
 T = TypeVar("T")
 
@@ -44,8 +42,8 @@ class Endpoint(Protocol):
     def call(self, *args: Arg) -> Pending[Any]:
         """Send a command."""
 
-    def call_at(self, key: bytes, *args: Arg) -> Pending[Any]:
-        """Send a command to the server that has this key."""
+    def call_at(self, *args: Arg) -> Pending[Any]:
+        """Send a command to the server that has the key behind its name."""
 
     def everywhere(self) -> dict[str, Ask]:
         """How to ask each server that has keys of its own, by its name."""
@@ -94,9 +92,7 @@ class Lines(Protocol):
         options: Options,
         host: Host,
         own: bytes,
-        *,
-        on_message: Callable[[bytes, bytes], object],
-        on_reconnect: Callable[[], object],
+        **ears: Unpack[Ears],
     ) -> Endpoint:
         """Connect, and hear the channel ``own``; see ``open_link``.
 
@@ -119,23 +115,12 @@ class UrlLines:
         options: Options,
         host: Host,
         own: bytes,
-        *,
-        on_message: Callable[[bytes, bytes], object],
-        on_reconnect: Callable[[], object],
+        **ears: Unpack[Ears],
     ) -> Endpoint:
         """By the driver of the running loop."""
         if options.seeds:
-            return await open_cluster(
-                *(options, host, ALL, own),
-                on_message=on_message,
-                on_reconnect=on_reconnect,
-            )
-        return await open_link(
-            *(options, host, ALL),
-            on_message=on_message,
-            on_reconnect=on_reconnect,
-            channels=(own,),
-        )
+            return await open_cluster(options, host, ALL, own, **ears)
+        return await open_link(options, host, ALL, channels=(own,), **ears)
 
     def batches(self, options: Options, host: Host, endpoint: Endpoint) -> Batches:
         """Over blocking connections."""

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TypedDict, Unpack
 
 import anyio
 
 from aiorwlock_remote.backends.redis.cluster.cluster import Cluster
 from aiorwlock_remote.backends.redis.connection.connecting import Dial, dial_url
 from aiorwlock_remote.backends.redis.connection.link import Link
+from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.ports import Host
 
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Script
+
+class Ears(TypedDict):
+    """Who is told what comes by itself.
+
+    ``on_message(channel, payload)`` is called for each message, ``on_reconnect()`` when
+    a lost connection was replaced, its channels subscribed again and the calls that
+    had waited sent.
+    """
+
+    on_message: Callable[[bytes, bytes], object]
+    on_reconnect: Callable[[], object]
 
 
 async def open_link(
@@ -22,29 +32,17 @@ async def open_link(
     host: Host,
     scripts: Sequence[Script],
     *,
-    on_message: Callable[[bytes, bytes], object],
-    on_reconnect: Callable[[], object],
     channels: Iterable[bytes] = (),
     dial: Dial = dial_url,
+    **ears: Unpack[Ears],
 ) -> Link:
     """A link over the running loop, connected and subscribed to the channels.
-
-    ``on_message(channel, payload)`` is called for each message, ``on_reconnect()`` when
-    a lost connection was replaced, its channels subscribed again and the calls that
-    had waited sent.
 
     Raises:
         BackendError: the server cannot be reached, or is not fit for us.
         ConfigurationError: no such database, or unusable certificates.
     """
-    link = Link(
-        options,
-        host,
-        scripts,
-        on_message=on_message,
-        on_reconnect=on_reconnect,
-        dial=dial,
-    )
+    link = Link(options, host, scripts, dial=dial, **ears)
     for channel in channels:
         link.subscribe(channel)
     await link.open()
@@ -56,9 +54,7 @@ async def open_cluster(
     host: Host,
     scripts: Sequence[Script],
     own: bytes,
-    *,
-    on_message: Callable[[bytes, bytes], object],
-    on_reconnect: Callable[[], object],
+    **ears: Unpack[Ears],
 ) -> Cluster:
     """Likewise for a cluster: to one node; to the others when they are needed.
 
@@ -69,11 +65,7 @@ async def open_cluster(
         BackendError: no node answers, one is not fit for us, or slots have no node.
         ConfigurationError: it is no cluster, or unusable certificates.
     """
-    cluster = Cluster(
-        *(options, host, scripts, own),
-        on_message=on_message,
-        on_change=on_reconnect,
-    )
+    cluster = Cluster(options, host, scripts, own, **ears)
     try:
         await cluster.open()
     except BaseException:

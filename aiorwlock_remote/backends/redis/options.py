@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import ssl
 from dataclasses import dataclass, field
 
 from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
 from aiorwlock_remote.backends.redis.sentinel import Sentinels, sentinels_of
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.tls import client_context
+from aiorwlock_remote.tls import OPTIONS as TLS_OPTIONS
+from aiorwlock_remote.tls import Secured, Tls, tls_of
 
 PORT = 6379
 CLIENT_NAME = "aiorwlock-remote"
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
-
 _COMMON = ("client_name", "command_timeout", "db", "min_replicas")
 _SENTINEL = ("sentinel_password", "sentinel_username")
-_TLS = ("ca_file", "cert_file", "key_file", "verify")
-_VERIFY = {"yes": True, "no": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(Secured):
     """Where the server is and how to talk to it. Its ``repr`` shows no password.
 
     A ``path`` is a Unix socket, else it is ``host`` and ``port``, or ``sentinels`` say
@@ -43,11 +38,7 @@ class Options:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     client_name: str = CLIENT_NAME
-    tls: bool = False
-    verify: bool = True
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
+    tls: Tls | None = None
     connect_timeout: float = 5.0
     command_timeout: float = 5.0
     name: str = ""
@@ -66,26 +57,6 @@ class Options:
             return f"the cluster of {', '.join(map(shown, self.seeds))}"
         return shown((self.host, self.port))
 
-    def tls_context(self) -> ssl.SSLContext | None:
-        """What TLS trusts; None without TLS. Reads the files.
-
-        Raises:
-            ConfigurationError: a file of certificates or the key cannot be used.
-        """
-        if not self.tls:
-            return None
-        context = client_context(
-            self.where,
-            ca_file=self.ca_file,
-            cert_file=self.cert_file,
-            key_file=self.key_file,
-            hostname=self.verify,
-            certificate=self.verify,
-        )
-        if not self.verify:
-            log.warning("tls_unverified", extra={"server": self.where})
-        return context
-
 
 def options_of(
     address: Address, *, connect_timeout: float = 5.0, min_replicas: int = 0
@@ -98,7 +69,7 @@ def options_of(
     kind, _, found_by = address.scheme.partition("+")
     local, tls = kind == "unix", kind == "rediss"
     asked, cluster = found_by == "sentinel", found_by == "cluster"
-    address.only(*_COMMON, *(_TLS if tls else ()), *(_SENTINEL if asked else ()))
+    address.only(*_COMMON, *(TLS_OPTIONS if tls else ()), *(_SENTINEL if asked else ()))
     sentinels: Sentinels | None = None
     seeds: tuple[Server, ...] = ()
     db = "" if local else address.path.removeprefix("/")
@@ -120,9 +91,6 @@ def options_of(
         )
     if address.port == 0:
         raise ConfigurationError(what=f"{address.scheme}: port 0 cannot be reached")
-    query = address.query
-    if "key_file" in query and "cert_file" not in query:
-        raise ConfigurationError(what=f"{address.scheme}: key_file needs cert_file")
     return Options(
         host="" if found_by else address.host,
         port=PORT if found_by or address.port is None else address.port,
@@ -131,11 +99,7 @@ def options_of(
         username=address.username or None,
         password=address.password or None,
         client_name=_client_name(address),
-        tls=tls,
-        verify=_verify(address),
-        ca_file=query.get("ca_file"),
-        cert_file=query.get("cert_file"),
-        key_file=query.get("key_file"),
+        tls=tls_of(address) if tls else None,
         connect_timeout=connect_timeout,
         command_timeout=_seconds(address, "command_timeout", connect_timeout),
         sentinels=sentinels,
@@ -201,15 +165,6 @@ def _client_name(address: Address) -> str:
             hint="printable ASCII without spaces",
         )
     return name
-
-
-def _verify(address: Address) -> bool:
-    text = address.query.get("verify", "yes")
-    if text not in _VERIFY:
-        raise ConfigurationError(
-            what=f"{address.scheme}: verify={text!r}", hint="known: yes, no"
-        )
-    return _VERIFY[text]
 
 
 def _seconds(address: Address, name: str, default: float) -> float:

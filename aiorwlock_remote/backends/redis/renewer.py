@@ -7,9 +7,9 @@ from typing import cast
 
 from aiorwlock_remote.backends.redis.cluster.batches import NodeBatches
 from aiorwlock_remote.backends.redis.commands import decode, encode
+from aiorwlock_remote.backends.redis.connection.script import Request
 from aiorwlock_remote.backends.redis.lines import Batches
 from aiorwlock_remote.backends.redis.pair_keys import keys_of
-from aiorwlock_remote.backends.redis.scripts import Request
 from aiorwlock_remote.backends.redis.set_steps import (
     SetKeys,
     decode_member,

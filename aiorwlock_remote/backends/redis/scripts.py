@@ -8,12 +8,9 @@ A resource on a pair of keys has the same script with another seat.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from hashlib import sha1
 from importlib.resources import files
-from typing import TypeAlias
 
-from aiorwlock_remote.backends.redis.connection.calls import Arg
+from aiorwlock_remote.backends.redis.connection.script import Script
 
 PARTS = (
     *("head", "fast", "record", "turn", "seat"),
@@ -23,24 +20,6 @@ PAIR_PARTS = (
     *("head", "pair_head", "record", "turn", "seat"),
     *("entering", "moves", "ending", "save", "pair", "main"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A script: ``sha`` is how the server names it.
-
-    ``waits``: whether it may give a place, whose owner is told of its turn.
-    """
-
-    name: str
-    text: str = field(repr=False)
-    waits: bool = True
-    sha: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Named by what it says."""
-        digest = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
-        object.__setattr__(self, "sha", digest)
 
 
 def read(part: str) -> str:
@@ -57,9 +36,7 @@ def body(parts: Iterable[str] = PARTS) -> str:
 _BODY = body()
 _PAIR = body(PAIR_PARTS)
 _SET = body(("mutex_set", "mutex_set_main"))
-
-Request: TypeAlias = "tuple[Script, tuple[Arg, ...]]"
-"""A script, and what follows its hash: the number of keys, the keys, the arguments."""
+_OCCUPANCY = read("occupancy")
 
 ENTER = Script("enter", "#!lua\n" + _BODY)
 """A step; refused by a server that is out of memory."""
@@ -79,9 +56,14 @@ SET_ENTER = Script("set_enter", "#!lua\n" + _SET)
 """A step on a mutex set; refused by a server that is out of memory."""
 SET_LEAVE = Script("set_leave", "#!lua flags=allow-oom\n" + _SET)
 """The same, carried out whatever the memory."""
+OCCUPY = Script("occupy", "#!lua\n" + _OCCUPANCY, waits=False)
+"""A step of pending → using; refused by a server that is out of memory."""
+VACATE = Script("vacate", "#!lua flags=allow-oom\n" + _OCCUPANCY, waits=False)
+"""The same, carried out whatever the memory."""
 
 ALL: tuple[Script, ...] = (
     *(ENTER, LEAVE, LOOK),
     *(PAIR_ENTER, PAIR_LEAVE, PAIR_LOOK),
     *(SET_ENTER, SET_LEAVE),
+    *(OCCUPY, VACATE),
 )

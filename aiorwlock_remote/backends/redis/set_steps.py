@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiorwlock_remote.backends.redis.cluster.slots import beside, one_slot
-from aiorwlock_remote.backends.redis.connection.calls import Arg, Raw
+from aiorwlock_remote.backends.redis.connection.calls import Raw
+from aiorwlock_remote.backends.redis.connection.script import Arg, Request
 from aiorwlock_remote.backends.redis.keys import WAKE, channel
-from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE, Request
+from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE
 from aiorwlock_remote.core.commands import (
     Command,
     NotHeld,

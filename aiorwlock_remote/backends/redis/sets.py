@@ -183,7 +183,7 @@ class RedisMembers:
         cursor: Any = 0
         while True:
             cursor, flat = await self._sets.link.call_at(
-                *(self.keys.key, "ZSCAN", self.keys.key, cursor, "COUNT", SCAN_COUNT)
+                "ZSCAN", self.keys.key, cursor, "COUNT", SCAN_COUNT
             )
             for name in flat[::2]:
                 if name not in seen:

@@ -16,6 +16,7 @@ from aiorwlock_remote.backends.redis.connection.calls import Call
 from aiorwlock_remote.backends.redis.examine import among, examine
 from aiorwlock_remote.backends.redis.keys import Keys, channel
 from aiorwlock_remote.backends.redis.lines import Endpoint, Lines, UrlLines
+from aiorwlock_remote.backends.redis.occupations import RedisOccupations
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.backends.redis.renewer import RedisRenewer
@@ -33,6 +34,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.moment import by_foreigner
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.occupancy import Ages
 from aiorwlock_remote.core.pair import Pair
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.pool import Member
@@ -174,6 +176,17 @@ class RedisStore:
     def check_pair(self, pair: Pair) -> None:
         """A server alone has all keys of any pair, a cluster if they have a tag."""
         self._keys_of(pair)
+
+    def occupations(self, pending: str, using: str, ages: Ages) -> RedisOccupations:
+        """Objects' contenders, under these names behind the prefix."""
+        prefix = self._settings.prefix
+        return RedisOccupations(
+            self._link,
+            self._replicas,
+            (prefix + pending, prefix + using),
+            ages,
+            cluster=bool(self._options.seeds),
+        )
 
     async def examine(self) -> AsyncIterator[Finding]:
         """What the server's settings mean for locks."""

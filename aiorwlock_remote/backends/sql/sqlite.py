@@ -9,43 +9,34 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from random import uniform
 
-from aiorwlock_remote.backends.sql.errors import is_busy, mapped
-from aiorwlock_remote.backends.sql.statements import statements
-from aiorwlock_remote.core.codec import dumps, loads
+from aiorwlock_remote.backends.sql.errors import mapped
+from aiorwlock_remote.backends.sql.patience import patiently
+from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.lease import MICROS, micros
 from aiorwlock_remote.core.names import Resource, from_row
 from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import Step, transition
+from aiorwlock_remote.embedded.alarm import Alarm, Deaf
+from aiorwlock_remote.embedded.boots import boot_id, of_this_boot
+from aiorwlock_remote.embedded.steps import Decoded, outcome
 from aiorwlock_remote.errors import (
     BackendUnavailable,
     BadRecord,
     ConfigurationError,
 )
 from aiorwlock_remote.ports import Clock, Snapshot
+from aiorwlock_remote.texts import statements
 
 APPLICATION_ID = 0x72776C6B  # "rwlk", in the file's header
-REMEMBERED = 256
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 
 Row = tuple[str | None, str | None, str | None, str | int | None]
-
-
-def boot_id() -> str:
-    """What changes with each boot of this host; empty where the host does not tell."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 class Connection:
@@ -57,9 +48,9 @@ class Connection:
         self._prefix = prefix
         self._clock = clock
         self._boot = boot_id()
-        self._sql = statements("sqlite")
+        self._sql = statements("aiorwlock_remote.backends.sql", "sqlite.sql")
         self._db: sqlite3.Connection | None = None
-        self._decoded: dict[str, Record] = {}  # what was read or written lately
+        self._decoded = Decoded()
 
     def open(self, timeout: float) -> None:
         """Open the file, make our tables in it if it is new.
@@ -97,7 +88,7 @@ class Connection:
             BackendError: none was carried out.
         """
         with self._mapping(), self._transaction(self._clock.now() + timeout):
-            return [self._step(resource, cmd) for resource, cmd in batch]
+            return [self._step(resource, command) for resource, command in batch]
 
     def look(self, resource: Resource) -> Snapshot:
         """One resource as it stands."""
@@ -123,21 +114,19 @@ class Connection:
         with self._mapping(), self._transaction(self._clock.now() + 1.0):
             self._run(self._sql["forget"], (int(self._clock.wall() - memory),))
 
-    def data_version(self) -> int:
+    def alarm(self) -> Alarm:
+        """SQLite tells nobody."""
+        return Deaf()
+
+    def version(self) -> int:
         """Changes whenever another connection has committed something."""
         with self._mapping():
             version = self._run("PRAGMA data_version").fetchone()[0]
         return int(version)
 
-    def _step(self, resource: Resource, command: Command) -> Step | Exception:
-        try:
-            return self._carry_out(self._key(resource), command)
-        except BadRecord as exc:
-            return exc  # nothing written yet; the others of the batch go on
-        except (ValueError, OverflowError) as exc:
-            bad = BadRecord(what=f"the record of {resource.label} cannot be used")
-            bad.__cause__ = exc
-            return bad
+    def _step(self, resource: Resource, command: Command) -> Step | BadRecord:
+        key = self._key(resource)
+        return outcome(resource, lambda: self._carry_out(key, command))
 
     def _carry_out(self, key: tuple[str, int], command: Command) -> Step:
         row = self._run(self._sql["load"], key).fetchone()
@@ -158,21 +147,8 @@ class Connection:
         seat = None if ticket is None else Seat(f"{ticket},{since}")
         if text is None:
             return None, seat
-        record = self._decoded.get(text) or self._remember(text, loads(text))
-        if boot != self._boot or self._from_the_future(record):
-            record = record.after_reboot()
-        return record, seat
-
-    def _remember(self, text: str, record: Record) -> Record:
-        if len(self._decoded) >= REMEMBERED:
-            self._decoded.clear()
-        self._decoded[text] = record
-        return record
-
-    def _from_the_future(self, record: Record) -> bool:
-        # Where the host tells no boot id: a clock that began anew gives the boot away.
         now = micros(self._clock.now())
-        return not self._boot and any(g.since > now for g in record.grants)
+        return of_this_boot(self._decoded(text), boot or "", self._boot, now), seat
 
     def _save(self, key: tuple[str, int], record: Record) -> None:
         readers = {
@@ -181,7 +157,7 @@ class Connection:
             if grant.mode is Mode.READ
         }
         text = dumps(record)
-        self._remember(text, record)
+        self._decoded.keep(text, record)
         pending = next((p for p in record.queue if p.mode is Mode.WRITE), None)
         values = (
             *key,
@@ -226,17 +202,7 @@ class Connection:
             raise
 
     def _patiently(self, action: Callable[[], object], until: float) -> None:
-        # SQLite's own busy handler sleeps up to 100 ms between tries; many processes
-        # that each want the file for less than a millisecond need shorter, random ones.
-        while True:
-            try:
-                action()
-            except sqlite3.OperationalError as exc:
-                if not is_busy(exc) or self._clock.now() >= until:
-                    raise
-                time.sleep(uniform(0.0002, 0.002))
-            else:
-                return
+        patiently(action, self._clock, until)
 
     def _roll_back(self) -> None:
         if self._db is not None and self._db.in_transaction:

@@ -2,147 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from aiorwlock_remote.backends.sql.rows import Rows
 from aiorwlock_remote.backends.sql.sqlite import Connection
-from aiorwlock_remote.backends.sql.watcher import Watcher
-from aiorwlock_remote.backends.sql.worker import BUSY_TIMEOUT, Worker
-from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
-from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.record import Grant
-from aiorwlock_remote.core.transition import Step
+from aiorwlock_remote.core.row_dialects import SQLITE, Dialect
+from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.embedded.store import EmbeddedStore
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.ports import (
-    Bell,
-    Capability,
-    Host,
-    Pending,
-    Renewal,
-    Settings,
-    Snapshot,
-)
+from aiorwlock_remote.ports import Bell, Capability, Host, Pending, Settings
 
-FORGET_EVERY = 4096
+T = TypeVar("T")
 
 
-class SqliteStore:
-    """A worker thread for steps, a watcher thread while somebody waits."""
+class SqliteStore(EmbeddedStore):
+    """One connection for steps, one to watch, one to renew."""
 
-    capabilities: Capability = (
-        Capability.MANY_PROCESSES
-        | Capability.NOTIFIES
-        | Capability.OFF_LOOP_RENEWAL
-        | Capability.PUBLISHED_LAYOUT
-    )
-    # The watcher of a live waiter looks every 20 ms.
-    pace: Pace = Pace(claim_window=0.05)
+    capabilities: Capability = EmbeddedStore.capabilities
 
-    def __init__(self, path: str, host: Host, bell: Bell, settings: Settings) -> None:
-        """The file is opened by the first job of the worker."""
+    def __init__(
+        self, path: str, host: Host, bell: Bell, settings: Settings, rows: str = ""
+    ) -> None:
+        """The file is opened by the first job of the worker.
+
+        ``rows``: the file of the user's tables, if it is another one.
+        """
         # Absolute: the keeper and the watcher open it later, maybe from elsewhere.
         file = str(Path(path).absolute())
-        self._connect = partial(Connection, file, settings.prefix, host.clock)
-        self._settings = settings
-        self._bell = bell
-        self._worker = Worker(self._connect(), host)
-        self._watcher = Watcher(self._connect(), settings.gate, host, bell)
-        self._steps = 0
+        connect = partial(Connection, file, settings.prefix, host.clock)
+        super().__init__(connect, "sqlite", host, bell, settings)
+        self._rows = Rows(str(Path(rows or path).absolute()), host)
 
-    async def open(self) -> None:
-        """Open the file; see ``Connection.open``."""
-        timeout = self._settings.connect_timeout
-        try:
-            await self._worker.call(lambda connection: connection.open(timeout))
-        except BaseException:
-            self._worker.close().unawaited()
-            raise
+    @property
+    def dialect(self) -> Dialect:
+        """Of statements on the user's tables."""
+        return SQLITE
 
-    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Queue one step for the worker."""
-        self._steps += 1
-        if self._steps % FORGET_EVERY == 0:
-            memory = self._settings.fence_memory
-            self._worker.call(lambda c: c.forget(memory)).unawaited()
-        answer: Pending[Reply] = Pending()
-        stepped = self._worker.step(resource, command)
-        stepped.then(partial(self._answer, resource, answer))
-        return answer
-
-    def watch(self, resource: Resource) -> None:
-        """Ring when it may be free for us."""
-        self._watcher.watch(resource)
-
-    def unwatch(self, resource: Resource) -> None:
-        """Not any more."""
-        self._watcher.unwatch(resource)
-
-    async def look(self, resource: Resource) -> Snapshot:
-        """The resource as it stands."""
-        snapshot = await self._worker.call(lambda c: c.look(resource))
-        assert isinstance(snapshot, Snapshot)
-        return snapshot
-
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """All resources with a record or a seat, from one consistent read."""
-        for snapshot in await self._worker.call(lambda c: list(c.scan())):
-            if resource_type in (None, snapshot.resource.type):
-                yield snapshot
-
-    def renewer(self) -> SqliteRenewer:
-        """Renews over a connection of its own."""
-        return SqliteRenewer(self._connect())
+    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        """Statements on the user's tables; see ``HoldsRows``."""
+        return self._rows.carry(plan)
 
     async def aclose(self) -> None:
-        """Finish what is queued and close the file."""
-        self._watcher.close()
-        await self._worker.close()
-
-    def _answer(
-        self, resource: Resource, answer: Pending[Reply], stepped: Pending[Step]
-    ) -> None:
-        try:
-            step = stepped.result()
-        except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
-            answer.fail(exc)
-            return
-        answer.resolve(step.reply)
-        if self._settings.gate in step.wakes:  # the watcher sees others' commits only
-            self._bell(resource, 0.0)
-
-
-class SqliteRenewer:
-    """Renewals of the keeper's thread."""
-
-    def __init__(self, connection: Connection) -> None:
-        """Opens the connection at the first renewal."""
-        self._connection = connection
-        self._open = False
-
-    def renew(
-        self, batch: Sequence[Renewal], timeout: float
-    ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all in one transaction."""
-        timeout = min(timeout, BUSY_TIMEOUT)
-        if not self._open:
-            self._connection.open(timeout)
-            self._open = True
-        commands = [(r.resource, Renew(((r.ticket, r.lease),))) for r in batch]
-        outcomes: list[Grant | NotHeld | Exception] = []
-        for step in self._connection.steps(commands, timeout):
-            if isinstance(step, Exception):
-                outcomes.append(step)
-                continue
-            assert isinstance(step.reply, Renewed)
-            outcomes += step.reply.outcomes
-        return outcomes
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
+        """Finish what is queued and close the files."""
+        await self._rows.aclose()
+        await super().aclose()
 
 
 async def open_store(
@@ -150,17 +56,20 @@ async def open_store(
 ) -> SqliteStore:
     """Open ``sqlite:///relative/path`` or ``sqlite:////absolute/path``.
 
+    ``?rows=path``: the file of the tables that row locks are for.
+
     Raises:
         ConfigurationError: no path, a host, an option, or another application's file.
         BackendError: the file cannot be read, written, or is locked for too long.
     """
-    address.only()
+    address.only("rows")
     path = address.path.removeprefix("/")
     if address.host or address.username or not path or path == ":memory:":
         raise ConfigurationError(
             what="sqlite needs the path of a file",
             hint="sqlite:///relative.db, sqlite:////absolute.db, or use memory://",
         )
-    store = SqliteStore(path, host, bell, settings)
+    rows = address.query.get("rows", "")
+    store = SqliteStore(path, host, bell, settings, rows)
     await store.open()
     return store

@@ -71,15 +71,22 @@ class Harness(ABC):
     cases apply. ``has_foreigner``: whether its sites come with a foreigner; demanded of
     a ``PUBLISHED_LAYOUT``. ``patience``: seconds after which the suite gives up waiting
     for something that was promised. ``answers_in``: seconds within which a request is
-    answered, also on a busy machine. ``remembers_fence``: whether a resource that
+    answered, also on a busy machine. ``kept``: seconds of a lease that is meant to be
+    renewed in time, on such a machine too, ``short`` of one that is meant to run out,
+    but not before its holder hears of it. ``remembers_fence``: whether a resource that
     nobody holds or waits for still shows its last fence; fences rise with every store.
+    ``grants_more``: seconds by which the store lets a lease end later than its holder
+    asked for.
     """
 
     capabilities: ClassVar[Capability]
     has_foreigner: ClassVar[bool] = False
-    patience: ClassVar[float] = 20.0
+    patience: ClassVar[float] = 45.0
     answers_in: ClassVar[float] = 0.05
+    kept: ClassVar[float] = 1.0
+    short: ClassVar[float] = 0.3
     remembers_fence: ClassVar[bool] = True
+    grants_more: ClassVar[float] = 0.0
 
     @abstractmethod
     def fresh(self, folder: Path) -> Site:
@@ -97,7 +104,12 @@ class Store:
     def connect(self, prefix: str = "", **options: Unpack[OptionArgs]) -> Connecting:
         """Other ``Locks`` of the same store: as good as another process."""
         store = self.site.url if self.site.backend is None else self.site.backend
-        return connect(store, prefix=self.site.prefix + prefix, **options)
+        return connect(
+            store,
+            prefix=self.site.prefix + prefix,
+            connect_timeout=self.patience,
+            **options,
+        )
 
     def name(self) -> Name:
         """A name not used before in this test."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from benchmarks.redis.adapters.client import Client, Cycle, Open
+from benchmarks.shared.client import Open
 
 FLOOR = "floor"
 BLPOP = "raw-blpop"
@@ -46,8 +46,5 @@ __all__ = [
     "REDIS_PY_FAST",
     "RUEIDIS",
     "SEATS",
-    "Client",
-    "Cycle",
-    "Open",
     "opener",
 ]

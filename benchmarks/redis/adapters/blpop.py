@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 
-from benchmarks.redis.adapters.client import Client, Cycle
 from benchmarks.redis.adapters.wire import Wire
+from benchmarks.shared.client import Client, Cycle
 
 
 class _Lock:

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 
-from benchmarks.redis.adapters.client import Client, Cycle
 from benchmarks.redis.adapters.wire import Wire
+from benchmarks.shared.client import Client, Cycle
 
 COMPARE_AND_DELETE = (
     "if redis.call('GET', KEYS[1]) == ARGV[1] then"

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from aiorwlock_remote import Held, Locks
 from aiorwlock_remote import connect as connect_locks
 from aiorwlock_remote.recipes import MutexSet
-from benchmarks.redis.adapters.client import Client, Cycle
+from benchmarks.shared.client import Client, Cycle
 
 TYPE = "bench"
 

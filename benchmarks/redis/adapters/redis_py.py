@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from redis.asyncio import Redis
 
-from benchmarks.redis.adapters.client import Client, Cycle
+from benchmarks.shared.client import Client, Cycle
 
 
 class _Client:

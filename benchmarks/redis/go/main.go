@@ -1,4 +1,4 @@
-// rueidislock as a worker: the jobs baton, hold and crowd of ../jobs, in the same words.
+// rueidislock as a worker: the jobs baton, hold and crowd of ../../shared/jobs, in the same words.
 package main
 
 import (

@@ -6,14 +6,16 @@ from benchmarks.redis.scenarios import (
     alone,
     crowd,
     handover,
+    kept,
     kills,
     readers,
     sets,
     turns,
 )
-from benchmarks.redis.scenarios.scenario import Measured, Round, Scenario
+from benchmarks.redis.server import Server
+from benchmarks.shared.scenario import Scenario
 
-SCENARIOS: dict[str, Scenario] = {
+SCENARIOS: dict[str, Scenario[Server]] = {
     scenario.name: scenario
     for scenario in (
         alone.S1,
@@ -28,7 +30,8 @@ SCENARIOS: dict[str, Scenario] = {
         kills.S7,
         readers.R,
         sets.M,
+        kept.K,
     )
 }
 
-__all__ = ["SCENARIOS", "Measured", "Round", "Scenario"]
+__all__ = ["SCENARIOS"]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import statistics
 
 from benchmarks.redis.adapters import BLPOP, FLOOR, OURS, REDIS_PY
-from benchmarks.redis.scenarios.scenario import Measured, Round, Scenario
+from benchmarks.redis.server import Server
+from benchmarks.shared.alone import cycle_times
+from benchmarks.shared.scenario import Measured, Round, Scenario
 
 CYCLES = 4000
 CYCLE = "cycle p50, µs"
 
 
-def measure(round_: Round) -> Measured:
+def measure(round_: Round[Server]) -> Measured:
     """The median cycle of some thousands, and the 95th percentile."""
     cycles = 50 if round_.quick else CYCLES
     with round_.server.pinned(round_.core):
@@ -22,15 +24,7 @@ def measure(round_: Round) -> Measured:
     }
 
 
-def cycle_times(round_: Round, cycles: int, mode: str, key: str) -> list[float]:
-    """Microseconds of each cycle in a row."""
-    job = round_.job("alone", cycles=cycles, mode=mode, key=key, core=round_.core)
-    with round_.workers(job) as (worker,):
-        worker.tell("go")
-        return [seconds * 1e6 for seconds in worker.hear("took")["took"]]
-
-
-S1 = Scenario(
+S1: Scenario[Server] = Scenario(
     "S1",
     "one task, acquire and release, one core",
     (

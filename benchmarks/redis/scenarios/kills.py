@@ -6,14 +6,15 @@ import random
 import time
 
 from benchmarks.redis.adapters import OURS, REDIS_PY, REDIS_PY_FAST, SEATS
-from benchmarks.redis.scenarios.scenario import Measured, Round, Scenario
+from benchmarks.redis.server import Server
+from benchmarks.shared.scenario import Measured, Round, Scenario
 
 HOLDERS = 8
 LEASE = 1.0
 LATE = "after the lease's end, ms"
 
 
-def measure(round_: Round) -> Measured:
+def measure(round_: Round[Server]) -> Measured:
     """Each holder is a process with a key of its own, killed at a random moment.
 
     When the lease ends is read from the server after the kill: the key's own expiry,
@@ -45,7 +46,7 @@ def measure(round_: Round) -> Measured:
     return {LATE: [1e3 * (entered[key] - at) for key, at in ends.items()]}
 
 
-S7 = Scenario(
+S7: Scenario[Server] = Scenario(
     "S7",
     "holders killed, lease of 1 s",
     tuple((peer, "asyncio") for peer in (OURS, REDIS_PY, REDIS_PY_FAST)),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 
 from benchmarks.redis.adapters import OURS
-from benchmarks.redis.scenarios.alone import cycle_times
-from benchmarks.redis.scenarios.scenario import Measured, Round, Scenario
+from benchmarks.redis.server import Server
+from benchmarks.shared.alone import cycle_times
+from benchmarks.shared.scenario import Measured, Round, Scenario
 
 FEW = "reader's cycle beside 1 reader, µs"
 MANY = "reader's cycle beside 10,000 readers, µs"
@@ -15,7 +16,7 @@ LEASE = 600.0
 """Long, so that no renewal comes in between."""
 
 
-def measure(round_: Round) -> Measured:
+def measure(round_: Round[Server]) -> Measured:
     """A reader's median cycle beside one and beside many; then a batch."""
     many, batch = (100, 20) if round_.quick else (10_000, 500)
     job = round_.job("batch", tasks=batch, section=0.1)
@@ -29,7 +30,7 @@ def measure(round_: Round) -> Measured:
     }
 
 
-def _cycle_beside(round_: Round, readers: int) -> float:
+def _cycle_beside(round_: Round[Server], readers: int) -> float:
     round_.server.empty()
     cycles = 50 if round_.quick else 1000
     job = round_.job("hold", mode="reader", tasks=readers, key="shared", lease=LEASE)
@@ -42,4 +43,4 @@ def _cycle_beside(round_: Round, readers: int) -> float:
     return statistics.median(took)
 
 
-R = Scenario("R", "readers inside", ((OURS, "asyncio"),), measure)
+R: Scenario[Server] = Scenario("R", "readers inside", ((OURS, "asyncio"),), measure)

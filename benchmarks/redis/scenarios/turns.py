@@ -3,131 +3,54 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 
 from benchmarks.redis.adapters import BLPOP, FLOOR, MEMORY, OURS, REDIS_PY
-from benchmarks.redis.jobs import Job
-from benchmarks.redis.scenarios.scenario import Measured, Round, Scenario
+from benchmarks.redis.server import Server
+from benchmarks.shared.jobs import Job
+from benchmarks.shared.scenario import Measured, Round, Scenario
+from benchmarks.shared.turns import CYCLES, Turn, judged, run
 
-CYCLES = "cycles/s"
 ONE_CORE = "cycles/s, all on one core"
 REQUESTS = "requests a cycle"
-LONGEST = "longest wait / mean wait"
-SPREAD = "task furthest from the mean, %"
-RISING = "fences rise every cycle"
 WRITER_P99 = "writer's wait p99, ms"
-WARM_UP = 0.5
-START = 0.1
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A task's turn; times on the clock that all processes share."""
-
-    task: tuple[int, int]
-    writes: bool
-    asked: float
-    got_in: float
-    left: float
-    fence: int
-
-
-@dataclass(frozen=True)
-class Window:
-    """All turns of one run, and the time that counts."""
-
-    begin: float
-    end: float
-    wall: float
-    turns: list[Turn]
-
-    def counted(self) -> list[Turn]:
-        """The turns that began in it."""
-        return [turn for turn in self.turns if self.begin <= turn.got_in < self.end]
-
-    def waits(self, turns: list[Turn]) -> list[float]:
-        """Seconds waited; of who was still waiting at the end, those until then."""
-        return [
-            min(turn.got_in, self.end) - turn.asked
-            for turn in turns
-            if turn.asked < self.end and turn.got_in >= self.begin
-        ]
-
-
-def run(round_: Round, jobs: list[Job]) -> Window:
-    """The jobs side by side, all in the same window."""
-    with round_.workers(*jobs) as started:
-        begin = time.monotonic() + START + (0.1 if round_.quick else WARM_UP)
-        for worker in started:
-            worker.tell(begin)
-        said = [worker.hear("turns") for worker in started]
-    turns = [
-        Turn((number, task), bool(writes), *rest)
-        for number, each in enumerate(said)
-        for task, writes, *rest in each["turns"]
-    ]
-    turns.sort(key=lambda turn: turn.got_in)
-    return Window(begin, begin + jobs[0].seconds, said[0]["wall"], turns)
 
 
 def measure(
-    round_: Round, *, processes: int, tasks: int, section: float, seconds: float
+    round_: Round[Server], *, processes: int, tasks: int, section: float, seconds: float
 ) -> Measured:
     """A mutex: how many cycles, who got them, who waited how long, at what price."""
-    seconds = 0.3 if round_.quick else seconds
+    seconds = 0.6 if round_.quick else seconds
     jobs = [
         round_.job("turns", tasks=tasks, section=section, seconds=seconds)
         for _ in range(processes)
     ]
     window = run(round_, jobs)
-    return _judged(window, processes, tasks) | _requests(round_, jobs)
+    return judged(window, [tasks] * processes) | _requests(round_, jobs)
 
 
-def measure_apart(round_: Round) -> Measured:
+def measure_apart(round_: Round[Server]) -> Measured:
     """Nothing to do inside: then all depends on where client and server run.
 
     On one core a wake-up costs little, from core to core much, and left alone they
     change places as they like: raw BLPOP makes 10,000 cycles a second or 30,000. So
     they are put on a core each, as if on two machines; then, for comparison, on one.
     """
-    seconds = 0.3 if round_.quick else 2.0
+    seconds = 0.6 if round_.quick else 2.0
     job = round_.job("turns", tasks=50, seconds=seconds)
     if round_.core is None or round_.other_core is None:
-        return _judged(run(round_, [job]), 1, 50) | _requests(round_, [job])
+        return judged(run(round_, [job]), [50]) | _requests(round_, [job])
     job = replace(job, core=round_.core)
     with round_.server.pinned(round_.other_core):
-        measured = _judged(run(round_, [job]), 1, 50) | _requests(round_, [job])
+        measured = judged(run(round_, [job]), [50]) | _requests(round_, [job])
     round_.server.empty()
     with round_.server.pinned(round_.core):
         counted = run(round_, [job]).counted()
     return measured | {ONE_CORE: [len(counted) / seconds]}
 
 
-def _judged(window: Window, processes: int, tasks: int) -> Measured:
-    for before, after in pairwise(window.turns):
-        assert before.left <= after.got_in, "two tasks held the lock at the same time"
-    counted, waits = window.counted(), window.waits(window.turns)
-    cycles = Counter(turn.task for turn in counted)
-    mean = len(counted) / (processes * tasks)
-    off = [abs(cycles[p, t] - mean) for p in range(processes) for t in range(tasks)]
-    measured: Measured = {
-        CYCLES: [len(counted) / (window.end - window.begin)],
-        SPREAD: [100 * max(off) / mean],
-        LONGEST: [max(waits) / statistics.mean(waits)],
-        "wait p50, ms": [1e3 * statistics.median(waits)],
-        "longest wait, ms": [1e3 * max(waits)],
-    }
-    fences = [turn.fence for turn in window.turns]
-    if any(fences):
-        measured[RISING] = [float(all(a < b for a, b in pairwise(fences)))]
-    return measured
-
-
-def _requests(round_: Round, jobs: list[Job]) -> Measured:
+def _requests(round_: Round[Server], jobs: list[Job]) -> Measured:
     """In a run of its own, as listening to the server slows it down."""
     round_.server.empty()
     with round_.server.overheard() as heard:
@@ -136,37 +59,37 @@ def _requests(round_: Round, jobs: list[Job]) -> Measured:
     return {REQUESTS: [heard.between(begin, end) / max(1, len(window.counted()))]}
 
 
-def measure_keys(round_: Round) -> Measured:
+def measure_keys(round_: Round[Server]) -> Measured:
     """Every task has a key of its own."""
-    seconds = 0.3 if round_.quick else 2.0
-    job = round_.job("turns", tasks=100, own_keys=True, seconds=seconds)
+    seconds = 0.6 if round_.quick else 2.0
+    job = round_.job("turns", tasks=100, key="key-{task}", seconds=seconds)
     return {CYCLES: [len(run(round_, [job]).counted()) / seconds]}
 
 
-def measure_mixed(round_: Round) -> Measured:
+def measure_mixed(round_: Round[Server]) -> Measured:
     """Nine turns of ten are reads, which share; every task does both.
 
     One write and the nine reads that come with it take two sections' time at least:
     2 ms each make 2,500 cycles/s. Whoever is not reading then waits to write: of 50
     tasks some 40, each for 40 times those 4 ms.
     """
-    seconds = 0.3 if round_.quick else 3.0
+    seconds = 0.6 if round_.quick else 3.0
     return _readers_and_writers(
         round_,
         round_.job("turns", tasks=50, section=0.002, reads=0.9, seconds=seconds),
     )
 
 
-def measure_roles(round_: Round) -> Measured:
+def measure_roles(round_: Round[Server]) -> Measured:
     """One task of ten writes, the others read."""
-    seconds = 0.3 if round_.quick else 3.0
+    seconds = 0.6 if round_.quick else 3.0
     return _readers_and_writers(
         round_,
         round_.job("turns", tasks=50, section=0.002, writers=5, seconds=seconds),
     )
 
 
-def _readers_and_writers(round_: Round, job: Job) -> Measured:
+def _readers_and_writers(round_: Round[Server], job: Job) -> Measured:
     window = run(round_, [job])
     _check_exclusion(window.turns)
     writes = [turn for turn in window.turns if turn.writes]
@@ -192,38 +115,38 @@ def _check_exclusion(turns: list[Turn]) -> None:
             readers_out = max(readers_out, turn.left)
 
 
-S2 = Scenario(
+S2: Scenario[Server] = Scenario(
     "S2",
     "100 tasks, 100 keys, one process",
     tuple((peer, "asyncio") for peer in (FLOOR, OURS, REDIS_PY)),
     measure_keys,
 )
 _PEERS = tuple((peer, "asyncio") for peer in (BLPOP, OURS, REDIS_PY))
-S4A = Scenario(
+S4A: Scenario[Server] = Scenario(
     "S4a",
     "50 tasks of one process, one key, nothing to do inside",
     _PEERS,
     measure_apart,
 )
-S4B = Scenario(
+S4B: Scenario[Server] = Scenario(
     "S4b",
     "50 tasks of one process, one key, 2 ms inside",
     _PEERS,
     partial(measure, processes=1, tasks=50, section=0.002, seconds=4.0),
 )
-S4D = Scenario(
+S4D: Scenario[Server] = Scenario(
     "S4d",
     "4 processes of 16 tasks, one key, 2 ms inside",
     _PEERS,
     partial(measure, processes=4, tasks=16, section=0.002, seconds=4.0),
 )
-S5 = Scenario(
+S5: Scenario[Server] = Scenario(
     "S5",
     "50 tasks of one process, 90 % of each one's turns are reads, 2 ms inside",
     ((OURS, "asyncio"), (MEMORY, "asyncio")),
     measure_mixed,
 )
-S5R = Scenario(
+S5R: Scenario[Server] = Scenario(
     "S5r",
     "45 tasks that read, 5 that write, one process, 2 ms inside",
     ((OURS, "asyncio"), (MEMORY, "asyncio")),

@@ -14,16 +14,8 @@ from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.loops import current_host
 from tests.servers.fix_cassandra import Keyspace
+from tests.servers.plain_cassandra import PUBLISHED
 
-PUBLISHED = """
-CREATE TABLE {table} (
-    resource_type VARCHAR,
-    resource_id INT,
-    ticket VARCHAR,
-    acquired_at TIMESTAMP,
-    PRIMARY KEY (resource_type, resource_id)
-)
-"""
 LAYOUTS = ("pair", "type")
 
 both_layouts = pytest.mark.parametrize("layout", LAYOUTS, indirect=True)

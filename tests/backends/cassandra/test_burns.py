@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra import cas as module
+from aiorwlock_remote.backends.cassandra import changes as module
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.frame import Memory
 from aiorwlock_remote.backends.cassandra.options import Options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.backends.cassandra.wire import Request, Rows, Then
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -24,7 +25,10 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
 )
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import Mode, holder_of
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Host
 from aiorwlock_remote.runtime.loops import current_host
 from aiorwlock_remote.swapping import Swapping
 from tests.backends.cassandra.conftest import both_layouts
@@ -38,11 +42,18 @@ LEASE = 30_000_000
 
 
 class Party:
-    """A process; ``sent`` are the statements it has asked for."""
+    """A process; ``sent`` are the statements it has asked for.
+
+    ``between``: what others do after its next grant, before it reads the fence.
+    """
 
     def __init__(self, table: Table, gate: str) -> None:
         self.gate = gate
         self.sent: list[str] = []
+        self.between: Callable[[], Awaitable[object]] | None = None
+        self._ask = table.ask
+        self._host = current_host()
+        table.ask = self._asked  # type: ignore[method-assign]
         request = table.request
 
         def counted(name: str, *values: object) -> Any:  # noqa: ANN401
@@ -55,6 +66,29 @@ class Party:
     async def do(self, command: Any) -> Any:  # noqa: ANN401
         self.sent.clear()
         return await self._swapping.step(ORDER, command)
+
+    def _asked(
+        self,
+        host: Host,
+        request: Request,
+        then: Then | None = None,
+        beside: Request | None = None,
+    ) -> Pending[list[Rows]]:
+        between, self.between = self.between, None
+        if then is None or between is None:
+            self.between = between
+            return self._ask(host, request, then, beside)
+        answer: Pending[list[Rows]] = Pending()
+
+        async def apart() -> None:
+            (first,) = await self._ask(host, request)
+            await between()
+            following = then([first])
+            assert following is not None
+            answer.resolve([first, *await self._ask(host, following)])
+
+        self._host.spawn(apart)
+        return answer
 
     def write(self, ticket: str, *, queue: bool = False) -> Acquire:
         claims = (Claim(ticket, LEASE),)
@@ -134,3 +168,32 @@ async def test_a_force_from_outside_is_noticed(
     assert desk.load() is None
     assert not (await one.do(Release("t1"))).held
     assert isinstance(await two.do(two.write("t2")), Granted)
+
+
+async def test_others_queue_before_the_fence_is_read(
+    parties: list[Party], desk: Desk
+) -> None:
+    one, two = parties
+    one.between = lambda: two.do(two.write("t2", queue=True))
+    granted = await one.do(one.write("t1"))
+    assert isinstance(granted, Granted)
+    assert one.sent == ["appear", "seated", "load"]
+    assert granted.grants[0].fence == desk.fence()
+    assert (await one.do(Release("t1"))).held
+    assert isinstance(await two.do(two.write("t2", queue=True)), Granted)
+
+
+async def test_forced_before_the_fence_is_read(
+    parties: list[Party], desk: Desk
+) -> None:
+    one, two = parties
+
+    async def force() -> None:
+        refused = await two.do(two.write("t2", queue=True))
+        assert isinstance(refused, Waiting)
+        await two.do(Force(holder_of("t1"), desk.fence()))
+
+    one.between = force
+    with pytest.raises(BackendUnavailable, match="gone before its fence was read"):
+        await one.do(one.write("t1"))
+    assert isinstance(await two.do(two.write("t2", queue=True)), Granted)

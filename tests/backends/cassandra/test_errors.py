@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import Any
 
 import cassandra
@@ -13,6 +12,7 @@ from cassandra.pool import NoConnectionsAvailable
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.backends.cassandra.errors import of
+from aiorwlock_remote.swapping import GaveUp
 
 CAS = cassandra.WriteType.CAS
 
@@ -27,7 +27,7 @@ NOT_DONE: list[Any] = [
     cassandra.UnresolvableContactPoints({}),
 ]
 UNKNOWN: list[Any] = [
-    cassandra.WriteTimeout("x", write_type=CAS),
+    cassandra.WriteTimeout("x after 0 contention retries", write_type=CAS),
     cassandra.ReadTimeout("x"),
     cassandra.WriteFailure("x"),
     cassandra.ReadFailure("x"),
@@ -37,6 +37,10 @@ UNKNOWN: list[Any] = [
     protocol.ErrorMessage(0x1700, "CAS_WRITE_UNKNOWN", None),
     protocol.ServerError(0x0000, "oops", None),
     RuntimeError("of the driver's"),
+]
+GAVE_UP: list[Any] = [
+    cassandra.WriteTimeout("x after 22 contention retries", write_type=CAS),
+    cassandra.ReadTimeout("x", consistency=cassandra.ConsistencyLevel.SERIAL),
 ]
 UNFIT: list[tuple[Any, str]] = [
     (cassandra.InvalidRequest("unconfigured table"), "rwlock schema cassandra"),
@@ -74,13 +78,13 @@ def test_unfit(exc: Exception, hint: str) -> None:
 
 
 def test_a_certificate_of_a_stranger() -> None:
-    refused = ssl.SSLCertVerificationError(1, "x")
-    refused.verify_message = "self-signed certificate"
-    behind = OSError("x")
-    behind.__cause__ = refused
+    behind = OSError(
+        "Tried connecting to [('127.0.0.1', 9042)]. Last error: [SSL: CERTIFICATE_"
+        "VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1)"
+    )
     error = of(NoHostAvailable("x", {"h": behind}), "h:9042")
     assert isinstance(error, Unsupported)
-    assert "self-signed" in error.what
+    assert error.what.endswith("is not trusted: self-signed certificate")
 
 
 def test_a_session_that_became_legacy() -> None:
@@ -91,3 +95,10 @@ def test_a_session_that_became_legacy() -> None:
 def test_ours_stay_as_they_are() -> None:
     error = Unsupported(what="x")
     assert of(error, "h") is error
+
+
+@pytest.mark.parametrize("exc", GAVE_UP, ids=range(len(GAVE_UP)))
+def test_worth_another_try(exc: Exception) -> None:
+    error = of(exc, "h:9042")
+    assert isinstance(error, GaveUp)
+    assert not error.nothing_done

@@ -6,6 +6,8 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 
 import anyio
 import pytest
@@ -18,9 +20,11 @@ from aiorwlock_remote import (
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.runtime.loops import current_host
-from tests.servers.fix_cassandra import Keyspace
-from tests.servers.process import free_port
+from tests.servers.fix_cassandra import Keyspace, SharedNode
+from tests.servers.process import free_port, until
+from tests.servers.proxy import Proxy
 
 pytestmark = [pytest.mark.anyio]
 
@@ -110,6 +114,14 @@ async def test_nobody_listens(options: Options) -> None:
     assert "no node can be reached" in await refused(nobody, BackendUnavailable)
 
 
+async def test_a_node_that_was_away_for_long_is_soon_found_again(
+    table: Table,
+) -> None:
+    policy = table._wire._session.cluster.reconnection_policy
+    pauses = policy.new_schedule()
+    assert max(islice(pauses, 1000)) < 3.0
+
+
 async def test_a_name_nobody_knows(options: Options) -> None:
     lost = replace(options, hosts=("no-such-host.invalid",))
     await refused(lost, BackendUnavailable)
@@ -120,6 +132,30 @@ async def test_silence_ends_in_time(options: Options) -> None:
         mute = replace(options, port=silent.getsockname()[1], connect_timeout=0.3)
         with anyio.fail_after(5):
             await refused(mute, BackendUnavailable)
+
+
+async def test_a_node_that_says_nothing_at_first_is_tried_again(
+    options: Options,
+    create: Create,
+    cassandra_node: SharedNode,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create("pair")
+    monkeypatch.setattr(opening, "DIAL", 0.5)
+    with Proxy(cassandra_node.port) as proxy:
+        proxy.black_hole(on=True)
+        opened: list[Table] = []
+
+        async def connect() -> None:
+            slow = replace(options, port=proxy.port)
+            opened.append(await opening.connect(slow, current_host()))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(connect)
+            twice = partial(until, lambda: proxy.connections > 1, "it has tried again")
+            await anyio.to_thread.run_sync(twice)
+            proxy.black_hole(on=False)
+        opened[0].close()
 
 
 async def test_cancelled_it_leaves_no_session(options: Options, create: Create) -> None:

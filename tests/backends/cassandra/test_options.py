@@ -10,6 +10,7 @@ import pytest
 from aiorwlock_remote import ConfigurationError
 from aiorwlock_remote.backends.cassandra.options import Options, options_of
 from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.tls import Tls
 
 
 def of(url: str) -> Options:
@@ -58,11 +59,7 @@ def test_every_option() -> None:
         serial_consistency="LOCAL_SERIAL",
         request_timeout=0.5,
         clock_skew=math.inf,
-        tls=True,
-        verify="chain",
-        ca_file="ca.pem",
-        cert_file="c.pem",
-        key_file="k.pem",
+        tls=Tls("chain", "ca.pem", "c.pem", "k.pem"),
     )
     assert "sec ret" not in repr(options)
 

@@ -16,7 +16,8 @@ from aiorwlock_remote.backends.cassandra.options import Options
 from tests.backends.cassandra.conftest import both_layouts
 from tests.backends.cassandra.desk import KEY, SINCE, Desk
 from tests.servers.cassandra_ring import Visit
-from tests.servers.fix_cassandra import IP, Keyspace, SharedNode
+from tests.servers.fix_cassandra import Keyspace, SharedNode
+from tests.servers.process import IP
 
 pytestmark = both_layouts
 

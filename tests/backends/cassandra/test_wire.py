@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from uuid import uuid4
 
 import anyio
@@ -48,9 +49,9 @@ async def test_a_refusal_tells_the_row(table: Table) -> None:
 async def test_a_second_request_follows_in_the_drivers_thread(table: Table) -> None:
     host, threads = current_host(), list[threading.Thread]()
 
-    def fence(rows: Rows) -> Request | None:
+    def fence(answers: Sequence[Rows]) -> Request | None:
         threads.append(threading.current_thread())
-        return table.request("seated", *KEY) if rows[0][APPLIED] else None
+        return table.request("seated", *KEY) if answers[0][0][APPLIED] else None
 
     acquired, seated = await table.ask(host, appear(table), fence)
     assert acquired[0][APPLIED] is True

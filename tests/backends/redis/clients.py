@@ -15,7 +15,7 @@ from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.redis.linking import Heard
 from tests.backends.redis.some_scripts import BOTH
-from tests.conftest import LOOPS
+from tests.loops import LOOPS
 
 ON_ASYNCIO = [
     pytest.mark.anyio,

@@ -22,7 +22,8 @@ import hiredis
 
 from aiorwlock_remote.backends.redis.answers import decode_step
 from aiorwlock_remote.backends.redis.commands import encode, encode_look
-from aiorwlock_remote.backends.redis.connection.calls import Arg, pack
+from aiorwlock_remote.backends.redis.connection.calls import pack
+from aiorwlock_remote.backends.redis.connection.script import Arg
 from aiorwlock_remote.backends.redis.errors import of_reply
 from aiorwlock_remote.backends.redis.keys import Keys, channel
 from aiorwlock_remote.backends.redis.looking import decode_look

@@ -33,6 +33,11 @@ def cluster_rules() -> list[str]:
     return _rules(3)
 
 
+def occupancy_rules() -> list[str]:
+    """What occupying objects needs besides."""
+    return _rules(4)
+
+
 def _rules(number: int) -> list[str]:
     needed: str = LINES[number]
     return needed.split()
@@ -65,4 +70,5 @@ def user(server: RedisServer, rules: list[str]) -> Iterator[str]:
 
 def objects(server: RedisServer) -> set[bytes]:
     """What the server refused."""
-    return {entry[entry.index(b"object") + 1] for entry in server.ask("ACL", "LOG")}
+    told = server.ask("ACL", "LOG", 100)  # unless asked for more it tells ten
+    return {entry[entry.index(b"object") + 1] for entry in told}

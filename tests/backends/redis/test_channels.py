@@ -91,7 +91,7 @@ def test_what_was_to_follow_a_script_does_not_stay_behind() -> None:
     routes = Routes(
         *(options, host, heard.slots, heard.nodes, heard.channels),
         gate=b"gate",
-        start=heard.nodes.find,
+        node_of=heard.nodes.find,
         doubt=lambda: doubts.append(1),
     )
     heard.one.connected = False

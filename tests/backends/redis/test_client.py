@@ -112,9 +112,9 @@ async def test_a_client_closed_under_us(fresh_redis: RedisServer) -> None:
             await client.ping()
             async with connect(RedisBackend(client)) as locks:
                 await client.aclose()
-                async with locks.mutex("order", 1, lease=0.6) as held:
+                async with locks.mutex("order", 1, lease=1.0) as held:
                     proxy.cut()
-                    await anyio.sleep(1.2)
+                    await anyio.sleep(1.5)
                     held.check()
                 async with locks.mutex("order", 1) as again:
                     assert again.fence > held.fence

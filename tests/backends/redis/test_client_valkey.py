@@ -28,9 +28,9 @@ async def test_a_lock_is_taken_and_renewed(
     async with (
         connect(RedisBackend(client)) as locks,
         connect(fresh_redis.url) as others,
-        locks.mutex("order", 1, lease=0.6) as held,
+        locks.mutex("order", 1, lease=1.0) as held,
     ):
-        await anyio.sleep(1.2)
+        await anyio.sleep(1.5)
         held.check()
         assert await others.mutex("order", 1).try_acquire() is None
         assert [f async for f in locks.examine() if f.name == "renewal"] == []
@@ -58,9 +58,9 @@ async def test_sentinel(start_redis: StartRedis, tmp_path: Path) -> None:
         client = sentinel.master_for(NAME)
         async with (
             connect(RedisBackend(client)) as locks,
-            locks.mutex("order", 1, lease=0.6) as held,
+            locks.mutex("order", 1, lease=1.0) as held,
         ):
-            await anyio.sleep(1.2)
+            await anyio.sleep(1.5)
             held.check()
         await client.aclose()
         for asked in sentinel.sentinels:

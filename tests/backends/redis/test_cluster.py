@@ -283,5 +283,5 @@ async def test_tls(start_cluster: StartCluster, certificates: Certificates) -> N
     url = f"rediss+cluster://{hosts}?ca_file={certificates.authority}"
     async with connect(url) as locks:
         for number in range(10):
-            async with locks.mutex("tls", number, lease=0.5):
-                await anyio.sleep(0.2)
+            async with locks.mutex("tls", number, lease=1.0):
+                await anyio.sleep(0.4)

@@ -10,6 +10,7 @@ import pytest
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.tls import Tls
 
 
 def read(url: str) -> Options:
@@ -34,11 +35,7 @@ def test_all_that_a_url_can_say() -> None:
         username="bob",
         password="p@ss",  # noqa: S106
         client_name="web-1",
-        tls=True,
-        verify=False,
-        ca_file="ca.pem",
-        cert_file="c.pem",
-        key_file="k.pem",
+        tls=Tls("no", "ca.pem", "c.pem", "k.pem"),
         connect_timeout=3.0,
         command_timeout=1.5,
     )
@@ -120,7 +117,7 @@ def test_seeds_of_a_cluster() -> None:
         ("redis://h?command_timeout=nan", "positive"),
         ("redis://h?command_timeout=inf", "positive"),
         ("redis://h?command_timeout=soon", "not a number"),
-        ("rediss://h?verify=maybe", "yes, no"),
+        ("rediss://h?verify=maybe", "yes, chain, no"),
         ("rediss://h?key_file=k.pem", "cert_file"),
         ("unix://", "three slashes"),
         ("unix:///", "three slashes"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Literal
 
 import anyio
 import pytest
 
-from aiorwlock_remote import LockLost, Locks, LockTimeout, connect
+from aiorwlock_remote import Held, LockLost, Locks, LockTimeout, connect
 from aiorwlock_remote.locks.lock import Mutex, ReaderLock, WriterLock
 from tests.backends.redis.linking import eventually
 from tests.faults.redis_foreign import NAME, SEAT, Foreign
@@ -22,9 +21,6 @@ pytestmark = [
 ]
 
 QUEUE = f"{{{SEAT}}}.queue"
-SOON = 0.5
-"""Seconds; well below the shortest poll of 1 s."""
-POLL = 1.5
 
 Kind = Literal["mutex", "reader", "writer"]
 KINDS: tuple[Kind, ...] = ("mutex", "reader", "writer")
@@ -106,12 +102,18 @@ async def test_between_two_readers_of_ours(
     ],
 )
 async def test_who_waits_for_a_foreigner(
-    start_redis: StartRedis, kind: Kind, events: str, how: str
+    start_redis: StartRedis,
+    request: pytest.FixtureRequest,
+    kind: Kind,
+    events: str,
+    how: str,
 ) -> None:
-    """Woken by the event at once, else there at the next poll; expiry is known."""
+    """Woken by the event, else there at the next poll; expiry is known."""
+    if events or how == "PX":
+        request.getfixturevalue("seldom_polls")
     server = start_redis(config={"notify-keyspace-events": events or '""'})
     foreign = Foreign(server)
-    entered: list[float] = []
+    entered: list[Held] = []
     channel = f"__keyspace@0__:{SEAT}"
 
     def ready() -> bool:
@@ -121,25 +123,17 @@ async def test_who_waits_for_a_foreigner(
 
     async with connect(server.url) as locks, anyio.create_task_group() as group:
         assert foreign.take(NAME, "gluww", 300 if how == "PX" else None)
-        taken = time.monotonic()
 
         async def wait() -> None:
-            async with lock_of(locks, kind).acquire(timeout=30):
-                entered.append(time.monotonic())
+            async with lock_of(locks, kind).acquire(timeout=60) as held:
+                entered.append(held)
 
         group.start_soon(wait)
         await eventually(ready, "the waiter has asked and listens")
-        freed = taken + 0.3
         if how == "DEL":
-            freed = time.monotonic()
             foreign.wipe(NAME)
         await eventually(lambda: bool(entered), "entered")
     foreign.close()
-    took = entered[0] - freed
-    if events or how == "PX":
-        assert took < SOON
-    else:
-        assert SOON < took < POLL + SOON, "by the poll"
     assert server.ask("PUBSUB", "NUMSUB", channel)[1] == 0, "listens no more"
 
 
@@ -150,7 +144,7 @@ async def test_our_seat_is_taken_away(
     """Deleted: forced. Overwritten: stolen. Told at the next renewal."""
     async with connect(fresh_redis.url) as locks:
         with pytest.raises(LockLost) as caught:
-            async with lock_of(locks, kind, lease=0.6) as held:
+            async with lock_of(locks, kind, lease=1.5) as held:
                 if reason == "forced":
                     foreign.wipe(NAME)
                 else:

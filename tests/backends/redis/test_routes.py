@@ -118,7 +118,7 @@ class Moving(RuleBasedStateMachine):
             nodes,
             Channels(self.slots, nodes),
             gate=b"gate",
-            start=nodes.find,
+            node_of=nodes.find,
             doubt=lambda: None,
         )
         self.made: list[Call[Any]] = []

@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.no_uvloop("what the server does is nothing new to it"),
 ]
 
-LEASE = 0.6
+LEASE = 1.0
 
 
 async def test_scripts_are_forgotten_under_load(fresh_redis: RedisServer) -> None:

@@ -6,11 +6,12 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.connecting import Connector, Dial
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.script import Request
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.lines import Endpoint
 from aiorwlock_remote.backends.redis.options import Options
@@ -19,9 +20,6 @@ from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Request
 
 
 class LoopOfItsOwn:

@@ -12,10 +12,9 @@ protocol and decoding the client has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import anyio
 
@@ -31,7 +30,7 @@ from aiorwlock_remote.backends.redis.connection.stream_wire import (
 )
 from aiorwlock_remote.backends.redis.errors import of_client
 from aiorwlock_remote.backends.redis.lines import Batches, Endpoint
-from aiorwlock_remote.backends.redis.opening import open_link
+from aiorwlock_remote.backends.redis.opening import Ears, open_link
 from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.errors import ConfigurationError
@@ -89,17 +88,11 @@ class ClientLines:
         options: Options,
         host: Host,
         own: bytes,
-        *,
-        on_message: Callable[[bytes, bytes], object],
-        on_reconnect: Callable[[], object],
+        **ears: Unpack[Ears],
     ) -> Link:
         """As ``Lines``."""
         return await open_link(
-            *(options, host, ALL),
-            on_message=on_message,
-            on_reconnect=on_reconnect,
-            channels=(own,),
-            dial=self.dial,
+            options, host, ALL, channels=(own,), dial=self.dial, **ears
         )
 
     async def dial(

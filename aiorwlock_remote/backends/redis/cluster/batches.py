@@ -6,20 +6,18 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import hiredis
 
 from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, moved, slot_of
 from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.script import Request, Script
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Clock
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Request, Script
 
 HOPS = 3
 """How often a renewal is sent on, before it is left for the next time."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import anyio
 
@@ -23,7 +23,6 @@ from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
 from aiorwlock_remote.backends.redis.cluster.routes import Routes, by_slot
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
 from aiorwlock_remote.backends.redis.connection.calls import (
-    Arg,
     Ask,
     Asking,
     Call,
@@ -31,15 +30,13 @@ from aiorwlock_remote.backends.redis.connection.calls import (
     as_is,
 )
 from aiorwlock_remote.backends.redis.connection.errand import Errand
+from aiorwlock_remote.backends.redis.connection.script import Arg, Script
 from aiorwlock_remote.backends.redis.hosts import Server, shown
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Script
 
 T = TypeVar("T")
 
@@ -65,22 +62,22 @@ class Cluster:
         own: bytes,
         *,
         on_message: Callable[[bytes, bytes], object],
-        on_change: Callable[[], object],
+        on_reconnect: Callable[[], object],
     ) -> None:
         """Unconnected. ``own``: a channel of this process; all of them end like it.
 
-        ``on_change()`` is called when messages may have been lost.
+        ``on_reconnect()`` is called whenever messages may have been lost.
         """
         self.slots: SlotMap = SlotMap(options.seeds)
         self._options = options
         self._own = own
-        self._on_change = on_change
+        self._on_reconnect = on_reconnect
         self._nodes = Nodes(options, host, scripts, self, on_message)
         self._channels = Channels(self.slots, self._nodes)
         self._routes = Routes(
             *(options, host, self.slots, self._nodes, self._channels),
             gate=own.rpartition(b"/")[2],
-            start=self._start,
+            node_of=self._node,
             doubt=self._look_again,
         )
         self._discovery = Discovery(options, self.slots, self._nodes, self._adopt)
@@ -111,12 +108,11 @@ class Cluster:
         if owner is None:
             call.failed(self._routes.unsent("no node has slots"))
         else:
-            _ = (self._nodes.find(owner) or self._start(owner)).hand_over(call)
+            _ = self._node(owner).hand_over(call)
         return call
 
-    def call_at(self, key: bytes, *args: Arg) -> Pending[Any]:
-        """Send a command, whose first argument is a key, to the node that has it."""
-        assert args[1] == key, "it is sent on by that"
+    def call_at(self, *args: Arg) -> Pending[Any]:
+        """Send a command to the node that has the key behind its name."""
         call = Asking(as_is, args)
         self._routes.send(call)
         return call
@@ -124,8 +120,7 @@ class Cluster:
     def everywhere(self) -> dict[str, Ask]:
         """How to ask each node that has slots, by its name."""
         return {
-            shown(server): (self._nodes.find(server) or self._start(server)).call
-            for server in self.slots.primaries
+            shown(server): self._node(server).call for server in self.slots.primaries
         }
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
@@ -197,7 +192,7 @@ class Cluster:
         """A slot was given away."""
         self._channels.forget(channel, node)
         self._look_again()
-        self._on_change()
+        self._on_reconnect()
 
     def refused(self, node: Node, call: Call[Any], text: str) -> bool:
         """A node does not have the slot, or not quite."""
@@ -218,9 +213,11 @@ class Cluster:
 
     # The map.
 
-    def _start(self, server: Server) -> Node:
-        node = self._nodes.start(server)
-        self._looking.start()
+    def _node(self, server: Server) -> Node:
+        node = self._nodes.find(server)
+        if node is None:
+            node = self._nodes.start(server)
+            self._looking.start()
         return node
 
     def _look_again(self) -> None:
@@ -256,4 +253,4 @@ class Cluster:
 
     def _changed(self) -> None:
         self._channels.move_keys()
-        self._on_change()
+        self._on_reconnect()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -82,35 +84,30 @@ class Discovery:
         """Ask whoever is known, in any order; whether somebody answered."""
         connected = [node for node in self._nodes.all() if node.connected]
         random.shuffle(connected)
-        for node in connected:
-            try:
-                with anyio.fail_after(self._patience):
-                    self._learn(await _ask(node), node.server)
-            except (BackendError, ConfigurationError, TimeoutError):
-                continue
-            return True
         there = {node.server for node in connected}
         others = [server for server in self._slots.known if server not in there]
         random.shuffle(others)
-        for server in others:
-            try:
-                with anyio.fail_after(self._patience):
-                    await self._ask_new(server)
-            except (BackendError, ConfigurationError, TimeoutError):
-                continue
-            return True
+        patience = min(PATIENCE, self._options.connect_timeout)
+        for ask in (
+            *(partial(self._ask_at, node) for node in connected),
+            *(partial(self._ask_new, server) for server in others),
+        ):
+            with suppress(BackendError, ConfigurationError, TimeoutError):
+                with anyio.fail_after(patience):
+                    await ask()
+                return True
         return False
 
-    @property
-    def _patience(self) -> float:
-        return min(PATIENCE, self._options.connect_timeout)
+    async def _ask_at(self, node: Node) -> None:
+        self._slots.learn(await _ask(node), node.server)
+        self._adopt()
 
     async def _ask_new(self, server: Server) -> None:
         """Over a new connection, kept if the node has slots and none of ours yet."""
         node, kept = self._nodes.make(server), False
         try:
             await node.open()
-            self._learn(await _ask(node), server)
+            await self._ask_at(node)
             if server in self._slots.primaries and self._nodes.find(server) is None:
                 self._nodes.add(node)
                 kept = True
@@ -130,10 +127,6 @@ class Discovery:
             raise
         self._nodes.add(node)
         return node
-
-    def _learn(self, answer: Any, asked: Server) -> None:  # noqa: ANN401 - as it came
-        self._slots.learn(answer, asked)
-        self._adopt()
 
 
 async def _ask(node: Node) -> Any:  # noqa: ANN401 - as it came

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 
 from aiorwlock_remote.backends.redis.cluster.node import Node, Told
+from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.ports import Host
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Script
 
 
 class Nodes:

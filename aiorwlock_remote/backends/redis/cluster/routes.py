@@ -37,14 +37,14 @@ class Routes:
         nodes: Nodes,
         channels: Channels,
         gate: bytes,
-        start: Callable[[Server], Node],
+        node_of: Callable[[Server], Node],
         doubt: Callable[[], object],
     ) -> None:
         """Nothing is on its way. ``gate``: how our channels end.
 
         ``doubt()`` has the map learnt again: it has no node for a slot.
         """
-        self._start = start
+        self._node_of = node_of
         self._doubt = doubt
         self._options = options
         self._clock = host.clock
@@ -63,7 +63,7 @@ class Routes:
         if self._closed:
             call.failed(self.unsent("the connection was closed by us"))
         elif hold is None and owner is not None:
-            self._send_to(self._nodes.find(owner) or self._start(owner), call, more)
+            self._send_to(self._node_of(owner), call, more)
             return
         elif hold is not None and hold.size >= MAX_CALLS and not call.must_go:
             call.failed(self.unsent("too much is under way"))

@@ -5,22 +5,20 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hiredis
 
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.greeting import Greeting
 from aiorwlock_remote.backends.redis.connection.protocol import load
+from aiorwlock_remote.backends.redis.connection.script import Request, Script
 from aiorwlock_remote.backends.redis.connection.sockets import tune
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, find_primary
 from aiorwlock_remote.errors import LockError
 from aiorwlock_remote.ports import Clock
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Request, Script
 
 CHUNK = 65536
 

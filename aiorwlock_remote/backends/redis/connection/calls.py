@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import hiredis
 
+from aiorwlock_remote.backends.redis.connection.script import Arg, Script
 from aiorwlock_remote.backends.redis.errors import of_reply
 from aiorwlock_remote.pending import Pending
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Script
 
 T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
-
-Arg = bytes | str | int
 
 Ask = Callable[..., Pending[Any]]
 """Sends a command: ``ask("CONFIG", "GET", "save")``."""

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -20,6 +19,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     Listener,
     Wire,
 )
+from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
@@ -35,9 +35,6 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
 )
 from aiorwlock_remote.ports import Host
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Script
 
 STEADY = 5.0
 """Seconds a connection must have lasted for the back-off to start anew."""

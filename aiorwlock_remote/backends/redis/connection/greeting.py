@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hiredis
 
 from aiorwlock_remote.backends.redis.connection.calls import Call, Subscribing, as_is
+from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import not_redis, of_reply
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import (
@@ -23,9 +24,6 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Script
 
 NEEDED = (7, 0)
 SHORT = 6

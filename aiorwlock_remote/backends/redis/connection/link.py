@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from aiorwlock_remote.backends.redis.connection.aside import Aside
-from aiorwlock_remote.backends.redis.connection.calls import Arg, Ask, Call, as_is, pack
+from aiorwlock_remote.backends.redis.connection.calls import Ask, Call, as_is, pack
 from aiorwlock_remote.backends.redis.connection.connecting import (
     Connector,
     Dial,
@@ -18,15 +18,13 @@ from aiorwlock_remote.backends.redis.connection.connecting import (
 )
 from aiorwlock_remote.backends.redis.connection.errand import Errand
 from aiorwlock_remote.backends.redis.connection.protocol import MAX_UNSENT, Conversation
+from aiorwlock_remote.backends.redis.connection.script import Arg, Script
 from aiorwlock_remote.backends.redis.connection.subscriptions import Subscriptions
 from aiorwlock_remote.backends.redis.connection.watching import Watch
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Script
 
 T = TypeVar("T")
 
@@ -84,8 +82,8 @@ class Link:
         """Send a command; the answer is as it came."""
         return self.hand_over(Call(as_is, args))
 
-    def call_at(self, key: bytes, *args: Arg) -> Pending[Any]:  # noqa: ARG002 - all keys are here
-        """Send a command to the server that has this key."""
+    def call_at(self, *args: Arg) -> Pending[Any]:
+        """Send a command to the server that has the key behind its name: this one."""
         return self.call(*args)
 
     def everywhere(self) -> dict[str, Ask]:

@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import hiredis
 
@@ -27,11 +27,9 @@ from aiorwlock_remote.backends.redis.connection.calls import (
     Subscribing,
     as_is,
 )
+from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.redis.scripts import Script
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 

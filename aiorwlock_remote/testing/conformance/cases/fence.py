@@ -73,7 +73,7 @@ class FenceCases(Cases):
 
     async def test_rises_after_an_expiry(self, locks: Locks, others: Locks) -> None:
         """Who enters after a lease ran out has a greater fence than its holder."""
-        held = await locks.mutex("order", 1, lease=0.2).acquire()
+        held = await locks.mutex("order", 1, lease=self.harness.short).acquire()
         held.detach()
         async with others.mutex("order", 1) as theirs:
             assert theirs.fence > held.fence

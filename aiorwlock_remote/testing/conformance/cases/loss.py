@@ -14,9 +14,6 @@ from aiorwlock_remote.testing.conformance.cases.mutex import MODES
 from aiorwlock_remote.testing.conformance.harness import AnyLock, Store, lock_of
 from aiorwlock_remote.testing.conformance.party import Told, party, until
 
-LEASE = 0.45
-"""Long enough to be told by a renewal, due after a third of it, why it was lost."""
-
 
 async def force(lock: AnyLock, others: Locks) -> None:
     """Break whoever holds it."""
@@ -40,7 +37,7 @@ class LossCases(Cases):
         self, locks: Locks, others: Locks, mode: str
     ) -> None:
         """A broken holder's body is cancelled, and ``LockLost`` says why."""
-        lock = lock_of(locks, mode, ("order", 1), lease=LEASE)
+        lock = lock_of(locks, mode, ("order", 1), lease=self.harness.kept)
         with pytest.raises(LockLost) as caught:
             async with lock as held:
                 await force(lock, others)
@@ -72,7 +69,7 @@ class LossCases(Cases):
 
     async def test_own_error_while_cancelled(self, locks: Locks, others: Locks) -> None:
         """An error raised while the body is being cancelled passes, too."""
-        lock = locks.mutex("order", 1, lease=LEASE)
+        lock = locks.mutex("order", 1, lease=self.harness.kept)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
                 await force(lock, others)
@@ -98,7 +95,7 @@ class LossCases(Cases):
 
     async def test_on_lost_flag(self, locks: Locks, others: Locks) -> None:
         """``on_lost="flag"`` lets the body run on; the grant says that it is lost."""
-        lock = locks.mutex("order", 1, lease=LEASE, on_lost="flag")
+        lock = locks.mutex("order", 1, lease=self.harness.kept, on_lost="flag")
         async with lock as held:
             await force(lock, others)
             await until(lost(held), self.harness.patience)
@@ -116,7 +113,7 @@ class LossCases(Cases):
             told.append(held)
             called.set()
 
-        lock = locks.mutex("order", 1, lease=LEASE, on_lost=on_lost)
+        lock = locks.mutex("order", 1, lease=self.harness.kept, on_lost=on_lost)
         async with lock as held:
             await force(lock, others)
             await called.wait()
@@ -128,7 +125,7 @@ class LossCases(Cases):
         self, locks: Locks, others: Locks
     ) -> None:
         """After ``await acquire()`` ``lost``, ``check`` and ``release`` tell."""
-        lock = locks.mutex("order", 1, lease=LEASE)
+        lock = locks.mutex("order", 1, lease=self.harness.kept)
         held = await lock.acquire()
         await force(lock, others)
         await until(lost(held), self.harness.patience)
@@ -145,7 +142,7 @@ class LossCases(Cases):
         self, locks: Locks, others: Locks
     ) -> None:
         """``guard`` ends with ``LockLost`` when the grant is lost meanwhile."""
-        lock = locks.mutex("order", 1, lease=LEASE)
+        lock = locks.mutex("order", 1, lease=self.harness.kept)
         held = await lock.acquire()
         await force(lock, others)
         with pytest.raises(LockLost) as caught:
@@ -174,7 +171,7 @@ class LossCases(Cases):
     ) -> None:
         """Breaking one reader ends that one; the others read on."""
         async with party(store) as guests:
-            lock = locks.rwlock("c", 1, lease=LEASE).reader
+            lock = locks.rwlock("c", 1, lease=self.harness.kept).reader
             first = await guests.enters(lock)
             seen = await lock.info()
             second = await guests.enters(lock)
@@ -188,10 +185,10 @@ class LossCases(Cases):
 
     async def test_max_hold(self, store: Store, locks: Locks, others: Locks) -> None:
         """However well it is renewed, a grant ends after ``max_hold``."""
-        lock = locks.mutex("order", 1, lease=30, max_hold=0.2)
+        lock = locks.mutex("order", 1, lease=30, max_hold=self.harness.short)
         async with party(store) as guests:
             first = await guests.enters(lock)
-            waiting = await guests.queues(others.mutex("order", 1))
+            waiting = await guests.invite(others.mutex("order", 1))
             error = await first.gone()
             assert isinstance(error, LockLost)
             assert error.reason == "stalled"

@@ -141,7 +141,7 @@ class MovesCases(Cases):
             await guests.enters(others.rwlock("c", 1).reader)
             held = await locks.rwlock("c", 1).reader.acquire()
             with pytest.raises(LockTimeout) as caught:
-                await held.upgrade(timeout=0.05)
+                await held.upgrade(timeout=self.harness.answers_in)
             assert caught.value.resource == "c/1"
             with pytest.raises(LockTimeout):
                 await held.upgrade(timeout=0)

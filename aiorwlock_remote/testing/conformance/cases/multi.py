@@ -104,7 +104,7 @@ class MultiCases(Cases):
 
     async def test_losing_one_ends_all(self, locks: Locks, others: Locks) -> None:
         """Losing any of them cancels the body; the others are released."""
-        first = locks.mutex("o", 1, lease=0.45)
+        first = locks.mutex("o", 1, lease=self.harness.kept)
         with pytest.raises(LockLost) as caught:
             async with locks.multi(locks.mutex("o", 2), first):
                 seen = await others.mutex("o", 1).info()

@@ -167,7 +167,9 @@ class MutexCases(Cases):
             async with locks.mutex("order", 42):
                 raise error
         assert caught.value is error
-        assert not await others.mutex("order", 42).locked()
+        # The release is on its way, and nobody waited for it.
+        held = await others.mutex("order", 42).acquire(timeout=self.harness.patience)
+        assert await held.release()
 
     async def test_one_lock_object_for_many_tasks(self, locks: Locks) -> None:
         """A lock object may be shared: of its tasks one at a time is inside."""

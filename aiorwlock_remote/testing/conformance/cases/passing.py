@@ -35,11 +35,11 @@ class PassingCases(Cases):
         self, store: Store, locks: Locks, others: Locks
     ) -> None:
         """An adopted grant is renewed by its new owner, also when the giver ended."""
-        async with store.connect(lease=0.4) as giver:
+        async with store.connect(lease=self.harness.kept) as giver:
             ticket = (await giver.mutex("order", 1).acquire()).detach()
         held = await locks.adopt(ticket)
         with pytest.raises(LockTimeout):
-            await others.mutex("order", 1).acquire(timeout=0.6)
+            await others.mutex("order", 1).acquire(timeout=1.5 * self.harness.kept)
         held.check()
         await held.release()
 
@@ -65,7 +65,9 @@ class PassingCases(Cases):
 
     async def test_adopt_after_expiry(self, locks: Locks, others: Locks) -> None:
         """A grant whose lease ran out cannot be adopted, nor taken from its heir."""
-        ticket = (await locks.mutex("order", 1, lease=0.2).acquire()).detach()
+        ticket = (
+            await locks.mutex("order", 1, lease=self.harness.short).acquire()
+        ).detach()
         async with others.mutex("order", 1) as held:
             with pytest.raises(NotOwner):
                 await locks.adopt(ticket)

@@ -71,7 +71,7 @@ class ProcessCases(Cases):
     ) -> None:
         """When a holder is killed, who waits gets in after its lease."""
         async with child(store, loop) as one, party(store) as guests:
-            fence = await one.ask("acquire", mode="mutex", lease=0.4)
+            fence = await one.ask("acquire", mode="mutex", lease=self.harness.kept)
             waiting = await guests.queues(locks.mutex("order", 1))
             one.kill()
             assert (await waiting.inside()).fence > fence

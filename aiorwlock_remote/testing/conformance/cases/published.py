@@ -82,7 +82,8 @@ class PublishedCallsCases(Cases):
     async def test_it_never_expires(self, locks: Locks, others: Locks) -> None:
         """Without a lease it stays and shows as stale; with one it ends."""
         assert await acquire(locks, "mutex", 1, "gluww")
-        assert await locks.acquire_readers_lock("foobar", 2, "gluww", lease=0.2)
+        short = self.harness.short
+        assert await locks.acquire_readers_lock("foobar", 2, "gluww", lease=short)
         async with others.rwlock("foobar", 2).writer:  # when the lease has run out
             (stale,) = [d async for d in others.stale()]
         assert stale.resource_id == "1"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from math import floor
+
 import anyio
 import pytest
 
@@ -13,8 +16,6 @@ from aiorwlock_remote.testing.conformance.harness import Store, lock_of
 from aiorwlock_remote.testing.conformance.party import Guest, party
 
 NAME = "foobar", 123
-LEASE = 0.45
-"""A loss is found by the next renewal, due after a third of it."""
 
 
 class SeatCases(Cases):
@@ -50,6 +51,20 @@ class SeatCases(Cases):
         assert await locks.acquire_readers_lock(*NAME, "gluww")
         assert store.foreigner.read(NAME) == "readers"
         assert store.foreigner.free(NAME, "readers")
+
+    async def test_how_long_a_foreigner_sits_there(
+        self, store: Store, locks: Locks
+    ) -> None:
+        """Its record tells since when: ``stale(older_than)`` goes by that."""
+        before = floor(time.time())  # in whole seconds, in some stores
+        assert store.foreigner.take(NAME, "foreign")
+        (seen,) = (await locks.mutex(*NAME).info()).holders
+        assert seen.foreign
+        assert before <= seen.since.timestamp() <= time.time()
+        await anyio.sleep(0.05)  # no clock of a store can be turned
+        (later,) = (await locks.mutex(*NAME).info()).holders
+        assert later.since == seen.since
+        assert [d async for d in locks.stale(older_than=0.04)]
 
     async def test_readers_sit_until_the_last(self, store: Store, locks: Locks) -> None:
         """``readers`` stays there while any reader does."""
@@ -125,7 +140,7 @@ class SeatCases(Cases):
     ) -> None:
         """Deleting our record takes the grant away: ``forced``, and it stays away."""
         with pytest.raises(LockLost) as caught:
-            async with lock_of(locks, mode, NAME, lease=LEASE) as held:
+            async with lock_of(locks, mode, NAME, lease=self.harness.kept) as held:
                 store.foreigner.wipe(NAME)
                 await anyio.sleep_forever()
         assert caught.value.reason == "forced"
@@ -138,7 +153,7 @@ class SeatCases(Cases):
     ) -> None:
         """Another value in our record takes the grant away: ``stolen``."""
         with pytest.raises(LockLost) as caught:
-            async with lock_of(locks, mode, NAME, lease=LEASE):
+            async with lock_of(locks, mode, NAME, lease=self.harness.kept):
                 store.foreigner.put(NAME, "thief")
                 await anyio.sleep_forever()
         assert caught.value.reason == "stolen"

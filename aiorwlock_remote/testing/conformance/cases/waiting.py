@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from os import getpid
 
 import pytest
 
@@ -109,19 +111,26 @@ class WaitingCases(Cases):
         others: Locks,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """After ``slow_wait`` seconds the log names the holders; the wait goes on."""
+        """After ``slow_wait`` seconds the log says who holds it; the wait goes on."""
         lock = locks.mutex("order", 1, slow_wait=self.harness.answers_in)
         with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.acquire"):
             async with party(store) as guests:
                 first = await guests.enters(others.mutex("order", 1), reason="refund")
+                other = await guests.queues(others.mutex("order", 1))
                 waiting = await guests.queues(lock)
+                line = re.compile(
+                    r"waited \S+ s for order/1 \(write\), "
+                    rf"held \d+ s by \S+ pid {getpid()}: refund; 2nd in queue"
+                )
 
                 async def logged() -> bool:
-                    return "order/1" in caplog.text and "refund" in caplog.text
+                    return line.search(caplog.text) is not None
 
                 await guests.until(logged)
                 assert waiting.waits
                 await first.leave()
+                await other.inside()
+                await other.leave()
                 await waiting.inside()
 
 

@@ -1,0 +1,105 @@
+"""From what stood in a row to what is to stand there: the statement that does it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from uuid import UUID
+
+from aiorwlock_remote.backends.cassandra.rows import NOTHING, Found, columns_of
+from aiorwlock_remote.core.codec import dumps
+from aiorwlock_remote.core.lease import MICROS, micros
+from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.nonces import nonce
+
+BURN = 15
+"""Seconds for which an empty row refuses what may still be on its way."""
+BURNT = "burnt_until"
+
+Change = tuple[Found, str, tuple[object, ...]]
+"""What is to stand there, the name of the statement, its values."""
+
+
+def change(
+    key: tuple[str, int],
+    found: Found,
+    record: Record,
+    seat: Seat | None,
+    now: int,
+    wall: int,
+) -> Change:
+    """Put these there; ``now`` in the row's own time. Nothing for nothing is a burn."""
+    # The frame and the wall clock are of the same moment, whatever else changes.
+    record = replace(_burning(found, record, now), updated=wall)
+    idle = not (record.grants or record.queue or record.upgrader)
+    if idle and record.barred_until <= now:
+        return _left(key, found, record, seat, now)
+    ticket, since = (None, None) if seat is None else columns_of(seat)
+    new = Found(_version(), ticket, since, record, now)
+    ours = (new.version, dumps(record), now)
+    if found == NOTHING:
+        return new, "appear", (ticket, since, *ours, *key)
+    if (ticket, since) == (found.ticket, found.since):
+        return new, "keep", (*ours, *key, *found.condition)
+    return new, "seat", (ticket, since, *ours, *key, *found.condition)
+
+
+def _left(
+    key: tuple[str, int], found: Found, record: Record, seat: Seat | None, now: int
+) -> Change:
+    """With nothing of ours to be remembered."""
+    if found == NOTHING:
+        new = Found(_version())
+        return new, "burn", (BURN, new.version, *key)
+    if seat is not None:  # a published program's: only ours goes
+        ticket, since = columns_of(seat)
+        nothing = (None, None, None)
+        new = Found(ticket=ticket, since=since)
+        return new, "keep", (*nothing, *key, *found.condition)
+    left = burnt_until(record) - now
+    if left <= 0:
+        return NOTHING, "vanish", (*key, *found.condition)
+    new = Found(_version())
+    burn = (math.ceil(left / MICROS), new.version)
+    return new, "scorch", (*burn, *key, *found.condition)
+
+
+def needs_no_fence(found: Found, new: Found) -> bool:
+    """Whether a change of provisional fences makes no new ones, and moves no seat.
+
+    They are counted from the ballot of the seat, so it has to be the same.
+    """
+    before, after = found.record, new.record
+    if before is None or after is None:
+        return True
+    stays = (new.ticket, new.since) == (found.ticket, found.since)
+    same = (after.last, after.endings) == (before.last, before.endings)
+    return stays and same and set(tickets_of(new)) <= set(tickets_of(found))
+
+
+def tickets_of(found: Found) -> Iterable[str]:
+    """Who holds it."""
+    return () if found.record is None else (g.ticket for g in found.record.grants)
+
+
+def burnt_until(record: Record) -> int:
+    """Until when the row must not be left empty, in its own time; 0: it may be."""
+    until = dict(record.extra).get(BURNT)
+    return until if isinstance(until, int) else 0
+
+
+def _burning(found: Found, record: Record, now: int) -> Record:
+    """A step over a burn goes on burning: its row is not left empty too soon.
+
+    How long the burn would have lived nobody knows but who made it: the whole time.
+    """
+    burn = found.version is not None and found.record is None and found.ticket is None
+    if not burn:
+        return record
+    extra = (*record.extra, (BURNT, now + micros(BURN)))
+    return replace(record, extra=extra)
+
+
+def _version() -> UUID:
+    return UUID(bytes=nonce(), version=4)

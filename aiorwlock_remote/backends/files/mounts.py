@@ -1,0 +1,87 @@
+"""Which file system a directory is on, where the system tells (Linux)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
+
+_TABLE = Path("/proc/self/mountinfo")
+_NETWORK = {
+    *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "gfs2"),
+    *("glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "smb3", "virtiofs"),
+}
+_NO_LOCKS = {"fuse.sshfs", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse"}
+_LOCAL_LOCKS = {"nolock", "local_lock=all", "local_lock=flock"}
+
+
+_RECOVERS = Path("/sys/module/nfs/parameters/recover_lost_locks")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """``options``: of the mount and of the file system; empty ``kind``: not told."""
+
+    kind: str = ""
+    options: frozenset[str] = frozenset()
+
+    @property
+    def network(self) -> bool:
+        """Whether other hosts may see the same files."""
+        return self.kind in _NETWORK
+
+
+def recovers_lost_locks() -> bool:
+    """Whether NFS takes a lock that was lost meanwhile for one that was kept."""
+    try:
+        return _RECOVERS.read_text().strip() in {"Y", "1"}
+    except OSError:
+        return False
+
+
+def mount_of(path: str) -> Mount:
+    """What the directory is on."""
+    try:
+        table = _TABLE.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return Mount()
+    return find(str(Path(path).resolve()), table)
+
+
+def find(path: str, table: str) -> Mount:
+    """The mount of a resolved path; of those at one place, the last."""
+    best, found = -1, Mount()
+    for line in table.splitlines():
+        before, dash, after = line.partition(" - ")
+        if not dash:
+            continue
+        fields, kind, *more = before.split(), *after.split()
+        place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
+        inside = path == place or path.startswith(place.rstrip("/") + "/")
+        if inside and len(place) >= best:
+            told = {*fields[5].split(","), *",".join(more[1:]).split(",")}
+            best, found = len(place), Mount(kind, frozenset(told))
+    return found
+
+
+def check(path: str, mount: Mount, *, shared: bool) -> None:
+    """Refuse what looks like one lock and would be two.
+
+    Raises:
+        ConfigurationError: a network file system, and nothing said of other hosts.
+        Unsupported: its locks do not reach other hosts.
+    """
+    local = sorted(_LOCAL_LOCKS & mount.options)
+    if mount.kind in _NO_LOCKS or (mount.network and local):
+        why = ", ".join(local) or "it has none"
+        raise Unsupported(
+            what=f"{path}: the locks of this {mount.kind} reach no other host ({why})",
+            hint="mount it with locks, or keep the directory elsewhere",
+        )
+    if mount.network and not shared:
+        raise ConfigurationError(
+            what=f"{path} is on a network file system ({mount.kind})",
+            hint="say shared=yes in every program's URL: other hosts' clocks differ",
+        )

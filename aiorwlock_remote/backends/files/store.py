@@ -1,0 +1,91 @@
+"""``file:///dir`` — locks among the processes of one host, or of a shared mount."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from random import random
+
+from aiorwlock_remote.backends.files.connection import Connection
+from aiorwlock_remote.backends.files.folder import Folder
+from aiorwlock_remote.backends.files.mounts import mount_of, recovers_lost_locks
+from aiorwlock_remote.backends.files.options import FileOptions
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.embedded.store import EmbeddedStore
+from aiorwlock_remote.embedded.watcher import Rhythm
+from aiorwlock_remote.ports import Bell, Capability, Finding, Host, Settings
+
+FORGET_AT_OPEN = 0.01
+"""How often a process that opens the store, and may end soon, cleans it up."""
+
+
+class FileStore(EmbeddedStore):
+    """Steps under the lock of a file each; see ``connection``."""
+
+    capabilities: Capability = EmbeddedStore.capabilities
+
+    def __init__(
+        self, options: FileOptions, host: Host, bell: Bell, settings: Settings
+    ) -> None:
+        """The directory is opened by the first job of the worker."""
+        prefix, gate = settings.prefix, settings.gate
+        connect = partial(Connection, options, prefix, host.clock, gate)
+        rhythm = Rhythm(0.02, 0.25) if options.shared else Rhythm()
+        super().__init__(connect, "files", host, bell, settings, rhythm)
+        self.capabilities: Capability = EmbeddedStore.capabilities
+        self._options = options
+        if options.shared:  # each look goes over the network
+            self.capabilities |= Capability.MANY_HOSTS
+            self.capabilities &= ~Capability.NOTIFIES
+            self.pace: Pace = Pace(claim_window=0.6)
+
+    async def open(self) -> None:
+        """Open it; see ``Folder.open``."""
+        await super().open()
+        if random() < FORGET_AT_OPEN:
+            memory = self._settings.fence_memory
+            self._worker.call(lambda c: c.forget(memory)).unawaited()
+
+    async def examine(self) -> AsyncIterator[Finding]:
+        """What it lies on, and what that means."""
+        options = self._options
+        kind = mount_of(options.path).kind or "unknown"
+        yield Finding("file system", kind, "has flock and hard links, or says so")
+        if options.shared:
+            meaning = "leases by the file server's clock, which must not jump"
+            yield Finding("shared", "yes", meaning, "note")
+            if kind.startswith("nfs") and recovers_lost_locks():
+                meaning = "a host that was cut off may write into others' steps"
+                yield Finding("nfs.recover_lost_locks", "on", meaning, "bad")
+        else:
+            yield Finding("shared", "no", "one host; another boot ends all grants")
+        if options.sync:
+            took = await self._worker.call(lambda _: _sync(options, self._host))
+            value = f"yes, {took * 1e3:.2f} ms"
+            yield Finding("sync", value, "fences survive a power cut")
+        else:
+            meaning = "after a power cut a fence may come again"
+            yield Finding("sync", "no", meaning, "bad")
+
+
+def _sync(options: FileOptions, host: Host) -> float:
+    folder = Folder(options, host.clock)
+    before = time.perf_counter()
+    folder.flush_names()
+    return time.perf_counter() - before
+
+
+async def open_store(
+    address: Address, host: Host, bell: Bell, settings: Settings
+) -> FileStore:
+    """Open ``file:///absolute/path/of/a/directory``.
+
+    Raises:
+        ConfigurationError: the URL, or the directory is missing or used otherwise.
+        BackendError: it cannot be read, written or locked.
+    """
+    store = FileStore(FileOptions.of(address), host, bell, settings)
+    await store.open()
+    return store

@@ -1,0 +1,7 @@
+"""MariaDB: each step is one request, waiters poll."""
+
+from __future__ import annotations
+
+from aiorwlock_remote.backends.mariadb.client import MariadbBackend
+
+__all__ = ["MariadbBackend"]

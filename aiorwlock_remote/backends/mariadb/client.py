@@ -1,0 +1,97 @@
+"""``MariadbBackend``: locks over a pool of the user's; and making their tables."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+from aiorwlock_remote.backends.mariadb.options import (
+    Options,
+    check_name,
+    check_timeout,
+)
+from aiorwlock_remote.hosted import check_asyncio
+from aiorwlock_remote.ports import Bell, Host, Settings
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.mariadb.driver import Connection
+    from aiorwlock_remote.backends.mariadb.store import MariadbStore
+
+
+@final
+class MariadbBackend:
+    """Takes the place of a URL: ``connect(MariadbBackend(pool))``.
+
+    ``pool`` is asyncmy's, or an ``AsyncEngine`` of SQLAlchemy for mariadb+asyncmy (or
+    mysql+asyncmy). It belongs to the running loop, must stay open while locks are in
+    use, and is never closed or changed here. Each request takes one of its connections
+    for a moment, the keeper's renewals too: a loop that is blocked for longer than a
+    lease loses its locks.
+
+    ``database``: of the tables, if not the one of the pool's connections.
+    ``call_timeout``: seconds until a request is given up.
+    """
+
+    def __init__(
+        self,
+        pool: Any,  # noqa: ANN401 - asyncmy.pool.Pool or AsyncEngine
+        *,
+        database: str = "",
+        call_timeout: float = 5.0,
+    ) -> None:
+        """No I/O.
+
+        Raises:
+            ConfigurationError: it is neither, or an option cannot be used.
+        """
+        from aiorwlock_remote.backends.mariadb.lent import lender_of  # noqa: PLC0415 - an extra
+
+        self._tables = check_name(database)
+        self._call_timeout = check_timeout(call_timeout)
+        self._lender = lender_of(pool)
+
+    def __repr__(self) -> str:
+        """Without the pool, which knows a password."""
+        return f"<MariadbBackend of {self._tables or 'the database of the pool'}>"
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> MariadbStore:
+        """As ``Opener``.
+
+        Raises:
+            ConfigurationError: not in an asyncio loop.
+        """
+        from aiorwlock_remote.backends.mariadb.store import open_lent  # noqa: PLC0415
+        from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
+
+        check_asyncio("a pool of asyncmy", "mariadb")
+        options = Options(
+            tables=self._tables,
+            connect_timeout=settings.connect_timeout,
+            call_timeout=self._call_timeout,
+        )
+        lent = LentLines(self._lender, options.where, options.connect_timeout)
+        return await open_lent(lent, options, host, bell, settings)
+
+    async def create_schema(self) -> None:
+        """Make both tables where they are not there.
+
+        What ``rwlock schema mariadb`` prints, without its grants. Nothing else here
+        changes a schema.
+
+        Raises:
+            BackendError: the user may not, nobody answers.
+        """
+        from aiorwlock_remote.backends.mariadb.lines import carried  # noqa: PLC0415
+        from aiorwlock_remote.backends.mariadb.schema import statements_of  # noqa: PLC0415
+        from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
+
+        options = Options(call_timeout=self._call_timeout)
+        lines = LentLines(self._lender, options.where, options.connect_timeout)
+        for statement in statements_of(self._tables):
+            await carried(lines, partial(_run, statement), options)
+
+
+async def _run(statement: str, connection: Connection) -> None:
+    from aiorwlock_remote.backends.mariadb.driver import run  # noqa: PLC0415
+
+    await run(connection, statement)

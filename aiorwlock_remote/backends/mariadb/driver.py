@@ -1,0 +1,54 @@
+"""asyncmy, whose types say little: what we use of it, all in one place."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import asyncmy
+from asyncmy import connection as connections
+from asyncmy import cursors, errors, pool
+
+# Objects of the driver's. Where one stands in a signature, its name says which.
+Connection = Any
+Pool = Any
+Row = tuple[Any, ...]
+
+POOL: type[Any] = pool.Pool
+CONNECTION: type[Any] = connections.Connection
+Error: type[Exception] = errors.MySQLError
+DRIVER: Any = asyncmy
+_CURSOR: Any = cursors.Cursor
+
+
+class Answer(NamedTuple):
+    """What one statement tells: rows changed, ``LAST_INSERT_ID``, rows found."""
+
+    changed: int
+    told: int
+    rows: list[Row]
+
+
+async def run(connection: Connection, *statements: str) -> list[Answer]:
+    """Several statements in one request, until one of them fails.
+
+    With autocommit off a transaction is begun by whatever is asked, and is not to be
+    left open: it is committed.
+    """
+    ended = statements[-1] in {"COMMIT", "ROLLBACK"} or connection.get_autocommit()
+    asked = statements if ended else (*statements, "COMMIT")
+    answers: list[Answer] = []
+    async with connection.cursor(_CURSOR) as cursor:
+        await cursor.execute(";".join(asked))
+        while True:
+            rows: list[Row] = list(await cursor.fetchall())
+            answers.append(Answer(cursor.rowcount, cursor.lastrowid, rows))
+            if not await cursor.nextset():
+                return answers
+
+
+async def first(connection: Connection, statement: str) -> Row | None:
+    """The first row that one statement tells, on a connection of the user's."""
+    async with connection.cursor(_CURSOR) as cursor:
+        await cursor.execute(statement)
+        row: Row | None = await cursor.fetchone()
+        return row

@@ -1,0 +1,115 @@
+"""What MariaDB and asyncmy say → what we raise. The one place for that, by code.
+
+=====================================  ====================  ================
+code, or what asyncmy raises           we raise              carried out?
+=====================================  ====================  ================
+2006 2013 2014 2027 2055 (lost)        BackendUnavailable    perhaps
+1053 1152…1161 1184 1927 (shut down)   BackendUnavailable    perhaps
+any other of the driver's, OSError     BackendUnavailable    perhaps
+1213 1020 (deadlock, changed since)    GaveUp                no
+1205 1969 1317 (waited too long)       BackendUnavailable    no
+1290 1792 1836 (read-only: a replica)  BackendUnavailable    no
+1040 1203 1047 (full, not ready)       BackendUnavailable    no
+1044 1045 1049 1698 1130 1862 1820     Unsupported           no: log in
+1146 1054 1364 1932                    Unsupported           no: tables
+1142 1143 1227                         Unsupported           no: grants
+1665 (binlog_format)                   Unsupported           no
+1267 1271 (collations)                 Unsupported           no: tables
+1406 1366 1300 1264 1153               ConfigurationError    no: a bad name
+any other of the server's              BackendUnavailable    no
+a certificate                          Unsupported           no: not trusted
+=====================================  ====================  ================
+
+A statement that fails has changed nothing, unless what is told is about the connection.
+The transaction it stood in is rolled back by whoever asked.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from aiorwlock_remote.backends.mariadb.driver import Error
+from aiorwlock_remote.backends.mariadb.options import EXAMPLE, SCHEMA
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+    Unsupported,
+)
+from aiorwlock_remote.swapping import GaveUp
+from aiorwlock_remote.tls import not_trusted
+
+Failure = BackendError | ConfigurationError
+
+DUPLICATE = 1062
+"""A row is there already."""
+
+_CLIENT = range(2000, 3000)
+_GONE = {1053, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184, 1927}
+_AGAIN = {1213, 1020}
+_LOGIN = {1044, 1045, 1049, 1698, 1130, 1862, 1820}
+_TABLES = {1146, 1054, 1364, 1932, 1267, 1271}
+_GRANTS = {1142, 1143, 1227}
+_NAMES = {1406, 1366, 1300, 1264, 1153}
+_BINLOG = 1665
+
+
+def code_of(exc: BaseException) -> int:
+    """The server's or the driver's number; 0: none."""
+    code = exc.args[0] if isinstance(exc, Error) and exc.args else 0
+    return code if isinstance(code, int) else 0
+
+
+def spoilt(exc: BaseException) -> bool:
+    """Whether the connection is not to be used again."""
+    code = code_of(exc)
+    return not code or code in _CLIENT or code in _GONE
+
+
+def of(exc: BaseException, where: str) -> Failure:
+    """The error of ours for what the driver raised for one request."""
+    if isinstance(exc, BackendError | ConfigurationError):
+        return exc
+    code = code_of(exc)
+    said = f"{where}: {_line(exc)}"
+    if spoilt(exc):
+        return BackendUnavailable(what=said)
+    if code in _AGAIN:
+        return GaveUp(what=said, nothing_done=True)
+    if code in _LOGIN:
+        return Unsupported(what=said, hint=EXAMPLE)
+    if code in _TABLES:
+        return Unsupported(what=said, hint=SCHEMA)
+    if code in _GRANTS:
+        grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, and on doormans"
+        return Unsupported(what=said, hint=grant)
+    if code == _BINLOG:
+        return Unsupported(what=said, hint="SET GLOBAL binlog_format = 'MIXED'")
+    if code in _NAMES:
+        return ConfigurationError(what=said, hint="another name for the resource")
+    return BackendUnavailable(what=said, nothing_done=True)
+
+
+def of_connecting(exc: BaseException, where: str) -> Failure:
+    """The same for what happened before anything was asked."""
+    error = of(exc, where)
+    bad = _certificate(exc)
+    if bad is not None:
+        return not_trusted(where, bad.verify_message)
+    if isinstance(error, BackendUnavailable):
+        return BackendUnavailable(what=error.what, hint=error.hint, nothing_done=True)
+    return error
+
+
+def _certificate(exc: BaseException) -> ssl.SSLCertVerificationError | None:
+    beneath: BaseException | None = exc
+    while beneath is not None:
+        if isinstance(beneath, ssl.SSLCertVerificationError):
+            return beneath
+        beneath = beneath.__cause__ or beneath.__context__
+    return None
+
+
+def _line(exc: BaseException) -> str:
+    text = exc.args[1] if isinstance(exc, Error) and len(exc.args) > 1 else exc
+    return " ".join(str(text).split()) or type(exc).__name__

@@ -1,0 +1,70 @@
+"""Connections that a user lends us: of asyncmy's pool, or of an engine over it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from aiorwlock_remote.backends.mariadb import errors
+from aiorwlock_remote.backends.mariadb.driver import POOL, Connection, Pool
+from aiorwlock_remote.backends.mariadb.lines import healthy, hung_up
+from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
+from aiorwlock_remote.swapping.lent_lines import Lender, Lending
+
+WHERE = "the pool"
+
+
+class PoolLender:
+    """asyncmy's own pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        """It belongs to the running loop."""
+        self._pool = pool
+
+    async def borrow(self) -> Connection:
+        """What the pool gives."""
+        return await self._pool.acquire()
+
+    async def give_back(self, connection: Connection) -> None:
+        """At once."""
+        await self._pool.release(connection)
+
+    async def drop(self, connection: Connection) -> None:
+        """As ``abandon``."""
+        self.abandon(connection)
+
+    def abandon(self, connection: Connection) -> None:
+        """The pool forgets one that is closed, and opens another when it needs to."""
+        hung_up(connection)
+        self._pool.release(connection)
+
+    async def settle(self) -> None:
+        """They are there already."""
+
+
+class Checked(Lending[Connection]):
+    """Lends none whose server has hung up meanwhile; engines do not look."""
+
+    async def borrow(self) -> Connection:
+        """The next one that seems well."""
+        while not healthy(connection := await self._lender.borrow()):
+            self._lender.abandon(connection)
+        return connection
+
+
+def lender_of(given: object) -> Lender[Connection]:
+    """What lends connections of this pool or engine.
+
+    Raises:
+        ConfigurationError: it is neither, or not over asyncmy.
+    """
+    if isinstance(given, POOL):
+        return Checked(PoolLender(given))
+    if is_engine(given) and given.dialect.driver == "asyncmy":
+        meant = partial(errors.of, where=WHERE)
+        return Checked(EngineLender(given, hung_up, meant))
+    raise ConfigurationError(
+        what=f"{kind_of(given)} is not a pool of asyncmy",
+        hint="MariadbBackend(await asyncmy.create_pool(…)), or SQLAlchemy's "
+        "create_async_engine('mariadb+asyncmy://…')",
+    )

@@ -1,0 +1,128 @@
+"""Connections: our own, or those of a user's pool. All in one asyncio loop.
+
+No call of ours is ever cancelled: each is a task of its own, with a bounded wait. What
+does not end in time is given up with its connection, and what became of it is not
+known. asyncmy has a time limit for the TCP connection only, not for logging in: there
+is one of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from aiorwlock_remote.backends.mariadb import errors
+from aiorwlock_remote.backends.mariadb.driver import DRIVER, Connection, run
+from aiorwlock_remote.backends.mariadb.options import Options
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.swapping.own_lines import Lines, OwnLines, heard, in_time
+
+# Not what the server is set to: a name too long must not be cut, reads must not see
+# what is not committed, and the server must give up a little before we do: then it is
+# known that nothing was done.
+_SOONER = 0.8
+_SESSION = (
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES', max_statement_time = {seconds}",
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialling:
+    """asyncmy, as ``OwnLines`` uses it."""
+
+    options: Options
+
+    async def dial(self) -> Connection:
+        """Log in."""
+        options = self.options
+        connection: Connection = await DRIVER.connect(
+            host=options.host,
+            port=options.port,
+            unix_socket=options.socket or None,
+            database=options.database,
+            user=options.username or None,
+            password=options.password.encode(),  # asyncmy would take it for latin-1
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=options.connect_timeout,
+            ssl=options.tls_context(),
+            program_name="aiorwlock_remote",
+        )
+        seconds = _SOONER * options.call_timeout
+        await run(connection, *(text.format(seconds=seconds) for text in _SESSION))
+        return connection
+
+    def healthy(self, connection: Connection) -> bool:
+        """As far as the driver knows."""
+        return healthy(connection)
+
+    async def log_off(self, connection: Connection) -> None:
+        """In order."""
+        await connection.ensure_closed()
+
+    def hang_up(self, connection: Connection) -> None:
+        """Without a word."""
+        hung_up(connection)
+
+
+def own_lines(options: Options, most: int) -> OwnLines[Connection]:
+    """Our own, so many at most."""
+    return OwnLines(_Dialling(options), options.where, options.connect_timeout, most)
+
+
+async def carried(
+    lines: Lines[Connection],
+    work: Callable[[Connection], Awaitable[T]],
+    options: Options,
+) -> T:
+    """What ``work`` makes of a connection.
+
+    Raises:
+        BackendError, ConfigurationError: as ``errors`` says.
+    """
+    try:
+        connection = await lines.take()
+    except Exception as exc:
+        raise errors.of_connecting(exc, options.where) from exc
+    working = asyncio.ensure_future(_awaited(work, connection))
+    try:
+        ended = await in_time(working, options.call_timeout)
+    except BaseException:  # the loop is about to end
+        working.add_done_callback(heard)
+        lines.abandon(connection)
+        raise
+    if not ended:
+        working.add_done_callback(heard)
+        lines.abandon(connection)
+        raise BackendUnavailable(what=f"{options.where} does not answer")
+    error = working.exception()
+    if error is None:
+        await lines.give_back(connection)
+        return working.result()
+    if errors.spoilt(error):
+        await lines.drop(connection)
+    else:
+        await lines.give_back(connection)
+    raise errors.of(error, options.where) from error
+
+
+async def _awaited(work: Callable[..., Awaitable[T]], *arguments: object) -> T:
+    return await work(*arguments)
+
+
+def healthy(connection: Connection) -> bool:
+    """Whether the server has not hung up, as far as the driver knows."""
+    return connection.connected and not connection._stream_broken  # noqa: SLF001
+
+
+def hung_up(connection: Connection) -> None:
+    """Asyncmy's ``close`` would wait for a TLS peer to say goodbye, too."""
+    transport = connection._transport  # noqa: SLF001 - there is no other way to it
+    connection.close()
+    if transport is not None:
+        transport.abort()

@@ -1,0 +1,43 @@
+"""Statements on the user's own tables, for row locks."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from aiorwlock_remote.backends.mariadb import errors
+from aiorwlock_remote.backends.mariadb.driver import Connection, Error, run
+from aiorwlock_remote.backends.mariadb.options import SCHEMA
+from aiorwlock_remote.backends.mariadb.statements import literal
+from aiorwlock_remote.core.row_plans import Plan, Ran, Statement
+from aiorwlock_remote.errors import Unsupported
+from aiorwlock_remote.swapping.row_plans import driven
+
+T = TypeVar("T")
+
+_NO_MARK = 1292
+"""A mark is no value of the column's type."""
+
+
+async def carried(
+    plan: Plan[Statement, T], connection: Connection, *, seconds: float
+) -> T:
+    """Carry it out; the server tries each for so many seconds.
+
+    A statement that waits for a row goes on waiting when its client has hung up, and
+    would lock the row for nobody.
+    """
+    patient = f"SET STATEMENT max_statement_time = {seconds:f} FOR "
+
+    async def execute(statement: Statement) -> Ran:
+        text = statement.text % tuple(map(literal, statement.values))
+        try:
+            answer = (await run(connection, patient + text))[0]
+        except Error as exc:
+            if errors.code_of(exc) == _NO_MARK:
+                raise Unsupported(what=str(exc), hint=SCHEMA) from exc
+            raise
+        if statement.tells:
+            return Ran(rows=tuple(answer.rows))
+        return Ran(answer.changed)
+
+    return await driven(plan, execute)

@@ -1,0 +1,61 @@
+"""Reads ``statements.sql``, and writes values into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from aiorwlock_remote.swapping.hosted_desk import Seat
+from aiorwlock_remote.texts import statements
+
+Door = Literal["change", "make", "adopt"]
+
+
+def _all() -> dict[str, str]:
+    return statements("aiorwlock_remote.backends.mariadb", "statements.sql")
+
+
+def statement(name: str, tables: str = "", **values: object) -> str:
+    """The statement of that name, for the tables of a database, with these values."""
+    known = {key: literal(value) for key, value in values.items()}
+    return _written(name, tables, known)
+
+
+def step(
+    door: Door, seat: Seat, values: Mapping[str, object], tables: str
+) -> tuple[str, ...]:
+    """What changes both rows if they are what they are believed to be.
+
+    One statement, which changes the doorman; or a transaction of that and a second.
+    """
+    known = {key: literal(value) for key, value in values.items()}
+    known["in_time"] = _written("in_time", tables, known)
+    if seat == "sit":
+        known["seat"] = "TRUE"  # its own statement finds out
+    else:
+        free = values["i_ticket"] is None
+        known["seat"] = _written("free" if free else "taken", tables, known)
+    first = _written(door, tables, known)
+    if seat == "stay":
+        return (first,)
+    return "START TRANSACTION", first, _written(seat, tables, known), "COMMIT"
+
+
+def literal(value: object) -> str:
+    """A value as it stands in a statement.
+
+    Texts are written in hexadecimal: what a backslash or a quote means depends on the
+    session, and so does the character set of anything else.
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, int | float):
+        return repr(value)
+    assert isinstance(value, str)
+    return f"_utf8mb4 X'{value.encode().hex()}'"
+
+
+def _written(name: str, tables: str, known: Mapping[str, str]) -> str:
+    schema = f"`{tables.replace('`', '``')}`." if tables else ""
+    text = _all()[name]
+    return text.format_map({**known, "schema": schema, "now": _all()["now"]})

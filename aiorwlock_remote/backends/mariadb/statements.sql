@@ -1,0 +1,182 @@
+-- The statements of the MariaDB store, by name. {schema} stands for nothing, or for the
+-- database of the tables and a dot; the other names for values, as `statements.py`
+-- writes them: texts as X'…', so that no mode of the server changes what they mean.
+--
+-- A step is one request: one statement, or a few between START TRANSACTION and COMMIT.
+-- The doorman's row is changed first: its lock is the one between programs of ours; the
+-- primary key of mutex_locks is the lock between those and the others. What follows is
+-- done only if that change was made (ROW_COUNT), and whatever fails leaves the rest
+-- undone.
+--
+-- LAST_INSERT_ID(x) is x, and is told with the answer: what time it was there, without
+-- a statement that asks for it. UTC_TIMESTAMP is the time when the statement began,
+-- whatever time zone a session has.
+
+-- name: now
+TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+
+-- name: in_time
+LAST_INSERT_ID({now}) <= {latest}
+
+-- name: change
+UPDATE {schema}doormans
+SET active_readers = {n_readers}, has_pending_writer = {n_waits},
+  pending_writer = {n_writer}, updated_at = UTC_TIMESTAMP(6),
+  version = {n_version}, record = {n_record}
+WHERE resource_type = {kind} AND resource_id = {number} AND version = {i_version}
+  AND {in_time} AND {seat}
+
+-- name: make
+INSERT INTO {schema}doormans (
+  resource_type, resource_id, active_readers, has_pending_writer, pending_writer,
+  updated_at, created_at, version, record
+)
+SELECT {kind}, {number}, {n_readers}, {n_waits}, {n_writer},
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), {n_version}, {n_record}
+FROM DUAL WHERE {in_time} AND {seat}
+
+-- A row without our columns' values counts as none.
+-- name: adopt
+UPDATE {schema}doormans
+SET active_readers = {n_readers}, has_pending_writer = {n_waits},
+  pending_writer = {n_writer}, updated_at = UTC_TIMESTAMP(6),
+  created_at = UTC_TIMESTAMP(6), version = {n_version}, record = {n_record}
+WHERE resource_type = {kind} AND resource_id = {number} AND version IS NULL
+  AND {in_time} AND {seat}
+
+-- name: free
+NOT EXISTS (
+  SELECT 1 FROM {schema}mutex_locks
+  WHERE resource_type = {kind} AND resource_id = {number}
+)
+
+-- name: taken
+EXISTS (
+  SELECT 1 FROM {schema}mutex_locks
+  WHERE resource_type = {kind} AND resource_id = {number}
+    AND ticket = {i_ticket} AND acquired_at = {i_since}
+)
+
+-- Fails if somebody sits there.
+-- name: sit
+INSERT INTO {schema}mutex_locks (resource_type, resource_id, ticket, acquired_at)
+SELECT {kind}, {number}, {t_ticket}, {t_since} FROM DUAL WHERE ROW_COUNT() > 0
+
+-- name: move
+UPDATE {schema}mutex_locks SET ticket = {t_ticket}, acquired_at = {t_since}
+WHERE ROW_COUNT() > 0 AND resource_type = {kind} AND resource_id = {number}
+  AND ticket = {i_ticket} AND acquired_at = {i_since}
+
+-- name: leave
+DELETE FROM {schema}mutex_locks
+WHERE ROW_COUNT() > 0 AND resource_type = {kind} AND resource_id = {number}
+  AND ticket = {i_ticket} AND acquired_at = {i_since}
+
+-- Both tables at one moment.
+-- name: look
+SELECT {now}, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', d.created_at),
+  d.version, CAST(d.record AS BINARY), CAST(m.ticket AS BINARY),
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', m.acquired_at)
+FROM (SELECT 1) AS k
+LEFT JOIN {schema}doormans AS d
+  ON d.resource_type = {kind} AND d.resource_id = {number}
+LEFT JOIN {schema}mutex_locks AS m
+  ON m.resource_type = {kind} AND m.resource_id = {number}
+
+-- In a transaction of the caller's: until it ends nobody changes that seat. Shared, as
+-- our own renewals may read it meanwhile.
+-- name: join
+SELECT 1 FROM {schema}mutex_locks
+WHERE resource_type = {kind} AND resource_id = {number} AND ticket = {ticket}
+LOCK IN SHARE MODE
+
+-- What a transaction saw before it is what it goes on seeing, unless it locks.
+-- name: seen
+SELECT 1 FROM {schema}mutex_locks
+WHERE resource_type = {kind} AND resource_id = {number} AND ticket = {ticket}
+
+-- name: free_to_change
+SELECT 1 FROM {schema}mutex_locks
+WHERE resource_type = {kind} AND resource_id = {number} AND ticket = {ticket}
+FOR UPDATE SKIP LOCKED
+
+-- name: scan
+SELECT CAST(k.resource_type AS BINARY), k.resource_id,
+  {now}, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', d.created_at),
+  d.version, CAST(d.record AS BINARY), CAST(m.ticket AS BINARY),
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', m.acquired_at)
+FROM (
+  (
+    SELECT resource_type, resource_id FROM {schema}doormans
+    WHERE resource_type >= {kind}
+      AND (resource_type > {kind} OR resource_id > {number})
+    ORDER BY resource_type, resource_id LIMIT 500
+  ) UNION (
+    SELECT resource_type, resource_id FROM {schema}mutex_locks
+    WHERE resource_type >= {kind}
+      AND (resource_type > {kind} OR resource_id > {number})
+    ORDER BY resource_type, resource_id LIMIT 500
+  )
+  ORDER BY resource_type, resource_id LIMIT 500
+) AS k
+LEFT JOIN {schema}doormans AS d USING (resource_type, resource_id)
+LEFT JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
+ORDER BY k.resource_type, k.resource_id
+
+-- Doormen nobody has used for so many seconds, and whose seat is free.
+-- name: forget
+DELETE FROM {schema}doormans
+WHERE updated_at < UTC_TIMESTAMP(6) - INTERVAL {seconds} SECOND
+  AND NOT EXISTS (
+    SELECT 1 FROM {schema}mutex_locks AS m
+    WHERE m.resource_type = doormans.resource_type
+      AND m.resource_id = doormans.resource_id
+  )
+
+-- name: server
+SHOW VARIABLES WHERE variable_name IN (
+  'version', 'tx_isolation', 'transaction_isolation', 'sql_mode', 'read_only',
+  'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on'
+)
+
+-- name: owner
+SELECT DATABASE()
+
+-- name: columns
+SELECT c.table_name, t.engine, c.column_name, c.data_type, c.collation_name,
+  c.datetime_precision
+FROM information_schema.columns AS c
+JOIN information_schema.tables AS t USING (table_schema, table_name)
+WHERE c.table_schema = {owner} AND c.table_name IN ('mutex_locks', 'doormans')
+
+-- Of unique indexes: their columns, and how much of them.
+-- name: keys
+SELECT table_name, index_name, column_name, sub_part
+FROM information_schema.statistics
+WHERE table_schema = {owner} AND table_name IN ('mutex_locks', 'doormans')
+  AND non_unique = 0
+
+-- No trailing space is dropped and no case folded where one name is to be told from
+-- another.
+-- name: schema_locks
+CREATE TABLE IF NOT EXISTS {schema}mutex_locks (
+  resource_type varchar(512) NOT NULL,
+  resource_id int NOT NULL,
+  ticket varchar(512) NOT NULL,
+  acquired_at datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  PRIMARY KEY (resource_type, resource_id)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+
+-- name: schema_doormans
+CREATE TABLE IF NOT EXISTS {schema}doormans (
+  resource_type varchar(512) NOT NULL,
+  resource_id int NOT NULL,
+  active_readers text NOT NULL,
+  has_pending_writer boolean NOT NULL DEFAULT FALSE,
+  pending_writer varchar(512),
+  updated_at datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  created_at datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  version varchar(32),
+  record mediumtext,
+  PRIMARY KEY (resource_type, resource_id)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin

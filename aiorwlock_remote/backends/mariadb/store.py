@@ -1,0 +1,154 @@
+"""``mariadb://`` — locks in two tables of a MariaDB database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from aiorwlock_remote.backends.mariadb import opening, rows
+from aiorwlock_remote.backends.mariadb.desk import MariadbDesk
+from aiorwlock_remote.backends.mariadb.driver import Connection
+from aiorwlock_remote.backends.mariadb.examine import examine
+from aiorwlock_remote.backends.mariadb.joining import ASYNCMY
+from aiorwlock_remote.backends.mariadb.lines import own_lines
+from aiorwlock_remote.backends.mariadb.options import Options, options_of
+from aiorwlock_remote.backends.mariadb.statements import statement
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.row_dialects import MARIADB, Dialect
+from aiorwlock_remote.core.row_plans import Plan, Statement
+from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.hosted import Side, side_of
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Bell, Finding, Host, Settings, Snapshot
+from aiorwlock_remote.swapping.gathering import Send
+from aiorwlock_remote.swapping.hosted_keeping import Keeping, closing_on_failure, ready
+from aiorwlock_remote.swapping.hosted_store import HostedStore
+from aiorwlock_remote.swapping.joining import lock_row
+from aiorwlock_remote.swapping.lent_lines import LentLines
+from aiorwlock_remote.swapping.own_lines import Lines, OwnLines
+from aiorwlock_remote.swapping.server_time import ServerTime
+from aiorwlock_remote.swapping.watcher import Looks
+
+T = TypeVar("T")
+
+
+class MariadbStore(HostedStore):
+    """Each step is one request; waiters poll by plain reads."""
+
+    # So that a process whose tasks all wait asks five times a second at most.
+    looks: Looks = Looks(near=0.3, far=0.3)
+    pace: Pace = replace(HostedStore.pace, claim_window=0.8)
+
+    def __init__(
+        self,
+        desk: MariadbDesk,
+        options: Options,
+        time: ServerTime,
+        host: Host,
+        bell: Bell,
+        settings: Settings,
+        keeping: Keeping[OwnLines[Connection]] | LentLines[Connection],
+    ) -> None:
+        """``keeping``: how renewals go; over a user's pool, through the loop."""
+        own = keeping if isinstance(keeping, Keeping) else None
+        super().__init__(desk, time, host, bell, settings, own)
+        self._desk = desk
+        self._options = options
+        self._lines = keeping if isinstance(keeping, LentLines) else keeping.lines
+
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        """All that is there, a page at a time."""
+        async for snapshot in self._paged(self._desk.page, resource_type):
+            yield snapshot
+
+    @property
+    def dialect(self) -> Dialect:
+        """Of statements on the user's tables."""
+        return MARIADB
+
+    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        """Statements on the user's tables; see ``HoldsRows``."""
+        seconds = self._options.call_timeout / 2
+        work = partial(rows.carried, plan, seconds=seconds)
+        return self._plans.add(self._desk.begin(work))
+
+    async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
+        """As ``JoinsTransactions``: a connection of asyncmy's, or SQLAlchemy's."""
+        tables = self._options.tables or self._options.database
+        values = self._sitting(resource, ticket)
+        texts = (statement(name, tables, **values) for name in ("seen", "join"))
+        await lock_row(ASYNCMY, transaction, *texts)
+
+    async def joined(self, resource: Resource, ticket: str) -> bool:
+        """As ``JoinsTransactions``."""
+        values = self._sitting(resource, ticket)
+        if await self._desk.rows("free_to_change", **values):
+            return False
+        return bool(await self._desk.rows("seen", **values))
+
+    def examine(self) -> AsyncIterator[Finding]:
+        """The server's version, settings and clock."""
+        return examine(self._desk, self._options, self._host.clock)
+
+    async def forget(self, seconds: float) -> None:
+        """Delete the doormen that nobody has used for so long."""
+        await self._desk.rows("forget", seconds=seconds)
+
+    def _sitting(self, resource: Resource, ticket: str) -> dict[str, object]:
+        kind, number = self._cas.key(resource)
+        return {"kind": kind, "number": number, "ticket": ticket}
+
+    def _sending(self, side: Side) -> Send:
+        return MariadbDesk(side, self._lines, self._options).ask_all
+
+    async def _close(self) -> None:
+        await self._desk.close()
+
+
+async def open_store(
+    address: Address, host: Host, bell: Bell, settings: Settings
+) -> MariadbStore:
+    """Open ``mariadb://user:password@host:3306/database``.
+
+    Raises:
+        ConfigurationError: a part or an option of the URL cannot be used.
+        BackendError: nobody answers, the user may not, or the tables are not fit.
+    """
+    options = options_of(address, connect_timeout=settings.connect_timeout)
+    options.tls_context()  # files that cannot be used are told of at once
+    lines = own_lines(options, options.connections)
+    keeping = Keeping("mariadb", own_lines(options, 1), host.clock)
+    return await _opened(lines, options, host, bell, settings, keeping)
+
+
+async def open_lent(
+    lent: LentLines[Connection],
+    options: Options,
+    host: Host,
+    bell: Bell,
+    settings: Settings,
+) -> MariadbStore:
+    """Over a user's pool, which lives in the running asyncio loop.
+
+    Raises:
+        ConfigurationError, BackendError: as ``open_store``.
+    """
+    return await _opened(lent, options, host, bell, settings, lent)
+
+
+async def _opened(
+    lines: Lines[Connection],
+    options: Options,
+    host: Host,
+    bell: Bell,
+    settings: Settings,
+    keeping: Keeping[OwnLines[Connection]] | LentLines[Connection],
+) -> MariadbStore:
+    desk = MariadbDesk(side_of(host, "mariadb"), lines, options)
+    own = keeping if isinstance(keeping, Keeping) else None
+    async with closing_on_failure(desk.close, own):
+        time = await opening.opened(desk, options, host.clock, ready(own))
+    return MariadbStore(desk, options, time, host, bell, settings, keeping)

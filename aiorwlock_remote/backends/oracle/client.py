@@ -1,0 +1,97 @@
+"""``OracleBackend``: locks over a pool or engine of the user's; making their tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from aiorwlock_remote.backends.oracle.options import (
+    Options,
+    check_schema,
+    check_timeout,
+)
+from aiorwlock_remote.hosted import check_asyncio
+from aiorwlock_remote.ports import Bell, Host, Settings
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.oracle.driver import Pool
+    from aiorwlock_remote.backends.oracle.store import OracleStore
+    from aiorwlock_remote.swapping.engines import Engine
+
+
+@final
+class OracleBackend:
+    """Takes the place of a URL: ``connect(OracleBackend(pool))``.
+
+    ``pool`` is python-oracledb's asyncio pool or, over the same driver, SQLAlchemy's
+    ``AsyncEngine``. Its connections belong to the running loop; it must stay open while
+    locks are in use, and is never closed or changed here. Each request takes one of its
+    connections for a moment, the keeper's renewals too: a loop that is blocked for
+    longer than a lease loses its locks.
+
+    ``schema``: the owner of the tables, if not the user of the pool. ``call_timeout``:
+    seconds until a request is given up.
+    """
+
+    def __init__(
+        self,
+        pool: Pool | Engine,
+        *,
+        schema: str = "",
+        call_timeout: float = 5.0,
+    ) -> None:
+        """No I/O.
+
+        Raises:
+            ConfigurationError: it is no asyncio pool, or an option cannot be used.
+        """
+        from aiorwlock_remote.backends.oracle.lent import lender_of  # noqa: PLC0415 - needs the driver
+
+        self._schema = check_schema(schema)
+        self._call_timeout = check_timeout(call_timeout)
+        self._lender = lender_of(pool)
+
+    def __repr__(self) -> str:
+        """Without the pool, which knows a password."""
+        return f"<OracleBackend of {self._schema or 'the pool user'}>"
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> OracleStore:
+        """As ``Opener``.
+
+        Raises:
+            ConfigurationError: not in an asyncio loop.
+        """
+        from aiorwlock_remote.backends.oracle.store import open_lent  # noqa: PLC0415
+        from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
+
+        check_asyncio("a pool or engine over python-oracledb", "oracle")
+        options = Options(
+            schema=self._schema,
+            connect_timeout=settings.connect_timeout,
+            call_timeout=self._call_timeout,
+        )
+        lent = LentLines(self._lender, options.where, options.connect_timeout)
+        return await open_lent(lent, options, host, bell, settings)
+
+    async def create_schema(self) -> None:
+        """Make both tables; the user needs ``CREATE TABLE``.
+
+        What ``rwlock schema oracle`` prints, without its grants. A table that is there
+        already stays as it is. Nothing else here changes a schema.
+
+        Raises:
+            BackendError: the user may not, nobody answers.
+        """
+        from aiorwlock_remote.backends.oracle import errors, schema  # noqa: PLC0415
+
+        for statement in schema.statements_of(self._schema):
+            try:
+                connection = await self._lender.borrow()
+                try:
+                    with connection.cursor() as cursor:
+                        await cursor.execute(statement, {})
+                finally:
+                    await self._lender.give_back(connection)
+            except Exception as exc:
+                if errors.code_of(exc) != errors.THERE_ALREADY:
+                    raise errors.of(exc, "the pool") from exc
+        await self._lender.settle()

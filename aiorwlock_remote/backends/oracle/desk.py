@@ -1,0 +1,152 @@
+"""Requests and answers: which binds a block has, and who carries them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from aiorwlock_remote.backends.oracle import errors
+from aiorwlock_remote.backends.oracle.driver import NUMBER, Connection, Error
+from aiorwlock_remote.backends.oracle.lines import carried
+from aiorwlock_remote.backends.oracle.options import Options
+from aiorwlock_remote.backends.oracle.statements import statement
+from aiorwlock_remote.hosted import Side
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.swapping.hosted_desk import HostedDesk, T, Work
+from aiorwlock_remote.swapping.own_lines import Lines
+from aiorwlock_remote.swapping.rows import Found
+from aiorwlock_remote.swapping.tables import MOST, Values
+
+Row = tuple[Any, ...]
+
+# Types and sizes are the same at each call, whatever the values are: the server keeps
+# one cursor for them.
+_IN: dict[str, Any] = {
+    "i_kind": 2000,
+    "i_number": NUMBER,
+    "i_latest": 26,
+    "i_version": 32,
+    "i_ticket": 2000,
+    "i_since": 26,
+    "t_ticket": 2000,
+    "t_since": 26,
+    "n_version": 32,
+    "n_record": MOST,
+    "n_readers": 4000,
+    "n_waits": NUMBER,
+    "n_writer": 2000,
+}
+_OUT: dict[str, int] = {
+    "o_now": 26,
+    "o_base": 26,
+    "o_version": 32,
+    "o_record": MOST,
+    "o_ticket": 2000,
+    "o_since": 26,
+}
+
+
+class OracleDesk(HostedDesk):
+    """Requests of one thread or loop, carried on a side by its connections.
+
+    Several of one kind are the same block several times, in one round trip; two, if the
+    connection has never seen it. If one of them fails, what became of the others is not
+    known.
+    """
+
+    def __init__(self, side: Side, lines: Lines[Connection], options: Options) -> None:
+        """``lines`` live on ``side``."""
+        super().__init__(side, lines, options.where)
+        self._lines = lines
+        self._options = options
+
+    async def carry(self, work: Work[T]) -> T:
+        """As ``HostedDesk.carry``."""
+        try:
+            return await carried(self._lines, work, self._options)
+        except (Error, OSError) as exc:
+            raise errors.of(exc, self._options.where) from exc
+
+    async def rows(self, name: str, values: Values) -> list[Row]:
+        """What a query tells, or the number of rows another statement changed.
+
+        Raises:
+            BackendError: as ``errors.of`` says.
+        """
+
+        async def work(connection: Connection) -> list[Row]:
+            with connection.cursor() as cursor:
+                await cursor.execute(self._text(name), dict(values))
+                if cursor.description is not None:
+                    return await cursor.fetchall()
+                await connection.commit()
+                return [(cursor.rowcount,)]
+
+        return await self.begin(work)
+
+    async def version(self) -> str:
+        """The server's, after the first connection was made; and the block's rights.
+
+        Raises:
+            BackendError: as ``errors.of`` says.
+        """
+
+        async def work(connection: Connection) -> str:
+            with connection.cursor() as cursor:
+                await cursor.parse(self._text("swap"))
+            return connection.version
+
+        return await self.begin(work)
+
+    async def answer(
+        self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[Found]]
+    ) -> None:
+        """All at once."""
+        work = partial(_executed, text=self._text(name), rows=rows)
+        try:
+            found = await carried(self._lines, work, self._options)
+        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
+            error = errors.of(exc, self._options.where)
+            error.__cause__ = None if error is exc else exc
+            self._side.tell(_failed, pendings, error)
+        except asyncio.CancelledError:  # the loop ends
+            self._side.tell(_failed, pendings, self.ended())
+            raise
+        else:
+            self._side.tell(_answered, pendings, found)
+
+    def _text(self, name: str) -> str:
+        return statement(name, self._options.schema)
+
+
+async def _executed(
+    connection: Connection, *, text: str, rows: Sequence[Values]
+) -> list[Found]:
+    many = len(rows)
+    with connection.cursor() as cursor:
+        outs = {bind: cursor.var(str, size, many) for bind, size in _OUT.items()}
+        outs["o_done"] = cursor.var(int, arraysize=many)
+        cursor.setinputsizes(**{bind: _IN[bind] for bind in rows[0]}, **outs)
+        if many == 1:
+            await cursor.execute(text, {**rows[0], **outs})
+        else:
+            await cursor.executemany(text, [dict(row) for row in rows])
+        return [_found(outs, row) for row in range(many)]
+
+
+def _found(outs: dict[str, Any], row: int) -> Found:
+    told: dict[str, Any] = {b[2:]: var.getvalue(row) for b, var in outs.items()}
+    told["done"] = bool(told["done"])
+    return Found(**told)
+
+
+def _answered(pendings: Sequence[Pending[Found]], found: Sequence[Found]) -> None:
+    for pending, one in zip(pendings, found, strict=True):
+        pending.resolve(one)
+
+
+def _failed(pendings: Sequence[Pending[Found]], error: Exception) -> None:
+    for pending in pendings:
+        pending.fail(error)

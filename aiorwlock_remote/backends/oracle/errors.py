@@ -1,0 +1,168 @@
+"""What Oracle and its driver say → what we raise. The one place for that, by code.
+
+================================  ====================  ================
+code                              we raise              carried out?
+================================  ====================  ================
+ORA-00028 00031 01012 03113       BackendUnavailable    perhaps
+ORA-03114 03135 12537 12570       BackendUnavailable    perhaps
+DPY-4011 (lost), DPY-1001         BackendUnavailable    perhaps
+DPY-4024 (call timeout)           BackendUnavailable    perhaps, or later
+ORA-01013 (of this call or, late  BackendUnavailable    perhaps
+… of one before)
+ORA-00054 00060 08177 30006       BackendUnavailable    no
+ORA-01403 (a doorman vanished)    BackendUnavailable    no
+ORA-01033 01034 01089 01090       BackendUnavailable    no
+ORA-12514 12505 12521 DPY-6001    Unsupported           no: no such service
+DPY-6003 (no such SID)            Unsupported           no
+ORA-01017 28000 28001 01045       Unsupported           no: log in
+ORA-00942 00904 06550 01031       Unsupported           no: tables, grants
+DPY-6006 (and what ssl refuses)   Unsupported           no: its certificate
+ORA-00980 01720 06564             Unsupported           no
+ORA-12899 01461 01438             ConfigurationError    no: too long a name
+ORA-06502 22835                   BadRecord             no
+DPY-3001 3010 DPY-6005 (other)    see ``of``
+any other                         BackendUnavailable    perhaps
+================================  ====================  ================
+
+A statement that fails has changed nothing: what comes back as ORA-… was not carried
+out, unless it tells of the connection, or of a call that was broken into.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+
+from aiorwlock_remote.backends.oracle.driver import Error
+from aiorwlock_remote.backends.oracle.options import EXAMPLE, SCHEMA
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    BadRecord,
+    ConfigurationError,
+    Unsupported,
+)
+from aiorwlock_remote.tls import not_trusted
+
+Failure = BackendError | ConfigurationError
+
+_NOT_NOW = {
+    f"ORA-{code:05}"
+    for code in (54, 60, 8177, 30006, 1403, 1033, 1034, 1089, 1090, 1109, 12516, 12520)
+} | {"ORA-00018", "ORA-00020", "ORA-12518", "ORA-12541"}
+_LOGIN = {
+    "ORA-01017": EXAMPLE,
+    "ORA-01005": "a password is needed",
+    "ORA-01045": "GRANT CREATE SESSION TO that user",
+    "ORA-28000": "the account is locked",
+    "ORA-28001": "the password has expired",
+}
+_SAID: dict[tuple[str, ...], tuple[type[Failure], str]] = {
+    ("ORA-12514", "ORA-12505", "ORA-12521", "DPY-6001", "DPY-6003"): (
+        Unsupported,
+        "the service as `lsnrctl services` shows it",
+    ),
+    ("ORA-00942", "ORA-00904", "ORA-06550", "ORA-00980", "ORA-06564"): (
+        Unsupported,
+        SCHEMA,
+    ),
+    ("ORA-01031", "ORA-01720", "ORA-01950", "ORA-41900"): (
+        Unsupported,
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON both tables TO that user",
+    ),
+    ("ORA-12899", "ORA-01461", "ORA-01438"): (
+        ConfigurationError,
+        "a shorter name or ticket, or a wider column",
+    ),
+    ("ORA-06502", "ORA-22835"): (BadRecord, "rwlock break"),
+}
+"""With the server's own words, and what to do."""
+_BY_CODE = {code: made for codes, made in _SAID.items() for code in codes}
+_THICK = {"DPY-3001", "DPY-3014", "DPY-2053"}
+_TOO_OLD = {"DPY-3010", "DPY-3015"}
+_ANOTHER_NAME = "DPY-6006"
+
+THERE_ALREADY = "ORA-00955"
+_WRAPPED = "DPY-6005"
+"""Cannot connect: what is beneath tells why."""
+
+
+def of(exc: BaseException, where: str) -> Failure:
+    """The error of ours for what the driver raised for one request."""
+    if isinstance(exc, BackendError | ConfigurationError):
+        return exc
+    code = code_of(exc)
+    said = f"{where}: {_line(exc)}"
+    if code in _NOT_NOW:
+        return BackendUnavailable(what=said, nothing_done=True)
+    if code in _LOGIN:
+        return Unsupported(what=f"{where}: {code}", hint=_LOGIN[code])
+    if code in _BY_CODE:
+        kind, hint = _BY_CODE[code]
+        return kind(what=said, hint=hint)
+    if untrusted := _untrusted(exc, code):
+        return not_trusted(where, untrusted)
+    if code in _THICK:
+        return thick(where)
+    if code in _TOO_OLD:
+        return too_old(where, "older than 12.1")
+    return BackendUnavailable(what=said, nothing_done=_never_sent(exc, code))
+
+
+def thick(where: str) -> Unsupported:
+    """The driver's other mode, which knows no asyncio."""
+    return Unsupported(
+        what=f"{where}: python-oracledb is in thick mode, which has no asyncio",
+        hint="leave out oracledb.init_oracle_client() in this process",
+    )
+
+
+def too_old(where: str, version: str) -> Unsupported:
+    """A server we do not know how to ask."""
+    return Unsupported(
+        what=f"{where} is Oracle Database {version}", hint="12.2 or later is needed"
+    )
+
+
+def code_of(exc: BaseException) -> str:
+    """Its code, or that of what is beneath; empty if it has none."""
+    code = ""
+    for error in _beneath(exc):
+        code = _own_code(error) or code
+        if code and code != _WRAPPED:
+            return code
+    return code
+
+
+def _never_sent(exc: BaseException, code: str) -> bool:
+    return code == _WRAPPED or isinstance(exc, OSError)
+
+
+def _untrusted(exc: BaseException, code: str) -> str:
+    """Why its certificate is not taken, if that is why."""
+    if code == _ANOTHER_NAME:
+        return "it is for another name"
+    for error in _beneath(exc):
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message
+    return ""
+
+
+def _own_code(error: BaseException) -> str:
+    if isinstance(error, Error) and error.args:
+        full: str = getattr(error.args[0], "full_code", None) or ""
+        return full
+    return ""
+
+
+def _beneath(exc: BaseException) -> Iterator[BaseException]:
+    error: BaseException | None = exc
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _line(exc: BaseException) -> str:
+    """In one line, as the server or the driver says it; for people."""
+    text = str(exc).partition("\nHelp:")[0]
+    return " ".join(text.split()) or type(exc).__name__

@@ -1,0 +1,103 @@
+"""Connections that a user lends us; see ``lines`` for what they must be spared."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TypeGuard
+
+from aiorwlock_remote.backends.oracle import errors
+from aiorwlock_remote.backends.oracle.driver import (
+    DRIVER,
+    Connection,
+    Error,
+    Pool,
+)
+from aiorwlock_remote.backends.oracle.lines import hung_up
+from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
+from aiorwlock_remote.swapping.lent_lines import Lender, Lending
+
+WHERE = "the pool"
+
+
+class PoolLender:
+    """python-oracledb's own."""
+
+    def __init__(self, pool: Pool) -> None:
+        """It is never closed or changed."""
+        self._pool = pool
+
+    async def borrow(self) -> Connection:
+        """What the pool gives."""
+        connection: Connection = await self._pool.acquire()
+        return connection
+
+    async def give_back(self, connection: Connection) -> None:
+        """At once."""
+        await self._pool.release(connection)
+
+    async def drop(self, connection: Connection) -> None:
+        """The pool opens another one when it needs to."""
+        with suppress(Error):
+            await self._pool.drop(connection)
+
+    def abandon(self, connection: Connection) -> None:
+        """The pool goes on counting it as busy."""
+        hung_up(connection)
+
+    async def settle(self) -> None:
+        """They are there already."""
+
+
+class Untimed(Lending[Connection]):
+    """``call_timeout`` is ours while we use them: 0, see ``lines``."""
+
+    def __init__(self, lender: Lender[Connection]) -> None:
+        """Whatever it lends."""
+        super().__init__(lender)
+        self._theirs: dict[Connection, int] = {}
+
+    async def borrow(self) -> Connection:
+        """With no time limit of its own."""
+        connection = await self._lender.borrow()
+        self._theirs[connection] = connection.call_timeout
+        connection.call_timeout = 0
+        return connection
+
+    async def give_back(self, connection: Connection) -> None:
+        """As it was."""
+        connection.call_timeout = self._theirs.pop(connection)
+        await self._lender.give_back(connection)
+
+    async def drop(self, connection: Connection) -> None:
+        """Nobody uses it again."""
+        del self._theirs[connection]
+        await self._lender.drop(connection)
+
+    def abandon(self, connection: Connection) -> None:
+        """Nobody uses it again."""
+        del self._theirs[connection]
+        self._lender.abandon(connection)
+
+
+def lender_of(given: object) -> Lender[Connection]:
+    """What lends connections of this pool or engine.
+
+    Raises:
+        ConfigurationError: it is neither, or not for asyncio.
+    """
+    if _is_pool(given):
+        return Untimed(PoolLender(given))
+    if is_engine(given) and given.dialect.driver == "oracledb":
+        meant = partial(errors.of, where=WHERE)
+        return Untimed(EngineLender(given, hung_up, meant))
+    raise ConfigurationError(
+        what=f"{kind_of(given)} is not an asyncio pool of python-oracledb",
+        hint="OracleBackend(oracledb.create_pool_async(…)), or SQLAlchemy's "
+        "create_async_engine('oracle+oracledb://…')",
+    )
+
+
+def _is_pool(given: object) -> TypeGuard[Pool]:
+    return isinstance(given, DRIVER.AsyncConnectionPool)

@@ -1,0 +1,216 @@
+-- The statements of the Oracle store, by name; {schema} stands for nothing, or for the
+-- owner of the tables and a dot.
+--
+-- Both blocks are anonymous PL/SQL: nothing of ours is stored in the database. They are
+-- written to mean the same to a server that, when an exception is handled, undoes the
+-- failed statement (Oracle) and to one that undoes the whole inner block (PostgreSQL):
+-- in each inner block, the statement that may fail is the only one that changes rows.
+
+-- The resource as it stands, of one moment: one statement reads both tables.
+-- name: look
+DECLARE
+  v_kind VARCHAR2(2000);
+  v_number NUMBER(10);
+  v_version VARCHAR2(32);
+  v_record VARCHAR2(32767);
+  v_base TIMESTAMP(6);
+  v_ticket VARCHAR2(2000);
+  v_since TIMESTAMP(6);
+  v_form VARCHAR2(30) := 'YYYY-MM-DD HH24:MI:SS.FF6';
+BEGIN
+  v_kind := :i_kind;
+  v_number := :i_number;
+  SELECT d.version, d.record, d.created_at, m.ticket, m.acquired_at
+  INTO v_version, v_record, v_base, v_ticket, v_since
+  FROM (SELECT v_kind AS kind, v_number AS num FROM dual) k
+  LEFT JOIN {schema}doormans d
+    ON d.resource_type = k.kind AND d.resource_id = k.num
+  LEFT JOIN {schema}mutex_locks m
+    ON m.resource_type = k.kind AND m.resource_id = k.num;
+  :o_done := 0;
+  :o_now := TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), v_form);
+  :o_base := TO_CHAR(v_base, v_form);
+  :o_version := v_version;
+  :o_record := v_record;
+  :o_ticket := v_ticket;
+  :o_since := TO_CHAR(v_since, v_form);
+END;
+
+-- Compare and set. What is compared is `i_version` and the seat, `i_ticket` and
+-- `i_since` (none: NULL), and that it is not later than `i_latest`. `t_` and `n_` are
+-- what is to stand there. The row of the doorman is the lock between programs of ours;
+-- the primary key of mutex_locks is the lock between those and the others. The seat is
+-- changed before the doorman is, and each change of it that came too late is found by
+-- the statement that would make it, so that nothing has ever to be undone.
+-- name: swap
+DECLARE
+  v_kind VARCHAR2(2000);
+  v_number NUMBER(10);
+  v_version VARCHAR2(32);
+  v_record VARCHAR2(32767);
+  v_base TIMESTAMP(6);
+  v_ticket VARCHAR2(2000);
+  v_since TIMESTAMP(6);
+  v_now TIMESTAMP(6);
+  v_done NUMBER(1) := 0;
+  t_ticket VARCHAR2(2000);
+  t_since TIMESTAMP(6);
+  n_record CLOB;
+  v_form VARCHAR2(30) := 'YYYY-MM-DD HH24:MI:SS.FF6';
+BEGIN
+  v_kind := :i_kind;
+  v_number := :i_number;
+  t_ticket := :t_ticket;
+  n_record := :n_record;
+  BEGIN
+    SELECT version, record, created_at INTO v_version, v_record, v_base
+    FROM {schema}doormans
+    WHERE resource_type = v_kind AND resource_id = v_number
+    FOR UPDATE;
+  EXCEPTION
+    WHEN NO_DATA_FOUND THEN
+      v_base := SYS_EXTRACT_UTC(SYSTIMESTAMP);
+      BEGIN
+        INSERT INTO {schema}doormans (
+          resource_type, resource_id, active_readers, has_pending_writer,
+          updated_at, created_at
+        ) VALUES (v_kind, v_number, '{}', 0, v_base, v_base);
+      EXCEPTION
+        WHEN DUP_VAL_ON_INDEX THEN
+          SELECT version, record, created_at INTO v_version, v_record, v_base
+          FROM {schema}doormans
+          WHERE resource_type = v_kind AND resource_id = v_number
+          FOR UPDATE;
+      END;
+  END;
+  v_now := SYS_EXTRACT_UTC(SYSTIMESTAMP);
+  t_since := TO_TIMESTAMP(:t_since, v_form);
+  BEGIN
+    SELECT ticket, acquired_at INTO v_ticket, v_since
+    FROM {schema}mutex_locks
+    WHERE resource_type = v_kind AND resource_id = v_number;
+  EXCEPTION
+    WHEN NO_DATA_FOUND THEN
+      v_ticket := NULL;
+  END;
+  IF v_now <= TO_TIMESTAMP(:i_latest, v_form)
+    AND NVL(v_version, '-') = NVL(:i_version, '-')
+    AND NVL(v_ticket, '-') = NVL(:i_ticket, '-')
+    AND NVL(TO_CHAR(v_since, v_form), '-') = NVL(:i_since, '-')
+  THEN
+    IF v_ticket IS NULL AND t_ticket IS NULL THEN
+      v_done := 1;
+    ELSIF v_ticket IS NULL THEN
+      BEGIN
+        INSERT INTO {schema}mutex_locks (
+          resource_type, resource_id, ticket, acquired_at
+        ) VALUES (v_kind, v_number, t_ticket, t_since);
+        v_done := 1;
+      EXCEPTION
+        WHEN DUP_VAL_ON_INDEX THEN
+          v_done := 0;
+      END;
+    ELSIF t_ticket IS NULL THEN
+      DELETE FROM {schema}mutex_locks
+      WHERE resource_type = v_kind AND resource_id = v_number
+        AND ticket = v_ticket AND acquired_at = v_since;
+      v_done := SQL%ROWCOUNT;
+    ELSIF t_ticket = v_ticket AND t_since = v_since THEN
+      v_done := 1;
+    ELSE
+      UPDATE {schema}mutex_locks SET ticket = t_ticket, acquired_at = t_since
+      WHERE resource_type = v_kind AND resource_id = v_number
+        AND ticket = v_ticket AND acquired_at = v_since;
+      v_done := SQL%ROWCOUNT;
+    END IF;
+  END IF;
+  IF v_done = 1 THEN
+    UPDATE {schema}doormans SET
+      active_readers = :n_readers,
+      has_pending_writer = :n_waits,
+      pending_writer = :n_writer,
+      updated_at = v_now,
+      version = :n_version,
+      record = n_record
+    WHERE resource_type = v_kind AND resource_id = v_number;
+  ELSE
+    BEGIN
+      SELECT ticket, acquired_at INTO v_ticket, v_since
+      FROM {schema}mutex_locks
+      WHERE resource_type = v_kind AND resource_id = v_number;
+    EXCEPTION
+      WHEN NO_DATA_FOUND THEN
+        v_ticket := NULL;
+        v_since := NULL;
+    END;
+    :o_version := v_version;
+    :o_record := v_record;
+    :o_ticket := v_ticket;
+    :o_since := TO_CHAR(v_since, v_form);
+  END IF;
+  :o_done := v_done;
+  :o_now := TO_CHAR(v_now, v_form);
+  :o_base := TO_CHAR(v_base, v_form);
+  COMMIT;
+END;
+
+-- The next resources in the order of their keys; what stands there, `look` tells.
+-- name: scan
+SELECT resource_type, resource_id
+FROM (
+  SELECT resource_type, resource_id FROM {schema}doormans
+  UNION
+  SELECT resource_type, resource_id FROM {schema}mutex_locks
+) k
+WHERE resource_type > :i_kind OR (resource_type = :i_same AND resource_id > :i_number)
+ORDER BY resource_type, resource_id
+FETCH FIRST 200 ROWS ONLY
+
+-- Doormen nobody has used for so many seconds, and whose seat is free.
+-- name: forget
+DELETE FROM {schema}doormans d
+WHERE d.updated_at
+  < SYS_EXTRACT_UTC(SYSTIMESTAMP) - NUMTODSINTERVAL(:i_seconds, 'SECOND')
+AND NOT EXISTS (
+  SELECT 1 FROM {schema}mutex_locks m
+  WHERE m.resource_type = d.resource_type AND m.resource_id = d.resource_id
+)
+
+-- May we, and are all columns there? Reads nothing.
+-- name: probe
+SELECT d.version, d.record, d.active_readers, d.has_pending_writer, d.pending_writer,
+  d.updated_at, d.created_at, m.ticket, m.acquired_at
+FROM {schema}doormans d
+LEFT JOIN {schema}mutex_locks m
+  ON m.resource_type = d.resource_type AND m.resource_id = d.resource_id
+WHERE d.resource_type = '%'
+
+-- `i_owner` NULL: our own tables.
+-- name: columns
+SELECT table_name, column_name, data_type, char_length
+FROM all_tab_columns
+WHERE owner = NVL(UPPER(:i_owner), USER)
+  AND table_name IN ('MUTEX_LOCKS', 'DOORMANS')
+
+-- name: schema_locks
+CREATE TABLE {schema}mutex_locks (
+  resource_type VARCHAR2(512 CHAR) NOT NULL,
+  resource_id NUMBER(10) NOT NULL,
+  ticket VARCHAR2(64 CHAR) NOT NULL,
+  acquired_at TIMESTAMP(6) DEFAULT SYS_EXTRACT_UTC(SYSTIMESTAMP) NOT NULL,
+  PRIMARY KEY (resource_type, resource_id)
+)
+
+-- name: schema_doormans
+CREATE TABLE {schema}doormans (
+  resource_type VARCHAR2(512 CHAR) NOT NULL,
+  resource_id NUMBER(10) NOT NULL,
+  active_readers VARCHAR2(4000) NOT NULL,
+  has_pending_writer NUMBER(1) NOT NULL,
+  pending_writer VARCHAR2(400 CHAR),
+  updated_at TIMESTAMP(6) NOT NULL,
+  created_at TIMESTAMP(6) NOT NULL,
+  version VARCHAR2(32),
+  record CLOB,
+  PRIMARY KEY (resource_type, resource_id)
+)

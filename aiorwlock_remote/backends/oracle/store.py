@@ -1,0 +1,153 @@
+"""``oracle://`` — locks in two tables of an Oracle database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from aiorwlock_remote.backends.oracle import opening, rows
+from aiorwlock_remote.backends.oracle.desk import OracleDesk
+from aiorwlock_remote.backends.oracle.driver import Connection
+from aiorwlock_remote.backends.oracle.examine import examine
+from aiorwlock_remote.backends.oracle.lines import own_lines
+from aiorwlock_remote.backends.oracle.options import Options, options_of
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
+from aiorwlock_remote.core.row_plans import Plan, Statement
+from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.hosted import Side, side_of
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import (
+    Bell,
+    Finding,
+    Host,
+    Settings,
+    Snapshot,
+)
+from aiorwlock_remote.swapping.gathering import Send
+from aiorwlock_remote.swapping.hosted_keeping import Keeping, closing_on_failure, ready
+from aiorwlock_remote.swapping.hosted_store import HostedStore
+from aiorwlock_remote.swapping.lent_lines import LentLines
+from aiorwlock_remote.swapping.own_lines import OwnLines
+from aiorwlock_remote.swapping.server_time import ServerTime
+
+T = TypeVar("T")
+
+FIRST = "\x01"
+"""Before the name of any resource; an empty text would be NULL."""
+
+
+class OracleStore(HostedStore):
+    """Each step is one anonymous block; waiters poll by plain reads."""
+
+    # Who is next needs a read and a block for it, each of them a round trip.
+    pace: Pace = replace(HostedStore.pace, claim_window=1.0)
+
+    def __init__(
+        self,
+        desk: OracleDesk,
+        options: Options,
+        time: ServerTime,
+        host: Host,
+        bell: Bell,
+        settings: Settings,
+        keeping: Keeping[OwnLines[Connection]] | LentLines[Connection],
+    ) -> None:
+        """``keeping``: how renewals go; over a user's pool, through the loop."""
+        own = keeping if isinstance(keeping, Keeping) else None
+        super().__init__(desk, time, host, bell, settings, own)
+        self._desk = desk
+        self._options = options
+        self._lines = keeping if isinstance(keeping, LentLines) else keeping.lines
+
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        """All that is there, a page of keys at a time."""
+        kind, number = FIRST, 0
+        while True:
+            after = {"i_kind": kind, "i_same": kind, "i_number": number}
+            keys = [(k, int(n)) for k, n in await self._desk.rows("scan", after)]
+            if not keys:
+                return
+            found = [(key, self._wanted(*key, resource_type)) for key in keys]
+            wanted = [(key, resource) for key, resource in found if resource]
+            binds = [{"i_kind": key[0], "i_number": key[1]} for key, _ in wanted]
+            asked = self._desk.ask_all("look", binds) if binds else []
+            for (_, resource), answer in zip(wanted, asked, strict=True):
+                snapshot = self._shown(resource, await answer)
+                if snapshot is not None:
+                    yield snapshot
+            kind, number = keys[-1]
+
+    @property
+    def dialect(self) -> Dialect:
+        """Of statements on the user's tables."""
+        return ORACLE
+
+    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        """Statements on the user's tables; see ``HoldsRows``."""
+        work = partial(rows.carried, plan)
+        return self._plans.add(self._desk.begin(work))
+
+    def examine(self) -> AsyncIterator[Finding]:
+        """The server's version and clock, and where the tables are."""
+        return examine(self._desk, self._options, self._host.clock)
+
+    async def forget(self, seconds: float) -> None:
+        """Delete the doormen that nobody has used for so long."""
+        await self._desk.rows("forget", {"i_seconds": seconds})
+
+    def _sending(self, side: Side) -> Send:
+        return OracleDesk(side, self._lines, self._options).ask_all
+
+    async def _close(self) -> None:
+        await self._desk.close()
+
+
+async def open_store(
+    address: Address, host: Host, bell: Bell, settings: Settings
+) -> OracleStore:
+    """Open ``oracle://user:password@host:1521/service``.
+
+    Raises:
+        ConfigurationError: a part or an option of the URL cannot be used, or the tables
+            are published ones with padded columns.
+        BackendError: nobody answers, the user may not, or the tables are not fit.
+    """
+    options = options_of(address, connect_timeout=settings.connect_timeout)
+    opening.check_driver()
+    lines = own_lines(options, options.connections)
+    desk = OracleDesk(side_of(host, "oracle"), lines, options)
+    keeping = Keeping("oracle", own_lines(options, 1), host.clock)
+    return await _opened(desk, options, host, bell, settings, keeping)
+
+
+async def open_lent(
+    lent: LentLines[Connection],
+    options: Options,
+    host: Host,
+    bell: Bell,
+    settings: Settings,
+) -> OracleStore:
+    """Over a user's pool, which lives in the running asyncio loop.
+
+    Raises:
+        ConfigurationError, BackendError: as ``open_store``.
+    """
+    desk = OracleDesk(side_of(host, "oracle"), lent, options)
+    return await _opened(desk, options, host, bell, settings, lent)
+
+
+async def _opened(
+    desk: OracleDesk,
+    options: Options,
+    host: Host,
+    bell: Bell,
+    settings: Settings,
+    keeping: Keeping[OwnLines[Connection]] | LentLines[Connection],
+) -> OracleStore:
+    own = keeping if isinstance(keeping, Keeping) else None
+    async with closing_on_failure(desk.close, own):
+        time = await opening.opened(desk, options, host.clock, ready(own))
+    return OracleStore(desk, options, time, host, bell, settings, keeping)

@@ -1,0 +1,99 @@
+"""``PostgresqlBackend``: locks over what the user has; and making their tables."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+from aiorwlock_remote.backends.postgresql.options import (
+    Options,
+    check_schema,
+    check_timeout,
+)
+from aiorwlock_remote.hosted import check_asyncio
+from aiorwlock_remote.ports import Bell, Host, Settings
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.postgresql.driver import Connection
+    from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
+
+
+@final
+class PostgresqlBackend:
+    """Takes the place of a URL: ``connect(PostgresqlBackend(pool))``.
+
+    ``pool`` is asyncpg's, or an ``AsyncEngine`` of SQLAlchemy for postgresql+asyncpg.
+    It belongs to the running loop, must stay open while locks are in use, and is never
+    closed or changed here. Each request takes one of its connections for a moment, the
+    keeper's renewals too: with a pool of the user's a loop that is blocked for longer
+    than a lease loses its locks. Waiters poll: a connection of a pool is not kept to
+    listen.
+
+    ``schema``: of the tables, if not the first of the search path. ``call_timeout``:
+    seconds until a request is given up.
+    """
+
+    def __init__(
+        self,
+        pool: Any,  # noqa: ANN401 - asyncpg.Pool or AsyncEngine
+        *,
+        schema: str = "",
+        call_timeout: float = 5.0,
+    ) -> None:
+        """No I/O.
+
+        Raises:
+            ConfigurationError: it is neither, or an option cannot be used.
+        """
+        from aiorwlock_remote.backends.postgresql.lent import source_of  # noqa: PLC0415 - an extra
+
+        self._schema = check_schema(schema)
+        self._call_timeout = check_timeout(call_timeout)
+        self._pool: Any = pool
+        source_of(pool, Options())
+
+    def __repr__(self) -> str:
+        """Without the pool, which knows a password."""
+        return f"<PostgresqlBackend of {self._schema or 'the search path'}>"
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> PostgresqlStore:
+        """As ``Opener``.
+
+        Raises:
+            ConfigurationError: not in an asyncio loop.
+        """
+        from aiorwlock_remote.backends.postgresql.lent import source_of  # noqa: PLC0415
+        from aiorwlock_remote.backends.postgresql.store import open_over  # noqa: PLC0415
+
+        check_asyncio("a pool of asyncpg", "postgresql")
+        options = Options(
+            schema=self._schema,
+            listen=False,
+            connect_timeout=settings.connect_timeout,
+            call_timeout=self._call_timeout,
+        )
+        return await open_over(
+            source_of(self._pool, options), options, host, bell, settings
+        )
+
+    async def create_schema(self) -> None:
+        """Make both tables where they are not there.
+
+        What ``rwlock schema postgresql`` prints, without its grants. Nothing else here
+        changes a schema.
+
+        Raises:
+            BackendError: the role may not, nobody answers.
+        """
+        from aiorwlock_remote.backends.postgresql.lent import source_of  # noqa: PLC0415
+        from aiorwlock_remote.backends.postgresql.lines import Lines  # noqa: PLC0415
+        from aiorwlock_remote.backends.postgresql.schema import statements_of  # noqa: PLC0415
+
+        options = Options(call_timeout=self._call_timeout)
+        lines = Lines(source_of(self._pool, options), options)
+        for statement in statements_of(self._schema):
+            await lines.carry(partial(_run, statement))
+
+
+async def _run(statement: str, connection: Connection) -> None:
+    await connection.execute(statement)

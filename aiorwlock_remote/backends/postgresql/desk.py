@@ -1,0 +1,118 @@
+"""Requests and answers: which statement a step is, and who carries it."""
+
+from __future__ import annotations
+
+import json
+
+from aiorwlock_remote.backends.postgresql import errors
+from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError, Row
+from aiorwlock_remote.backends.postgresql.lines import Lines
+from aiorwlock_remote.backends.postgresql.options import Options
+from aiorwlock_remote.backends.postgresql.statements import (
+    Asking,
+    look,
+    statement,
+    swap,
+)
+from aiorwlock_remote.hosted import Side
+from aiorwlock_remote.swapping.hosted_desk import EachDesk, T, Work, seat_of
+from aiorwlock_remote.swapping.rows import Found
+from aiorwlock_remote.swapping.tables import Values
+
+TOLD = 7_800
+"""Bytes in a notification, without two times."""
+
+
+class PostgresqlDesk(EachDesk):
+    """Requests of one thread or loop, carried on a side by its connections."""
+
+    def __init__(self, side: Side, lines: Lines, options: Options) -> None:
+        """``lines`` live on ``side``."""
+        super().__init__(side, lines, options.where)
+        self._lines = lines
+        self._options = options
+
+    async def carry(self, work: Work[T]) -> T:
+        """As ``HostedDesk.carry``."""
+        return await self._lines.carry(work)
+
+    async def rows(self, name: str, *values: object) -> list[Row]:
+        """What any other statement tells.
+
+        Raises:
+            BackendError: as ``errors.of`` says.
+        """
+
+        async def work(connection: Connection) -> list[Row]:
+            found: list[Row] = await connection.fetch(self._text(name), *values)
+            return found
+
+        return await self.begin(work)
+
+    async def page(self, kind: str, number: int) -> list[tuple[str, int, Found]]:
+        """What stands behind that key.
+
+        Raises:
+            BackendError: as ``errors.of`` says.
+        """
+        rows = await self.rows("scan", kind, number)
+        return [
+            (row["resource_type"], row["resource_id"], found_of(row)) for row in rows
+        ]
+
+    async def looked(self, values: Values, connection: Connection) -> Found:
+        """Both rows, of one moment."""
+        return found_of(await self._row(look(self._options.schema), values, connection))
+
+    async def swapped(self, values: Values, connection: Connection) -> Found:
+        """One statement; refused, it tells what stands there."""
+        seat, wakes = seat_of(values), bool(values.get("wakes"))
+        asking = swap(
+            seat,
+            self._options.schema,
+            taken=values["i_ticket"] is not None,
+            made=values["i_version"] is not None,
+            wakes=wakes,
+            tells=wakes and _can_be_told(values),
+            lazily=seat == "leave" and bool(values.get("lapses")),
+        )
+        try:
+            row = await self._row(asking, values, connection)
+        except PostgresError as exc:
+            if errors.code_of(exc) != errors.UNDONE:
+                raise
+            return await self.looked(values, connection)
+        if not row["done"] and _as_believed(row, values):
+            # It waited for another step, and sees nothing of that; or it came too late.
+            return await self.looked(values, connection)
+        return found_of(row, done=row["done"])
+
+    async def _row(self, asking: Asking, values: Values, on: Connection) -> Row:
+        return await on.fetchrow(asking.text, *(values[n] for n in asking.names))
+
+    def _text(self, name: str) -> str:
+        return statement(name, self._options.schema)
+
+
+def found_of(row: Row, *, done: bool = False) -> Found:
+    """What a row of ``tell``, ``look`` or ``scan`` tells."""
+    return Found(
+        done=done,
+        now=row["now"],
+        base=row["base"],
+        version=row["version"],
+        record=row["record"],
+        ticket=row["ticket"],
+        since=row["since"],
+    )
+
+
+def _can_be_told(values: Values) -> bool:
+    """Whether there is room in a notification: our JSON is the longer one."""
+    told = (values["i_kind"], values["i_number"], values["n_version"])
+    return len(json.dumps((*told, values["n_record"]))) <= TOLD
+
+
+def _as_believed(row: Row, values: Values) -> bool:
+    believed = values["i_version"], values["i_ticket"], values["i_since"]
+    return (row["version"], row["ticket"], row["since"]) == believed

@@ -1,0 +1,73 @@
+"""How asyncpg connects, and ends a connection."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from aiorwlock_remote.backends.postgresql import errors
+from aiorwlock_remote.backends.postgresql.driver import (
+    DRIVER,
+    Connection,
+    InterfaceError,
+)
+from aiorwlock_remote.backends.postgresql.options import Options
+from aiorwlock_remote.swapping.own_lines import OwnLines
+
+NAME = "aiorwlock_remote"
+
+
+class Dialling:
+    """For ``OwnLines``. Nothing is reset: what we ask for leaves nothing behind.
+
+    Not asyncpg's pool, which wakes the loop several times a request.
+    """
+
+    def __init__(self, options: Options) -> None:
+        """Where, and how long it may take."""
+        self._options = options
+
+    async def dial(self) -> Connection:
+        """A new connection."""
+        try:
+            return await DRIVER.connect(**connecting(self._options))
+        except Exception as exc:
+            raise errors.of_connecting(exc, self._options.where) from exc
+
+    def healthy(self, connection: Connection) -> bool:
+        """Whether nothing was heard of its end."""
+        return not connection.is_closed()
+
+    async def log_off(self, connection: Connection) -> None:
+        """Take leave."""
+        await connection.close()
+
+    def hang_up(self, connection: Connection) -> None:
+        """Without a word; what waits for it ends."""
+        terminate(connection)
+
+
+def own_lines(options: Options, most: int) -> OwnLines[Connection]:
+    """As many as that at the same time."""
+    return OwnLines(Dialling(options), options.where, options.connect_timeout, most)
+
+
+def connecting(options: Options) -> dict[str, Any]:
+    """What ``asyncpg.connect`` is to be told."""
+    return {
+        "host": options.host,
+        "port": options.port,
+        "user": options.username or None,
+        "password": options.password or None,
+        "database": options.database,
+        "timeout": options.connect_timeout,
+        "ssl": options.tls_context() or "disable",
+        "statement_cache_size": 100 if options.statement_cache else 0,
+        "server_settings": {"application_name": NAME},
+    }
+
+
+def terminate(connection: Connection) -> None:
+    """End it without a word, and what waits for it."""
+    with suppress(InterfaceError):  # gone, and known to be
+        connection.terminate()

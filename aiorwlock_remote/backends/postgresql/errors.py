@@ -1,0 +1,95 @@
+"""What PostgreSQL and asyncpg say → what we raise. The one place for that, by code.
+
+==================================  ====================  ================
+SQLSTATE, or what asyncpg raises    we raise              carried out?
+==================================  ====================  ================
+08… 57P01 57P02 57P05 XX…           BackendUnavailable    perhaps
+57014 (cancelled by somebody)       BackendUnavailable    no
+57P03 53… (starting, full)          BackendUnavailable    no
+40001 40P01 55P03                   BackendUnavailable    no
+25006 (read-only: a standby)        BackendUnavailable    no
+28… 3D000                           Unsupported           no: log in
+42P01 42703 3F000 42804 42883       Unsupported           no: tables
+42501                               Unsupported           no: grants
+26000 42P05 0A000 (of another one)  Unsupported           no: PgBouncer
+22001 22021 54000                   ConfigurationError    no: a bad name
+any other of the server's           BackendUnavailable    no
+InterfaceError, connection lost     BackendUnavailable    perhaps
+TimeoutError                        BackendUnavailable    perhaps, or later
+OSError                             BackendUnavailable    perhaps
+SSLCertVerificationError            Unsupported           no
+==================================  ====================  ================
+
+A statement that fails has changed nothing, unless what is told is about the connection.
+"""
+
+from __future__ import annotations
+
+from ssl import SSLCertVerificationError
+
+from aiorwlock_remote.backends.postgresql.driver import PostgresError
+from aiorwlock_remote.backends.postgresql.options import SCHEMA
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+    Unsupported,
+)
+from aiorwlock_remote.tls import not_trusted
+
+Failure = BackendError | ConfigurationError
+
+
+_UNKNOWN = ("08", "57P01", "57P02", "57P05", "XX")
+_LOGIN = ("28", "3D000")
+_TABLES = ("42P01", "42703", "3F000", "42804", "42883")
+_NAMES = ("22001", "22021", "54000")
+_FORGOTTEN = ("26000", "0A000", "42P05")
+UNDONE = "22012"
+"""A division by zero: see ``statements.sql``."""
+
+
+def code_of(exc: BaseException) -> str:
+    """The SQLSTATE, or nothing."""
+    return getattr(exc, "sqlstate", None) or ""
+
+
+def of(exc: BaseException, where: str) -> Failure:
+    """The error of ours for what the driver raised for one request."""
+    if isinstance(exc, BackendError | ConfigurationError):
+        return exc
+    code = code_of(exc)
+    said = f"{where}: {' '.join(str(exc).split()) or type(exc).__name__}"
+    if not code or code.startswith(_UNKNOWN):
+        return BackendUnavailable(what=said)
+    if code.startswith(_LOGIN):
+        hint = "postgresql://user:password@host/database"
+        return Unsupported(what=said, hint=hint)
+    if code.startswith(_TABLES):
+        return Unsupported(what=said, hint=SCHEMA)
+    if code == "42501":
+        grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, doormans TO …"
+        return Unsupported(what=said, hint=grant)
+    if code.startswith(_FORGOTTEN):
+        return Unsupported(
+            what=said, hint="behind PgBouncer in transaction mode: ?statement_cache=no"
+        )
+    if code.startswith(_NAMES):
+        return ConfigurationError(what=said, hint="another name for the resource")
+    return BackendUnavailable(what=said, nothing_done=True)
+
+
+def of_connecting(exc: BaseException, where: str) -> Failure:
+    """The same for what happened before anything was asked."""
+    if isinstance(exc, SSLCertVerificationError):
+        return not_trusted(where, exc.verify_message)
+    error = of(exc, where)
+    if isinstance(error, BackendUnavailable):
+        return BackendUnavailable(what=error.what, hint=error.hint, nothing_done=True)
+    return error
+
+
+def spoilt(exc: BaseException) -> bool:
+    """Whether the connection is not to be used again."""
+    code = code_of(exc)
+    return not isinstance(exc, PostgresError) or code.startswith(_UNKNOWN)

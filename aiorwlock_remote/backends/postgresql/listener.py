@@ -1,0 +1,143 @@
+"""The one connection that listens: whoever is to come in next is told on its channel.
+
+It is opened when somebody waits for the first time, and again whenever it is lost;
+meanwhile the store polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from random import random
+from typing import Any
+
+from aiorwlock_remote.backends.postgresql.dialling import connecting
+from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection
+from aiorwlock_remote.backends.postgresql.options import Options
+from aiorwlock_remote.core.pauses import back_off
+from aiorwlock_remote.hosted import Side
+from aiorwlock_remote.swapping.rows import Found
+
+CHANNEL = "rwlock_"
+"""Before the gate of a process: the channel on which it is told. As ``wake`` has it."""
+CHECKED = 5.0
+"""Seconds after which a quiet connection is asked whether it is still there."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
+
+
+class Listener:
+    """Lives on a side; tells at home."""
+
+    def __init__(
+        self,
+        side: Side,
+        options: Options,
+        gate: str,
+        heard: Callable[[str, int, Found | None], object],
+        listens: Callable[[bool], object],
+    ) -> None:
+        """``heard(type, id, found)``: it is our turn there; perhaps what stands there.
+
+        ``listens``: from now on, or not.
+
+        Both are called at home.
+        """
+        self._side = side
+        self._options = options
+        self._channel = CHANNEL + gate
+        self._heard = heard
+        self._listens = listens
+        self._task: asyncio.Task[None] | None = None
+        self._ended = False
+
+    def start(self) -> None:
+        """Connect and listen, from home."""
+        self._side.spawn(self._run)
+
+    async def close(self) -> None:
+        """On its side."""
+        self._ended = True
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        if self._ended:
+            return
+        self._task = asyncio.current_task()
+        attempt = 0
+        while True:
+            try:
+                if not await self._listen():
+                    return
+                attempt = 0
+            except Exception as exc:  # noqa: BLE001 - asyncpg's own mistakes, too
+                said = {"error": str(exc), "server": self._options.where}
+                log.warning("listener_lost", extra=said)
+            await asyncio.sleep(back_off(attempt, random()))
+            attempt += 1
+
+    async def _listen(self) -> bool:
+        """Until the connection is lost; whether it is worth to try again."""
+        options, lost = self._options.listen_at or self._options, asyncio.Event()
+        connection: Connection = await DRIVER.connect(**connecting(options))
+        try:
+            if self._options.listen_at is None and await _pooled(connection):
+                hint = "listen=no, or the URL of the server itself"
+                said = {"server": options.where, "hint": hint}
+                log.warning("listener_not_told", extra=said)
+                return False
+            connection.add_termination_listener(partial(_set, lost))
+            async with asyncio.timeout(options.call_timeout):
+                await connection.add_listener(self._channel, self._told)
+            self._side.tell(self._listens, True)  # noqa: FBT003
+            while not lost.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(lost.wait(), CHECKED)
+                if not lost.is_set():
+                    await connection.execute("SELECT 1", timeout=options.call_timeout)
+            return True
+        finally:
+            connection.terminate()
+            self._side.tell(self._listens, False)  # noqa: FBT003
+
+    def _told(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
+        try:
+            kind, number, *news = json.loads(payload)
+            found = _found(*news) if news else None
+        except (ValueError, TypeError):  # not of ours: anybody may use the channel
+            return
+        if isinstance(kind, str) and isinstance(number, int):
+            self._side.tell(self._heard, kind, number, found)
+
+
+def _found(version: str, record: str, base: str, now: str) -> Found:
+    """What stands there since: nobody sits there."""
+    return Found(
+        done=False,
+        now=str(now),
+        base=str(base),
+        version=str(version),
+        record=str(record),
+    )
+
+
+async def _pooled(connection: Connection) -> bool:
+    """Whether a pooler is in between: it tells a number of its own for the session.
+
+    A session may be another one for each transaction there, and nobody would be told.
+    """
+    return bool(
+        await connection.fetchval("SELECT pg_backend_pid()", timeout=CHECKED)
+        != connection.get_server_pid()
+    )
+
+
+def _set(event: asyncio.Event, _: object) -> None:
+    event.set()

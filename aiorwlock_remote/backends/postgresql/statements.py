@@ -1,0 +1,78 @@
+"""The statements of ``statements.sql``, and how a step is put together from them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+from aiorwlock_remote.swapping.hosted_desk import Seat
+from aiorwlock_remote.texts import statements
+
+_VALUE = re.compile(r"(?<!:):([a-z_]+)")
+
+
+class Asking(NamedTuple):
+    """A statement, and which values are its $1, $2, and so on."""
+
+    text: str
+    names: tuple[str, ...]
+
+
+def _all() -> dict[str, str]:
+    return statements("aiorwlock_remote.backends.postgresql", "statements.sql")
+
+
+@cache
+def statement(name: str, schema: str = "") -> str:
+    """The statement of that name, for the tables of a schema."""
+    return _all()[name].replace("{schema}", f'"{schema}".' if schema else "")
+
+
+@cache
+def look(schema: str = "") -> Asking:
+    """What stands there."""
+    return _asking(statement("look", schema))
+
+
+@cache
+def swap(
+    seat: Seat,
+    schema: str = "",
+    *,
+    taken: bool,
+    made: bool,
+    wakes: bool,
+    tells: bool = False,
+    lazily: bool = False,
+) -> Asking:
+    """A step: what is believed and what becomes of the seat.
+
+    ``made``: whether the doorman's row is there; ``wakes``: whether somebody is told,
+    and ``tells``: what stands there then, if the seat is free; ``lazily``: whether a
+    crash of the server may undo it.
+    """
+    believed, changed, done = "", "", "true"
+    if seat == "stay" or not made:
+        believed = statement("taken" if taken else "free", schema)
+    if seat != "stay":
+        changed, done = statement(seat, schema), statement("both")
+    if lazily:
+        done += f" {statement('lazily')}"
+    if wakes:
+        news = statement("all_news" if tells and seat == "leave" else "news")
+        done += f" {statement('wake').replace('{news}', news)}"
+    first = statement("change" if made else "make", schema)
+    last = statement("tell").replace("{look}", statement("look", schema))
+    parts = (
+        first.replace("{and_seat}", believed),
+        changed,
+        last.replace("{done}", done),
+    )
+    return _asking("\n".join(parts))
+
+
+def _asking(text: str) -> Asking:
+    names = tuple(dict.fromkeys(_VALUE.findall(text)))
+    numbered = _VALUE.sub(lambda match: f"${names.index(match[1]) + 1}", text)
+    return Asking(numbered, names)

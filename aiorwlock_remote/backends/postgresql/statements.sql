@@ -1,0 +1,223 @@
+-- The statements of the PostgreSQL store, by name; {schema} stands for nothing, or for
+-- the schema of the tables and a dot. Times travel as text, in UTC.
+--
+-- A step is one statement, and so one transaction: one of `change` and `make`, with what
+-- is believed of the seat, then what becomes of the seat, then `tell`, put together by
+-- `statements.py`, which makes $1, $2, … of the :names. The row of the doorman is the
+-- lock between our programs, the primary key of mutex_locks the one between ours and
+-- the others.
+--
+-- All parts of a statement see the tables as they were when it began. Who has to wait
+-- for the doorman's row finds its new version, and changes nothing. Whoever takes or
+-- changes the seat in the meantime is found by the second part: it then changes nothing,
+-- and `both` divides by zero, which undoes the first.
+
+-- name: look
+SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
+  to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS base,
+  d.version, d.record, m.ticket,
+  to_char(m.acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS since
+FROM (SELECT :i_kind::varchar AS resource_type, :i_number::integer AS resource_id) AS k
+LEFT JOIN {schema}doormans AS d USING (resource_type, resource_id)
+LEFT JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
+
+-- name: change
+WITH kept AS (
+  UPDATE {schema}doormans AS d
+  SET active_readers = :n_readers::text, has_pending_writer = :n_waits::integer <> 0,
+    pending_writer = :n_writer::varchar, updated_at = clock_timestamp(),
+    version = :n_version::varchar, record = :n_record::text
+  WHERE d.resource_type = :i_kind::varchar AND d.resource_id = :i_number::integer
+    AND d.version = :i_version::varchar
+    AND clock_timestamp() <= (:i_latest::varchar || '+00')::timestamptz
+    {and_seat}
+  RETURNING d.created_at
+)
+
+-- A row without our columns' values counts as none.
+-- name: make
+WITH kept AS (
+  INSERT INTO {schema}doormans AS d (
+    resource_type, resource_id, active_readers, has_pending_writer, pending_writer,
+    updated_at, created_at, version, record
+  )
+  SELECT :i_kind::varchar, :i_number::integer,
+    :n_readers::text, :n_waits::integer <> 0, :n_writer::varchar,
+    t.at, t.at, :n_version::varchar, :n_record::text
+  FROM (SELECT clock_timestamp() AS at) AS t
+  WHERE t.at <= (:i_latest::varchar || '+00')::timestamptz
+    {and_seat}
+  ON CONFLICT (resource_type, resource_id) DO UPDATE SET
+    active_readers = excluded.active_readers,
+    has_pending_writer = excluded.has_pending_writer,
+    pending_writer = excluded.pending_writer, updated_at = excluded.updated_at,
+    created_at = excluded.created_at,
+    version = excluded.version, record = excluded.record
+  WHERE d.version IS NULL
+  RETURNING d.created_at
+)
+
+-- What is believed of the seat. Asked if it is to stay, and if all is but a guess: an
+-- error in the server's log is for what seldom happens.
+-- name: free
+AND NOT EXISTS (
+  SELECT FROM {schema}mutex_locks AS m
+  WHERE m.resource_type = :i_kind::varchar AND m.resource_id = :i_number::integer
+)
+
+-- name: taken
+AND EXISTS (
+  SELECT FROM {schema}mutex_locks AS m
+  WHERE m.resource_type = :i_kind::varchar AND m.resource_id = :i_number::integer
+    AND m.ticket = :i_ticket::varchar
+    AND m.acquired_at = (:i_since::varchar || '+00')::timestamptz
+)
+
+-- A row that somebody else inserts at the same time is waited for.
+-- name: sit
+, seat AS (
+  INSERT INTO {schema}mutex_locks (resource_type, resource_id, ticket, acquired_at)
+  SELECT :i_kind::varchar, :i_number::integer,
+    :t_ticket::varchar, (:t_since::varchar || '+00')::timestamptz
+  FROM kept
+  ON CONFLICT DO NOTHING
+  RETURNING 1
+)
+
+-- name: move
+, seat AS (
+  UPDATE {schema}mutex_locks AS m
+  SET ticket = :t_ticket::varchar,
+    acquired_at = (:t_since::varchar || '+00')::timestamptz
+  WHERE m.resource_type = :i_kind::varchar AND m.resource_id = :i_number::integer
+    AND m.ticket = :i_ticket::varchar
+    AND m.acquired_at = (:i_since::varchar || '+00')::timestamptz
+    AND EXISTS (SELECT FROM kept)
+  RETURNING 1
+)
+
+-- name: leave
+, seat AS (
+  DELETE FROM {schema}mutex_locks AS m
+  WHERE m.resource_type = :i_kind::varchar AND m.resource_id = :i_number::integer
+    AND m.ticket = :i_ticket::varchar
+    AND m.acquired_at = (:i_since::varchar || '+00')::timestamptz
+    AND EXISTS (SELECT FROM kept)
+  RETURNING 1
+)
+
+-- Whether it was done; else what stands there, or stood there when the statement began.
+-- name: tell
+SELECT {done} AS done,
+  to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
+  to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS base,
+  NULL AS version, NULL AS record, NULL AS ticket, NULL AS since
+FROM kept
+UNION ALL
+SELECT false, there.* FROM (
+{look}
+) AS there
+WHERE NOT EXISTS (SELECT FROM kept)
+
+-- name: both
+1 / (SELECT count(*) FROM seat) = 1
+
+-- The commit need not wait for the disk. A crash of the server may take it back: what was
+-- given back then is held again until its lease ends, and nobody has come in since, as
+-- that commit would have been behind this one.
+-- name: lazily
+AND set_config('synchronous_commit', 'off', true) = 'off'
+
+-- On the channel of each gate, see `listener.py`: which resource, and if the seat is free
+-- and there is room, all that stands there now.
+-- name: wake
+AND (
+  SELECT count(pg_notify('rwlock_' || gate, {news}::text))
+  FROM unnest(:wakes::text[]) AS gate
+) > 0
+
+-- name: news
+json_build_array(:i_kind::varchar, :i_number::integer)
+
+-- name: all_news
+json_build_array(
+  :i_kind::varchar, :i_number::integer, :n_version::varchar, :n_record::text,
+  to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'),
+  to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
+)
+
+-- In a transaction of the caller's: until it ends nobody changes that seat.
+-- name: join
+SELECT 1 FROM {schema}mutex_locks
+WHERE resource_type = $1::varchar AND resource_id = $2::integer AND ticket = $3::varchar
+FOR UPDATE
+
+-- name: joined
+WITH free AS MATERIALIZED (
+  SELECT 1 FROM {schema}mutex_locks
+  WHERE resource_type = $1::varchar AND resource_id = $2::integer AND ticket = $3::varchar
+  FOR UPDATE SKIP LOCKED
+)
+SELECT EXISTS (
+  SELECT FROM {schema}mutex_locks
+  WHERE resource_type = $1::varchar AND resource_id = $2::integer AND ticket = $3::varchar
+) AND NOT EXISTS (SELECT FROM free) AS joined
+
+-- name: scan
+SELECT resource_type, resource_id,
+  to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
+  to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS base,
+  d.version, d.record, m.ticket,
+  to_char(m.acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS since
+FROM {schema}doormans AS d
+FULL JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
+WHERE (resource_type, resource_id) > ($1::varchar, $2::integer)
+ORDER BY resource_type, resource_id
+LIMIT 500
+
+-- Doormen nobody has used for so many seconds, and whose seat is free.
+-- name: forget
+DELETE FROM {schema}doormans AS d
+WHERE d.updated_at < clock_timestamp() - make_interval(secs => $1::float8)
+  AND NOT EXISTS (
+    SELECT FROM {schema}mutex_locks AS m
+    WHERE m.resource_type = d.resource_type AND m.resource_id = d.resource_id
+  )
+
+-- name: columns
+SELECT table_name, column_name, data_type FROM information_schema.columns
+WHERE table_schema = COALESCE($1::varchar, current_schema())
+  AND table_name IN ('mutex_locks', 'doormans')
+
+-- What is set where, and what this role may.
+-- name: server
+SELECT current_setting('server_version') AS version,
+  current_setting('server_version_num')::integer AS number,
+  current_setting('fsync') AS fsync,
+  current_setting('synchronous_commit') AS synchronous_commit,
+  current_setting('default_transaction_isolation') AS isolation,
+  pg_is_in_recovery() AS standby,
+  current_setting('transaction_read_only') AS read_only
+
+-- name: schema_locks
+CREATE TABLE IF NOT EXISTS {schema}mutex_locks (
+  resource_type varchar NOT NULL,
+  resource_id integer NOT NULL,
+  ticket varchar NOT NULL,
+  acquired_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (resource_type, resource_id)
+)
+
+-- name: schema_doormans
+CREATE TABLE IF NOT EXISTS {schema}doormans (
+  resource_type varchar NOT NULL,
+  resource_id integer NOT NULL,
+  active_readers text NOT NULL DEFAULT '{}',
+  has_pending_writer boolean NOT NULL DEFAULT false,
+  pending_writer varchar,
+  updated_at timestamptz NOT NULL DEFAULT now(),
+  created_at timestamptz NOT NULL DEFAULT now(),
+  version varchar,
+  record text,
+  PRIMARY KEY (resource_type, resource_id)
+) WITH (fillfactor = 50)

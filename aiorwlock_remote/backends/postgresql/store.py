@@ -1,0 +1,196 @@
+"""``postgresql://`` — locks in two tables of a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+import anyio
+
+from aiorwlock_remote.backends.postgresql import opening, rows
+from aiorwlock_remote.backends.postgresql.desk import PostgresqlDesk
+from aiorwlock_remote.backends.postgresql.dialling import own_lines
+from aiorwlock_remote.backends.postgresql.examine import examine
+from aiorwlock_remote.backends.postgresql.joining import ASYNCPG
+from aiorwlock_remote.backends.postgresql.lines import Lines, Source
+from aiorwlock_remote.backends.postgresql.listener import Listener
+from aiorwlock_remote.backends.postgresql.options import Options, options_of
+from aiorwlock_remote.backends.postgresql.statements import statement
+from aiorwlock_remote.core.names import Resource, from_row
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
+from aiorwlock_remote.core.row_plans import Plan, Statement
+from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.hosted import Side, outcome, side_of
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import (
+    Bell,
+    Capability,
+    Finding,
+    Host,
+    Settings,
+    Snapshot,
+)
+from aiorwlock_remote.swapping.gathering import Send
+from aiorwlock_remote.swapping.hosted_keeping import Keeping, closing_on_failure, ready
+from aiorwlock_remote.swapping.hosted_store import HostedStore
+from aiorwlock_remote.swapping.joining import lock_row
+from aiorwlock_remote.swapping.rows import Found, state_of
+from aiorwlock_remote.swapping.server_time import ServerTime
+
+T = TypeVar("T")
+
+
+class PostgresqlStore(HostedStore):
+    """Each step is one statement; who is next is told by ``NOTIFY``."""
+
+    capabilities: Capability = HostedStore.capabilities | Capability.NOTIFIES
+    pace: Pace = Pace(poll_min=1.5, poll_max=2.0, place_life=6.0, claim_window=0.3)
+    notifies: bool = True
+
+    def __init__(
+        self,
+        side: Side,
+        desk: PostgresqlDesk,
+        options: Options,
+        time: ServerTime,
+        host: Host,
+        bell: Bell,
+        settings: Settings,
+        keeping: Keeping[Lines] | Lines,
+    ) -> None:
+        """``keeping``: how renewals go; over a user's pool, through the loop."""
+        own = keeping if isinstance(keeping, Keeping) else None
+        super().__init__(desk, time, host, bell, settings, own)
+        self._side = side
+        self._desk = desk
+        self._options = options
+        self._lines = keeping.lines if isinstance(keeping, Keeping) else keeping
+        self._waited: set[Resource] = set()
+        self._listening = False
+        self._listener: Listener | None = None
+
+    def watch(self, resource: Resource) -> None:
+        """Ring when we are told that it is our turn; poll while nobody can tell us."""
+        self._waited.add(resource)
+        if self._listening:
+            return
+        super().watch(resource)
+        if self._listener is None and self._options.listen:
+            self._listener = Listener(
+                *(self._side, self._options, self._settings.gate),
+                self._heard,
+                self._listens,
+            )
+            self._listener.start()
+
+    def unwatch(self, resource: Resource) -> None:
+        """Not any more."""
+        self._waited.discard(resource)
+        super().unwatch(resource)
+
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        """All that is there, a page at a time."""
+        async for snapshot in self._paged(self._desk.page, resource_type):
+            yield snapshot
+
+    @property
+    def dialect(self) -> Dialect:
+        """Of statements on the user's tables."""
+        half = max(1, round(self._options.call_timeout * 500))
+        return POSTGRESQL.patient(half)
+
+    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        """Statements on the user's tables; see ``HoldsRows``."""
+        work = partial(rows.carried, plan)
+        return self._plans.add(self._desk.begin(work))
+
+    async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
+        """As ``JoinsTransactions``: a connection of asyncpg's, or SQLAlchemy's."""
+        text = statement("join", self._options.schema)
+        values = *self._cas.key(resource), ticket
+        await lock_row(ASYNCPG, transaction, text, values=values)
+
+    async def joined(self, resource: Resource, ticket: str) -> bool:
+        """As ``JoinsTransactions``."""
+        key = self._cas.key(resource)
+        (row,) = await self._desk.rows("joined", *key, ticket)
+        return bool(row["joined"])
+
+    def examine(self) -> AsyncIterator[Finding]:
+        """The server's version, settings and clock."""
+        return examine(self._desk, self._options, self._host.clock)
+
+    async def forget(self, seconds: float) -> None:
+        """Delete the doormen that nobody has used for so long."""
+        await self._desk.rows("forget", seconds)
+
+    async def aclose(self) -> None:
+        """Wait for what is under way; close the connections that are ours."""
+        with anyio.CancelScope(shield=True):
+            if self._listener is not None:
+                await outcome(self._side, self._listener.close)
+        await super().aclose()
+
+    def _sending(self, side: Side) -> Send:
+        return PostgresqlDesk(side, self._lines, self._options).ask_all
+
+    async def _close(self) -> None:
+        await self._desk.close()
+
+    def _heard(self, kind: str, number: int, found: Found | None) -> None:
+        prefix = self._settings.prefix
+        if kind.startswith(prefix):
+            resource = from_row(kind.removeprefix(prefix), number)
+            if resource in self._waited:
+                if found is not None:
+                    with suppress(BadRecord):
+                        self._tell(resource, state_of(found))
+                self._bell(resource, 0.0)
+
+    def _listens(self, now: bool) -> None:  # noqa: FBT001
+        self._listening = now
+        for resource in self._waited:
+            if now:  # what was told meanwhile was told to nobody
+                super().unwatch(resource)
+                self._bell(resource, 0.0)
+            else:
+                super().watch(resource)
+
+
+async def open_store(
+    address: Address, host: Host, bell: Bell, settings: Settings
+) -> PostgresqlStore:
+    """Open ``postgresql://user:password@host:5432/database``.
+
+    Raises:
+        ConfigurationError: a part or an option of the URL cannot be used.
+        BackendError: nobody answers, the user may not, or the tables are not fit.
+    """
+    options = options_of(address, connect_timeout=settings.connect_timeout)
+    return await open_over(None, options, host, bell, settings)
+
+
+async def open_over(
+    lent: Source | None, options: Options, host: Host, bell: Bell, settings: Settings
+) -> PostgresqlStore:
+    """Over a user's connections, of the running asyncio loop; None: our own.
+
+    Raises:
+        ConfigurationError, BackendError: as ``open_store``.
+    """
+    side = side_of(host, "postgresql")
+    source = lent or own_lines(options, options.connections)
+    lines = Lines(source, options)
+    desk, own = PostgresqlDesk(side, lines, options), None
+    if lent is None:
+        kept = Lines(own_lines(options, 1), options)
+        own = Keeping("postgresql", kept, host.clock)
+    async with closing_on_failure(desk.close, own):
+        time = await opening.opened(desk, options, host.clock, ready(own))
+    return PostgresqlStore(
+        side, desk, options, time, host, bell, settings, own or lines
+    )

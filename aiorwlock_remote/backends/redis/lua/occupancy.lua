@@ -1,0 +1,105 @@
+-- One step of pending → using: the published set of who is pending at an object and the
+-- string of who uses it, and what lies beside them.
+--
+-- KEYS  1 the set   2 the string   3 since, a hash: our pendings → µs of their writing
+--       4 seen, a hash: other programs' pendings → µs when one of us saw them first
+--       5 in a cluster: never a key; see keys.py
+-- ARGV  1 kind   2 who   3 ms that a using record lives, or ''   4 d: the mark
+--       w  become pending       p  the others that are pending      u  the one using
+--       m  pending → using      d  drop a pending that is as it was
+--       r  remove both          e  extend                     x  drop one that is using
+-- Returns  p: {who, age in µs, mark} each   u: who, or nothing   the others: 0 or 1
+
+local PENDING, USING, SINCE, SEEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local KEPT = 86400000  -- ms that nobody becomes pending until since is forgotten
+local WATCHED = 3000   -- ms between looks for which a foreign pending is the same one
+local call = redis.call
+local kind, who, lives = ARGV[1], ARGV[2], ARGV[3]
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+
+-- A wrong type under a key is found before anything is changed.
+call('SCARD', PENDING)
+local user = call('GET', USING)
+call('HLEN', SINCE)
+call('HLEN', SEEN)
+
+local function text(us)
+  return string.format('%.0f', us)
+end
+
+local function leave(name)
+  call('SREM', PENDING, name)
+  call('HDEL', SINCE, name)
+  call('HDEL', SEEN, name)
+end
+
+-- Times of those that are pending still: the others' are forgotten.
+local function times(key, pending)
+  local found, flat = {}, call('HGETALL', key)
+  for i = 1, #flat, 2 do
+    if pending[flat[i]] then
+      found[flat[i]] = tonumber(flat[i + 1])
+    else
+      call('HDEL', key, flat[i])
+    end
+  end
+  return found
+end
+
+local function pendings()
+  local others, pending = {}, {}
+  local names = call('SMEMBERS', PENDING)
+  for _, name in ipairs(names) do pending[name] = true end
+  local since, seen = times(SINCE, pending), times(SEEN, pending)
+  for _, name in ipairs(names) do
+    if name ~= who then
+      local at = since[name] or seen[name]
+      if not at then
+        at = now
+        call('HSET', SEEN, name, text(now))
+      end
+      others[#others + 1] = {name, math.max(0, now - at), text(at)}
+    end
+  end
+  call('PEXPIRE', SEEN, WATCHED)
+  return others
+end
+
+if kind == 'w' then
+  call('SADD', PENDING, who)
+  call('HSET', SINCE, who, text(now))
+  call('PEXPIRE', SINCE, KEPT)
+  return 1
+elseif kind == 'p' then
+  return pendings()
+elseif kind == 'u' then
+  if not user or user == who then return false end
+  -- Another program's that has no end gets one: it counts from when it was seen first.
+  if lives ~= '' and who ~= '' then call('PEXPIRE', USING, lives, 'NX') end
+  return user
+elseif kind == 'm' then
+  if user or call('SISMEMBER', PENDING, who) == 0 then return 0 end
+  if lives == '' then
+    call('SET', USING, who, 'NX')
+  else
+    call('SET', USING, who, 'NX', 'PX', lives)
+  end
+  leave(who)
+  return 1
+elseif kind == 'd' then
+  local at = call('HGET', SINCE, who) or call('HGET', SEEN, who)
+  if at ~= ARGV[4] then return 0 end
+  leave(who)
+  return 1
+elseif kind == 'r' then
+  leave(who)
+end
+-- r, x, e: what is done to a using record, if it is that one's.
+if user ~= who then return 0 end
+if kind ~= 'e' then
+  call('DEL', USING)
+elseif lives ~= '' then
+  call('PEXPIRE', USING, lives)
+end
+return 1

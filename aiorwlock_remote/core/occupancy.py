@@ -1,0 +1,240 @@
+"""Pending → using: how objects that were always there are occupied (S4).
+
+Every transition of a contender is in ``after``. It knows no store, and no clock: who
+drives it carries out each move and says what came of it.
+
+================  ======================  =========================================
+move              answer                  next
+================  ======================  =========================================
+WRITE             done                    LOOK_PENDING
+LOOK_PENDING      another                 REMOVE, then REST, then WRITE
+..                only dead ones          DROP_PENDING, then LOOK_PENDING
+..                nobody                  LOOK_USING
+LOOK_USING        another                 REMOVE, then BUSY
+..                only dead ones          DROP_USING, then LOOK_USING
+..                nobody                  PROMOTE
+PROMOTE           done                    USING, or CONFIRM
+..                refused                 REMOVE, then REST, then WRITE
+CONFIRM           another                 REMOVE, then REST, then WRITE
+..                nobody, or dead ones    USING
+================  ======================  =========================================
+
+Why nobody uses together with another: each writes its pending before it looks. Of two,
+one wrote last, and finds the other where it looks: among the pendings or, because that
+is looked at later, where a pending goes. The other order of looks misses who moves in
+between. Neither look needs to be a snapshot.
+
+A pending that was dropped as dead cannot become using: PROMOTE is refused unless the
+pending is still there. So a contender that was only slow begins again. And nobody gets
+past a pending that may be promoted yet: what could not be dropped is found by the next
+look.
+
+CONFIRM is for stores where LOOK_USING may show what was there a moment ago (a shared
+mount caches folders): a look after a change of one's own is never old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from uuid import UUID
+
+from aiorwlock_remote.core.lease import check_seconds
+from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.core.pair import pair
+from aiorwlock_remote.errors import ConfigurationError
+
+MAX_BYTES = 200
+"""Of an object's name: a column and a file's name must hold it."""
+MAX_LABEL = 64
+NONCE_DIGITS = 32
+_HEX = frozenset("0123456789abcdef")
+MIN_PENDING = 1.0
+"""Seconds: a shorter one would age who only waits for a slow store."""
+
+
+class Do(Enum):
+    """What a contender does next."""
+
+    WRITE = auto()
+    LOOK_PENDING = auto()
+    DROP_PENDING = auto()
+    LOOK_USING = auto()
+    DROP_USING = auto()
+    PROMOTE = auto()
+    CONFIRM = auto()
+    REMOVE = auto()
+    REST = auto()
+    BUSY = auto()
+    USING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Another contender, as a store tells of it.
+
+    ``age``: seconds by the store's clock. ``dead``: its process is proved to be gone.
+    ``mark``: what tells it from a later record of the same ``who``, if anything does.
+    ``label``: who it is, for people; as ``who`` says unless a store knows better.
+    """
+
+    who: str
+    age: float
+    dead: bool = False
+    mark: int = 0
+    label: str = ""
+
+    @property
+    def shown(self) -> str:
+        """Who it is, for people."""
+        return self.label or label_of(self.who)
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Seconds after which a record is dead; None: a using record never is."""
+
+    pending: float = 10.0
+    using: float | None = 600.0
+
+    def __post_init__(self) -> None:
+        """Refuse what would drop the living."""
+        given: object = self.pending
+        if given is None:
+            raise ConfigurationError(what="pending_age is a number of seconds")
+        check_seconds("pending_age", self.pending, least=MIN_PENDING)
+        check_seconds("using_age", self.using, least=MIN_PENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What to do; ``records``: what to drop, or who is in the way.
+
+    ``then``: what REMOVE leads to.
+    """
+
+    do: Do
+    records: tuple[Record, ...] = ()
+    then: Do | None = None
+
+
+Answer = Sequence[Record] | bool | None
+"""What came of a move: who was found, whether it was promoted; else nothing."""
+
+FIRST = Move(Do.WRITE)
+
+
+def after(move: Move, answer: Answer, ages: Ages, *, confirm: bool = False) -> Move:
+    """The next move. BUSY and USING are the last ones.
+
+    Raises:
+        ValueError: this answer does not belong to that move.
+    """
+    match move.do, answer:
+        case Do.WRITE | Do.DROP_PENDING, None:
+            return Move(Do.LOOK_PENDING)
+        case Do.LOOK_PENDING, list() | tuple():
+            living = _living(answer, ages.pending)
+            if living:
+                return Move(Do.REMOVE, living, Do.REST)
+            return _drop(Do.DROP_PENDING, answer) or Move(Do.LOOK_USING)
+        case Do.DROP_USING, None:
+            return Move(Do.LOOK_USING)
+        case Do.LOOK_USING, list() | tuple():
+            living = _living(answer, ages.using)
+            if living:
+                return Move(Do.REMOVE, living, Do.BUSY)
+            return _drop(Do.DROP_USING, answer) or Move(Do.PROMOTE)
+        case Do.PROMOTE, True:
+            return Move(Do.CONFIRM if confirm else Do.USING)
+        case Do.PROMOTE, False:
+            return Move(Do.REMOVE, then=Do.REST)
+        case Do.CONFIRM, list() | tuple():
+            living = _living(answer, ages.using)
+            return Move(Do.REMOVE, living, Do.REST) if living else Move(Do.USING)
+        case Do.REMOVE, None if move.then is not None:
+            return Move(move.then, move.records)
+        case Do.REST, None:
+            return FIRST
+        case _:
+            raise ValueError(f"{answer!r} is no answer to {move.do.name}")
+
+
+def pair_of(thing: object) -> tuple[str, ResourceId]:
+    """The name of an object that is one already.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    match thing:
+        case (str() as kind, int() | str() | UUID() as object_id):
+            return kind, object_id
+        case _:
+            raise ConfigurationError(
+                what=f"{type(thing).__name__} is not the name of an object",
+                hint='a pair: ("book", 42)',
+            )
+
+
+def thing_of(kind: str, object_id: ResourceId) -> str:
+    """The name of an object in a store: ``kind:id``, as it is.
+
+    Raises:
+        ConfigurationError: a part that is empty or of a wrong type, a control
+            character, or more than 200 bytes.
+    """
+    name = pair(kind, object_id).key
+    if len(name.encode()) > MAX_BYTES:
+        raise ConfigurationError(
+            what=f"the object's name {name[:40]!r}… is longer than {MAX_BYTES} bytes"
+        )
+    return name
+
+
+def check_pattern(what: str, pattern: object) -> str:
+    """A name in a store for each object: ``%s``, once, stands for the object's.
+
+    Raises:
+        ConfigurationError: it cannot be one.
+    """
+    if not isinstance(pattern, str) or pattern.count("%s") != 1:
+        raise ConfigurationError(
+            what=f"{what}={pattern!r} does not name each object",
+            hint=f'"{what}:%s": the object\'s name takes the place of %s',
+        )
+    try:
+        pattern.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(what=f"{what} is not valid Unicode text") from None
+    return pattern
+
+
+def label_from(text: str) -> str:
+    """What people are shown of a contender: one line, not too long."""
+    line = "".join(char if char.isprintable() else "?" for char in text)
+    return line.encode()[:MAX_LABEL].decode(errors="ignore")
+
+
+def signed(label: str, nonce: bytes) -> str:
+    """Who a contender is in a store: another one at each attempt."""
+    return f"{label},{nonce.hex()}"
+
+
+def label_of(who: str) -> str:
+    """The inverse; what another program wrote is shown as it is."""
+    label, _, nonce = who.rpartition(",")
+    ours = len(nonce) == NONCE_DIGITS and set(nonce) <= _HEX
+    return label if label and ours else who
+
+
+def _living(records: Sequence[Record], age: float | None) -> tuple[Record, ...]:
+    return tuple(
+        record
+        for record in records
+        if not (record.dead or (age is not None and record.age > age))
+    )
+
+
+def _drop(do: Do, records: Sequence[Record]) -> Move | None:
+    return Move(do, tuple(records)) if records else None

@@ -1,0 +1,45 @@
+"""What a watcher's thread sleeps on."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+
+class Alarm(Protocol):
+    """Waited for by one thread."""
+
+    @property
+    def hears(self) -> bool:
+        """Whether changes wake as well, so that one need not look often."""
+
+    def set(self) -> None:
+        """Wake the one that waits, or that comes to wait; from any thread."""
+
+    def wait(self, seconds: float | None) -> None:
+        """Until woken or so long; None: until woken by ``set``, by no change."""
+
+    def close(self) -> None:
+        """It is not waited for any more."""
+
+
+class Deaf:
+    """An alarm that hears no changes."""
+
+    hears: bool = False
+
+    def __init__(self) -> None:
+        """Not set."""
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """As ``Alarm``."""
+        self._event.set()
+
+    def wait(self, seconds: float | None) -> None:
+        """As ``Alarm``."""
+        self._event.wait(seconds)
+        self._event.clear()
+
+    def close(self) -> None:
+        """Nothing was opened."""

@@ -1,0 +1,51 @@
+"""What a store in files has to offer: steps under its lock, all of it blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from aiorwlock_remote.core.commands import Command
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.transition import Step
+from aiorwlock_remote.embedded.alarm import Alarm
+from aiorwlock_remote.ports import Snapshot
+
+Batch = Iterable[tuple[Resource, Command]]
+
+
+class Connection(Protocol):
+    """A way to the files. Belongs to one thread; not open until ``open``."""
+
+    def open(self, timeout: float) -> None:
+        """Make it ready, and the store if it is new and may be made.
+
+        Raises:
+            ConfigurationError: not to be opened, or somebody else's.
+            BackendError: kept locked by others for ``timeout`` seconds, or damaged.
+        """
+
+    def close(self) -> None:
+        """Close it; one never opened is closed already."""
+
+    def steps(self, batch: Batch, timeout: float) -> list[Step | Exception]:
+        """Carry out commands; those of one resource in order. Each outcome by itself.
+
+        Raises:
+            BackendError: it is not known which were carried out.
+        """
+
+    def look(self, resource: Resource) -> Snapshot:
+        """One resource as it stands."""
+
+    def scan(self) -> Iterator[Snapshot]:
+        """All resources with a record or a seat."""
+
+    def forget(self, memory: float) -> None:
+        """Drop records that nobody has used for ``memory`` seconds."""
+
+    def alarm(self) -> Alarm:
+        """What its watcher sleeps on, once it is open."""
+
+    def version(self) -> object:
+        """Told cheaply: not equal to the one before if somebody changed something."""

@@ -1,0 +1,122 @@
+"""The thread that owns the writing connection.
+
+Whatever has been queued while a batch of steps was carried out goes into the next one:
+many tasks share one sync to disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from aiorwlock_remote.core.commands import Command
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.transition import Step
+from aiorwlock_remote.embedded.connection import Connection
+from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.ports import Host, Pending
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
+
+MAX_BATCH = 256
+BUSY_TIMEOUT = 5.0
+
+StepJob = tuple[Resource, Command, Pending[Step]]
+CallJob = tuple[Callable[[Connection], Any], Pending[Any]]
+
+
+class Worker:
+    """Carries out jobs in the order they came."""
+
+    def __init__(self, connection: Connection, host: Host, name: str) -> None:
+        """Takes the connection over, opened or not. ``name``: of the thread."""
+        self._connection = connection
+        self._host = host
+        self._jobs: SimpleQueue[StepJob | CallJob | None] = SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"aiorwlock_remote {name}", daemon=True
+        )
+        self._thread.start()
+
+    def step(self, resource: Resource, command: Command) -> Pending[Step]:
+        """One command; may be carried out together with others."""
+        pending: Pending[Step] = Pending()
+        if self._closed:
+            pending.fail(BackendUnavailable(what="the store is closed"))
+        else:
+            self._jobs.put((resource, command, pending))
+        return pending
+
+    def call(self, function: Callable[[Connection], Any]) -> Pending[Any]:
+        """Anything else to be done with the connection."""
+        pending: Pending[Any] = Pending()
+        if self._closed:
+            pending.fail(BackendUnavailable(what="the store is closed"))
+        else:
+            self._jobs.put((function, pending))
+        return pending
+
+    def close(self) -> Pending[None]:
+        """Finish what is queued, then close the connection."""
+        closed = self.call(lambda connection: connection.close())
+        self._closed = True
+        self._jobs.put(None)
+        return closed
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            steps: list[StepJob] = []
+            following: StepJob | CallJob | None = job
+            while following is not None and len(following) == 3:
+                steps.append(following)
+                if len(steps) == MAX_BATCH:
+                    following = None
+                    break
+                try:
+                    following = self._jobs.get_nowait()
+                except Empty:
+                    following = None
+                    break
+                if following is None:
+                    self._jobs.put(None)
+            if steps:
+                self._steps(steps)
+            if following is not None and len(following) == 2:
+                self._call(following)
+
+    def _steps(self, jobs: list[StepJob]) -> None:
+        batch = [(resource, command) for resource, command, _ in jobs]
+        outcomes: list[Step | Exception]
+        try:
+            outcomes = self._connection.steps(batch, BUSY_TIMEOUT)
+        except BackendError as exc:
+            outcomes = [exc] * len(jobs)
+        except Exception as exc:
+            log.exception("steps failed")
+            failed = BackendUnavailable(what=f"a batch of steps failed ({exc!r})")
+            outcomes = [failed] * len(jobs)
+        pendings = [pending for _, _, pending in jobs]
+        self._host.call_soon(_deliver, pendings, outcomes)
+
+    def _call(self, job: CallJob) -> None:
+        function, pending = job
+        try:
+            outcome = function(self._connection)
+        except Exception as exc:  # noqa: BLE001 - handed to the caller
+            outcome = exc
+        self._host.call_soon(_deliver, [pending], [outcome])
+
+
+def _deliver(pendings: list[Pending[Any]], outcomes: list[Any]) -> None:
+    for pending, outcome in zip(pendings, outcomes, strict=True):
+        try:
+            if isinstance(outcome, Exception):
+                pending.fail(outcome)
+            else:
+                pending.resolve(outcome)
+        except Exception:  # one answer's trouble is not the others'
+            log.exception("delivery failed")

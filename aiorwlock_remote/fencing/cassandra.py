@@ -1,0 +1,74 @@
+"""Rows of Cassandra that refuse old fences: ``IF fence <= ?``, for a session of yours.
+
+The texts have ``?``, as prepared statements do. A row needs a fence from the start
+(``INSERT … (…, fence) VALUES (…, 0) IF NOT EXISTS``): a comparison with no value is
+false, and so is one with no row. Every other write to the row must be such a
+transaction as well; Cassandra does not mix the two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from aiorwlock_remote.errors import ConfigurationError, StaleFence
+from aiorwlock_remote.fencing.numbers import check_fence
+
+_WORD = r"[A-Za-z][A-Za-z0-9_]{0,47}"
+_TABLE = re.compile(rf"({_WORD}\.)?{_WORD}")
+_COLUMN = re.compile(_WORD)
+
+
+def fenced_update(
+    table: str, columns: Sequence[str], key: Sequence[str], *, fence: str = "fence"
+) -> str:
+    """``UPDATE … SET …, fence = ? WHERE … IF fence <= ?``.
+
+    ``fenced_values`` goes with it. Without columns it raises the fence only: that comes
+    before a read, which has to be at a SERIAL consistency to see the last write.
+
+    Raises:
+        ConfigurationError: a name that cannot be used, or no key.
+    """
+    if not _TABLE.fullmatch(table):
+        raise ConfigurationError(what=f"{table!r} is no name of a table")
+    for name in (*columns, *key, fence):
+        if not _COLUMN.fullmatch(name):
+            raise ConfigurationError(what=f"{name!r} is no name of a column")
+    if not key or fence in (*columns, *key):
+        raise ConfigurationError(what="a key, and columns other than the fence")
+    changes = ", ".join(f"{name} = ?" for name in (*columns, fence))
+    where = " AND ".join(f"{name} = ?" for name in key)
+    return f"UPDATE {table} SET {changes} WHERE {where} IF {fence} <= ?"  # noqa: S608
+
+
+def fenced_values(
+    values: Sequence[object], key: Sequence[object], fence: int
+) -> tuple[object, ...]:
+    """What goes with ``fenced_update``: values as the columns stand there.
+
+    Raises:
+        BadFence: it is none.
+    """
+    return *values, check_fence(fence), *key, fence
+
+
+def accepted(rows: Iterable[Any], resource: str, fence: int) -> bool:
+    """What the transaction says: True done, False no such row, or none with a fence.
+
+    ``rows``: the result of the statement, whose first row begins with ``[applied]``;
+    refused, the fence that stands there follows.
+
+    Raises:
+        StaleFence: the row has seen a higher fence.
+    """
+    first = next(iter(rows))
+    if isinstance(first, dict):  # a dict_factory's
+        first = cast("dict[str, Any]", first).values()
+    values: tuple[Any, ...] = tuple(first)
+    if values[0]:
+        return True
+    if len(values) < 2 or values[1] is None:
+        return False
+    raise StaleFence(resource=resource, fence=fence, highest=values[1])

@@ -1,0 +1,118 @@
+"""A file that refuses old fences, for the processes of one machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import final
+
+from aiorwlock_remote.errors import BadRecord, StaleFence
+from aiorwlock_remote.fencing.numbers import check_fence
+
+
+@final
+class FencedFile:
+    """A file, and beside it the highest fence that anybody came with.
+
+    The file itself stays as it is written: other programs may read it. The fence is in
+    ``.<name>.fence``; ``.<name>.lock`` is locked by ``flock`` while somebody is at it,
+    which ends with the process. Never on a network file system.
+
+    All calls block, on the disk and on each other; call them by ``anyio.to_thread``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Its folder must be there; the file need not."""
+        self._path = Path(path).resolve()  # a link to it shares its fence
+        self._fence = self._path.with_name(f".{self._path.name}.fence")
+        self._lock = self._path.with_name(f".{self._path.name}.lock")
+
+    @contextmanager
+    def admitted(self, fence: int) -> Iterator[None]:
+        """What is done inside is done before a higher fence comes, or not at all.
+
+        The fence is on the disk when the body begins. Keep the body short: nobody else
+        gets in, not even if this process is paused.
+
+        Raises:
+            StaleFence: a higher one has been here.
+            BadFence: it is none.
+            BadRecord: the fence beside the file cannot be read.
+            OSError: the disk's.
+        """
+        check_fence(fence)
+        with self._alone():
+            highest = self._highest()
+            if fence < highest:
+                raise StaleFence(resource=str(self._path), fence=fence, highest=highest)
+            if fence > highest:
+                _replace(self._fence, f"{fence}\n".encode())
+            yield
+
+    def read(self, fence: int) -> bytes | None:
+        """What is in the file; None if it is not there.
+
+        Raises:
+            StaleFence, BadFence, BadRecord, OSError: as ``admitted``.
+        """
+        with self.admitted(fence):
+            try:
+                return self._path.read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def write(self, fence: int, data: bytes) -> None:
+        """Replace it as a whole; on the disk, under its name, when this returns.
+
+        Raises:
+            StaleFence, BadFence, BadRecord, OSError: as ``admitted``.
+        """
+        with self.admitted(fence):
+            _replace(self._path, data)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        # Opened anew each time: threads of one process exclude each other, too.
+        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _highest(self) -> int:
+        try:
+            text = self._fence.read_bytes()
+        except FileNotFoundError:
+            return 0
+        digits = text.removesuffix(b"\n")
+        if not digits.isdigit() or digits == text:
+            raise BadRecord(what=f"{self._fence} does not hold a fence")
+        return int(digits)
+
+    def __repr__(self) -> str:
+        return f"<FencedFile {str(self._path)!r}>"
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Never half of it: beside it first, then renamed, each on the disk.
+
+    One name is enough, as we are alone: what a killed process left is overwritten.
+    """
+    beside = path.with_name(f".{path.name}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(beside, flags, 0o666), "wb") as file:  # noqa: PTH123 - its flags
+        with suppress(FileNotFoundError):
+            os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,52 @@
+"""The fence in an HTTP request: ``Lock-Fence``, written here and read there."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from aiorwlock_remote.errors import BadFence
+from aiorwlock_remote.fencing.numbers import check_fence
+
+HEADER = "Lock-Fence"
+
+AHEAD = 86_400
+"""Seconds by which a fence may be ahead of our clock: it is a time in microseconds, or
+a little more. One from further away would keep everybody out who comes after it."""
+
+_DIGITS = re.compile(r"[0-9]{1,16}")
+
+
+class Fenced(Protocol):
+    """A ``Held``."""
+
+    @property
+    def fence(self) -> int:
+        """Its fence."""
+
+
+def fence_header(held: Fenced) -> dict[str, str]:
+    """The header that goes with a request made under a grant."""
+    return {HEADER: str(held.fence)}
+
+
+def read_fence(values: Sequence[str]) -> int:
+    """The fence in all ``Lock-Fence`` headers of a request.
+
+    It is what the caller says: believe it only of callers you trust with the resource,
+    and let the resource itself compare it with the highest it has seen.
+
+    Raises:
+        BadFence: none, several, no number, or a day ahead of our clock.
+    """
+    if len(values) != 1:
+        count = "no" if not values else "more than one"
+        raise BadFence(what=f"{count} {HEADER} header")
+    if _DIGITS.fullmatch(values[0]) is None:
+        raise BadFence(what=f"{HEADER} is no number")
+    fence = check_fence(int(values[0]))
+    if fence > (time.time() + AHEAD) * 1e6:
+        raise BadFence(what=f"{HEADER} is of the future")
+    return fence

@@ -1,0 +1,182 @@
+"""Rows that refuse old fences, through any DB-API driver: a column and a WHERE."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, final, get_args
+
+from aiorwlock_remote.errors import ConfigurationError, StaleFence
+from aiorwlock_remote.fencing.numbers import check_fence
+
+ParamStyle = Literal["qmark", "format", "pyformat", "named", "numeric", "dollar"]
+"""How a driver writes its parameters: PEP 249's five, and ``$1`` as asyncpg has it."""
+
+Statement = tuple[str, Any]
+"""A text, and what goes with it: ``cursor.execute(*statement)``."""
+
+_WORD = r"[A-Za-z_][A-Za-z0-9_$]{0,127}"
+_TABLE = re.compile(rf"{_WORD}(\.{_WORD}){{0,2}}")
+_COLUMN = re.compile(_WORD)
+
+
+class Cursor(Protocol):
+    """What DB-API calls a cursor, as far as it is needed here."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the last statement changed."""
+
+    def execute(self, operation: str, parameters: Any, /) -> Any:  # noqa: ANN401 - theirs
+        """Run a statement."""
+
+    def fetchone(self) -> Any:  # noqa: ANN401 - theirs
+        """The next row; None at the end."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FencedTable:
+    """A table whose rows keep the highest fence they have seen, in a BIGINT column.
+
+    A row needs a fence from the start (``NOT NULL DEFAULT 0``). ``read`` and ``write``
+    run on a DB-API cursor; for other drivers the ``…_statement`` methods give text and
+    parameters. Everything is one transaction of yours: nothing holds until you commit,
+    and from the first statement on the row is locked until then.
+
+    ``for_update``: whether rows are read by ``SELECT … FOR UPDATE``. MySQL and MariaDB
+    need that: their transactions read a snapshot else, which may be older than the
+    fence. By default it is so for the styles of their drivers and PostgreSQL's; say
+    True for a driver of theirs with another style. SQLite does not know it.
+
+    Names are letters, digits and underscores, and go into the text as they are; values
+    are always bound.
+    """
+
+    table: str
+    key: str = "id"
+    fence: str = "fence"
+    style: ParamStyle = "qmark"
+    for_update: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse names that are none.
+
+        Raises:
+            ConfigurationError: a table, a column or a style that cannot be used.
+        """
+        if not _TABLE.fullmatch(self.table):
+            raise ConfigurationError(what=f"{self.table!r} is no name of a table")
+        _columns([self.key, self.fence])
+        if self.style not in get_args(ParamStyle):
+            raise ConfigurationError(
+                what=f"unknown style {self.style!r}",
+                hint=", ".join(get_args(ParamStyle)),
+            )
+
+    def read(
+        self, cursor: Cursor, row: object, fence: int, columns: Sequence[str]
+    ) -> Any:  # noqa: ANN401 - a row is whatever the driver makes of it
+        """These columns of the row with that key, its fence raised first; None: no row.
+
+        Raises:
+            StaleFence: the row has seen a higher fence.
+            BadFence: it is none.
+            ConfigurationError: a column that cannot be used.
+        """
+        statement = self.select_statement(row, columns)
+        if not self.write(cursor, row, fence, {}):
+            return None
+        cursor.execute(*statement)
+        return cursor.fetchone()
+
+    def write(
+        self, cursor: Cursor, row: object, fence: int, values: Mapping[str, object]
+    ) -> bool:
+        """Change these columns and raise the fence; False: no row with that key.
+
+        Raises:
+            StaleFence: the row has seen a higher fence.
+            BadFence: it is none.
+            ConfigurationError: a column that cannot be used.
+        """
+        cursor.execute(*self.update_statement(row, fence, values))
+        if cursor.rowcount == 1:
+            return True
+        cursor.execute(*self.select_statement(row, [self.fence]))
+        found = cursor.fetchone()
+        if found is None:
+            return False
+        highest = found[0]
+        if highest == fence and self._current:
+            return True  # MySQL's drivers count only rows that came out different
+        if highest is not None and highest <= fence:
+            highest = None  # a snapshot, older than what refused us
+        raise StaleFence(resource=f"{self.table}/{row}", fence=fence, highest=highest)
+
+    def update_statement(
+        self, row: object, fence: int, values: Mapping[str, object]
+    ) -> Statement:
+        """``UPDATE … SET … WHERE key = … AND fence <= …``: one row changed, or refused.
+
+        Raises:
+            BadFence: it is none.
+            ConfigurationError: a column that cannot be used.
+        """
+        check_fence(fence)
+        _columns(values)
+        if {self.key, self.fence} & set(values):
+            raise ConfigurationError(what=f"{self.key} and {self.fence} are not set so")
+        names = [*values, self.fence, self.key, self.fence]
+        marks = [self._mark(n) for n in range(1, len(names) + 1)]
+        pairs = [f"{a} = {b}" for a, b in zip(names, marks, strict=True)]
+        text = (
+            f"UPDATE {self.table} SET {', '.join(pairs[:-2])}"  # noqa: S608 - checked
+            f" WHERE {pairs[-2]} AND {self.fence} <= {marks[-1]}"
+        )
+        return text, self._bound([*values.values(), fence, row, fence])
+
+    def select_statement(self, row: object, columns: Sequence[str]) -> Statement:
+        """``SELECT … WHERE key = …``, for after the update.
+
+        Raises:
+            ConfigurationError: a column that cannot be used, or none.
+        """
+        _columns(columns)
+        if not columns:
+            raise ConfigurationError(what="no columns to read")
+        text = (
+            f"SELECT {', '.join(columns)} FROM {self.table}"  # noqa: S608 - checked
+            f" WHERE {self.key} = {self._mark(1)}"
+        )
+        if self._current:
+            text += " FOR UPDATE"
+        return text, self._bound([row])
+
+    @property
+    def _current(self) -> bool:
+        if self.for_update is None:
+            return self.style in ("format", "pyformat", "dollar")
+        return self.for_update
+
+    def _mark(self, number: int) -> str:
+        return {
+            "qmark": "?",
+            "format": "%s",
+            "pyformat": f"%(p{number})s",
+            "named": f":p{number}",
+            "numeric": f":{number}",
+            "dollar": f"${number}",
+        }[self.style]
+
+    def _bound(self, values: list[object]) -> Any:  # noqa: ANN401 - as the style wants it
+        if self.style in ("pyformat", "named"):
+            return {f"p{n}": value for n, value in enumerate(values, 1)}
+        return tuple(values)
+
+
+def _columns(names: Sequence[str] | Mapping[str, object]) -> None:
+    for name in names:
+        if not _COLUMN.fullmatch(name):
+            raise ConfigurationError(what=f"{name!r} is no name of a column")

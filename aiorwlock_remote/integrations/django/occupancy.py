@@ -1,0 +1,250 @@
+"""Objects occupied by rows of a model of yours, in async views.
+
+::
+
+    class Occupation(OccupancyRecord):  # in models.py; then makemigrations
+        pass
+
+    occupy = occupancies(Occupation).occupy
+
+    async with occupy(book):
+        ...
+
+Each step is one short transaction of its own: occupy outside of ``atomic()``, or nobody
+would see it until that ends. On asyncio; SQLite, PostgreSQL, MariaDB and MySQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
+from django.db import (
+    Error,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    connections,
+    models,
+    transaction,
+)
+from django.utils.connection import ConnectionDoesNotExist
+
+from aiorwlock_remote.core.lease import MICROS
+from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.core.occupancy import Ages, Record, pair_of, signed
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+    Unsupported,
+)
+from aiorwlock_remote.nonces import nonce
+from aiorwlock_remote.recipes.occupancy import Occupancies
+from aiorwlock_remote.runtime.loops import asyncio_only
+
+T = TypeVar("T")
+
+PENDING, USING = "pending", "using"
+WIDTH = 200
+
+
+class OccupancyRecord(models.Model):
+    """Who is pending at objects, and who uses them: derive your model from it.
+
+    ``since``: microseconds of Unix time by the database's clock; who leaves it NULL is
+    as old as the first sight of him.
+    """
+
+    object: models.CharField[str, str] = models.CharField(max_length=WIDTH)
+    who: models.CharField[str, str] = models.CharField(max_length=WIDTH)
+    status: models.CharField[str, str] = models.CharField(max_length=8)
+    since: models.BigIntegerField[int | None, int | None] = models.BigIntegerField(
+        null=True, blank=True
+    )
+
+    class Meta:
+        """Only its children have tables."""
+
+        abstract = True
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["object", "who"], name="%(app_label)s_%(class)s_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        """For the admin site."""
+        return f"{self.object} {self.status} {self.who}"
+
+
+def occupancies(
+    model: type[models.Model],
+    *,
+    database: str = "default",
+    pending_age: float = 10.0,
+    using_age: float | None = 600.0,
+) -> Occupancies:
+    """Objects occupied by rows of that model; no I/O.
+
+    Its fields ``object``, ``who``, ``status`` and ``since`` are those of
+    ``OccupancyRecord``. ``database``: its alias in ``DATABASES``. Seconds: older
+    pending and using rows are dead; None: a using one never is. The same in every
+    program that occupies the same objects.
+
+    Raises:
+        ConfigurationError: a field is missing, an age cannot be used.
+    """
+    store = ModelOccupations(model, database, Ages(pending_age, using_age))
+    return Occupancies(store, name_of=name_of, host=asyncio_only)
+
+
+def name_of(thing: object) -> tuple[str, ResourceId]:
+    """A row's model and primary key; or a pair, as it is.
+
+    Raises:
+        ConfigurationError: a row that is not saved yet, or something else.
+    """
+    if not isinstance(thing, models.Model):
+        return pair_of(thing)
+    if thing.pk is None:
+        raise ConfigurationError(what=f"{thing._meta.label} is not saved yet")
+    model = thing._meta.concrete_model or type(thing)
+    # A model with tables of its parents': so it is one object for all of them.
+    while model._meta.parents:
+        model = next(iter(model._meta.parents))
+    return model._meta.label_lower, str(thing.pk)
+
+
+_Sql = tuple[str, tuple[str | int, ...]]
+
+
+class _Now(models.Func):
+    """Microseconds of Unix time by the server's clock."""
+
+    arity = 0
+
+    def as_sqlite(self, *_: object, **_more: object) -> _Sql:
+        return "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)", ()
+
+    def as_postgresql(self, *_: object, **_more: object) -> _Sql:
+        return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)", ()
+
+    def as_mysql(self, *_: object, **_more: object) -> _Sql:
+        return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))", ()
+
+
+def _now() -> _Now:
+    number: models.BigIntegerField[int, int] = models.BigIntegerField()
+    return _Now(output_field=number)
+
+
+class ModelOccupations:
+    """Those of one model. One statement a step."""
+
+    confirms: bool = False
+
+    def __init__(self, model: type[models.Model], database: str, ages: Ages) -> None:
+        """No I/O; as ``occupancies``."""
+        known = {field.name for field in model._meta.get_fields()}
+        for name in ("object", "who", "status", "since"):
+            if name not in known:
+                raise ConfigurationError(
+                    what=f"{model._meta.label} has no field {name}",
+                    hint="derive it from OccupancyRecord, and makemigrations",
+                )
+        self.ages: Ages = ages
+        self._model = model
+        self._database = database
+
+    def check(self, thing: str) -> None:
+        """Any object can be held."""
+
+    def sign(self, label: str) -> str:
+        """With 128 random bits."""
+        return signed(label, nonce())
+
+    async def write(self, thing: str, who: str) -> None:
+        """Insert a row."""
+        row = {"object": thing, "who": who, "status": PENDING, "since": _now()}
+        save = self._model(**row).save
+        await self._do(lambda: save(using=self._database, force_insert=True))
+
+    async def pendings(self, thing: str, who: str) -> Sequence[Record]:
+        """The other rows of that status."""
+        return await self._others(thing, who, PENDING)
+
+    async def usings(self, thing: str, who: str) -> Sequence[Record]:
+        """The other rows of that status."""
+        return await self._others(thing, who, USING)
+
+    async def drop(self, thing: str, record: Record, *, using: bool) -> None:
+        """Delete a row that is as it was."""
+        status = USING if using else PENDING
+        rows = self._rows(
+            object=thing, who=record.who, status=status, since=record.mark
+        )
+        await self._do(rows.delete)
+
+    async def promote(self, thing: str, who: str) -> bool:
+        """Update the row."""
+        rows = self._rows(object=thing, who=who, status=PENDING)
+        return await self._do(lambda: rows.update(status=USING, since=_now())) > 0
+
+    async def extend(self, thing: str, who: str) -> bool:
+        """Update the row."""
+        rows = self._rows(object=thing, who=who, status=USING)
+        return await self._do(lambda: rows.update(since=_now())) > 0
+
+    async def remove(self, thing: str, who: str) -> bool:
+        """Delete the row."""
+        gone, _ = await self._do(self._rows(object=thing, who=who).delete)
+        return gone > 0
+
+    def _rows(self, **fields: str | int) -> models.QuerySet[Any]:
+        return self._model._default_manager.using(self._database).filter(**fields)
+
+    async def _others(self, thing: str, who: str, status: str) -> list[Record]:
+        others = self._rows(object=thing, status=status).exclude(who=who)
+        look = others.annotate(age=_now() - models.F("since"))
+        rows = await self._do(lambda: list(look.values_list("who", "since", "age")))
+        if any(since is None for _, since, _ in rows):
+            # Not in one transaction: SQLite refuses who reads first and then writes.
+            unseen = self._rows(object=thing).filter(since=None)
+            await self._do(lambda: unseen.update(since=_now()))
+        return [
+            Record(name, max(0, age or 0) / MICROS, mark=since or 0)
+            for name, since, age in rows
+        ]
+
+    async def _do(self, function: Callable[[], T]) -> T:
+        return await sync_to_async(self._in_transaction)(function)
+
+    def _in_transaction(self, function: Callable[[], T]) -> T:
+        try:
+            with transaction.atomic(using=self._database, durable=True):
+                return function()
+        except Error as exc:
+            connections[self._database].close_if_unusable_or_obsolete()
+            raise self._error(exc) from exc
+        except (ImproperlyConfigured, ConnectionDoesNotExist) as exc:
+            raise ConfigurationError(what=f"{self._database}: {exc}") from exc
+        except RuntimeError as exc:
+            if not connections[self._database].in_atomic_block:
+                raise
+            raise ConfigurationError(
+                what="occupying inside of atomic(): nobody would see it",
+                hint="occupy first, then begin the transaction",
+            ) from exc
+
+    def _error(self, exc: Error) -> BackendError:
+        what = f"{self._model._meta.label} in {self._database}: {exc}"
+        hint = f"python manage.py migrate {self._model._meta.app_label}"
+        missing = "no such" in str(exc) or "no column" in str(exc)
+        if missing or isinstance(exc, ProgrammingError):
+            return Unsupported(what=what, hint=hint)
+        if isinstance(exc, OperationalError | InterfaceError):
+            return BackendUnavailable(what=what)
+        return BackendError(what=what)

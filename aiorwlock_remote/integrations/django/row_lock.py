@@ -1,0 +1,180 @@
+"""Row locks in models of yours, in async views.
+
+::
+
+    class Invoice(RowLockFields):  # in models.py; then makemigrations
+        total = models.IntegerField()
+
+    async with invoice.row_lock().write("closing the books"):
+        await invoice.arefresh_from_db()
+        invoice.total += 1
+        await invoice.asave()
+
+Each step is one UPDATE, committed at once: lock outside of ``atomic()``. On asyncio;
+SQLite, PostgreSQL, MariaDB, MySQL and Oracle. The fields belong to the lock: ``save()``
+leaves them as they are in the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.core.exceptions import ValidationError
+from django.db import connections, models
+
+from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
+from aiorwlock_remote.core.row import UNLOCK, RowTable, check_key
+from aiorwlock_remote.core.row_dialects import DIALECTS
+from aiorwlock_remote.core.row_plans import Statement
+from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.integrations.django.rows import DjangoRows
+from aiorwlock_remote.recipes.row_desk import RowDesk
+from aiorwlock_remote.recipes.row_faults import Row
+from aiorwlock_remote.recipes.row_lock import RowLock
+from aiorwlock_remote.recipes.row_texts import Texts
+from aiorwlock_remote.runtime.loops import current_host
+
+M = TypeVar("M", bound=models.Model)
+
+LOCK_WAIT = 2_000
+"""Milliseconds for which PostgreSQL waits for a row that a transaction has locked."""
+
+
+if TYPE_CHECKING:
+    _Char = models.CharField[str, str]
+    _Integer = models.IntegerField[int, int]
+    _Text = models.TextField[str | None, str | None]
+else:
+    _Char, _Integer, _Text = models.CharField, models.IntegerField, models.TextField
+
+
+class _OfTheLock:
+    """What an instance was loaded with is old: its update leaves the column alone."""
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:  # noqa: ANN401, FBT001
+        """The value of a new row, else the column itself."""
+        field: Any = self
+        if add:
+            return getattr(model_instance, field.attname)
+        return models.F(field.attname)
+
+
+class LockMarkField(_OfTheLock, _Char):
+    """``Unlock``, ``ReadLock`` or ``WriteLock``."""
+
+
+class LockCountField(_OfTheLock, _Integer):
+    """How many readers."""
+
+
+class LockTextField(_OfTheLock, _Text):
+    """A reason, or grants."""
+
+
+class RowLockFields(models.Model):
+    """The three published columns: derive your model from it."""
+
+    lock_mark: LockMarkField = LockMarkField(
+        max_length=9, default=UNLOCK, editable=False
+    )
+    read_lock_count: LockCountField = LockCountField(default=0, editable=False)
+    lock_reason: LockTextField = LockTextField(null=True, blank=True, editable=False)
+
+    class Meta:
+        """Only its children have tables."""
+
+        abstract = True
+
+    def row_lock(self, *, lease: float | None = None) -> RowLock:
+        """The lock of this row, in the database it is of; as ``row_lock``."""
+        database = self._state.db or "default"
+        return row_lock(type(self), self.pk, lease=lease, database=database)
+
+
+class RowLeaseFields(RowLockFields):
+    """The same, and the one for leases."""
+
+    lock_grants: LockTextField = LockTextField(null=True, blank=True, editable=False)
+
+    class Meta(RowLockFields.Meta):
+        """Only its children have tables."""
+
+        abstract = True
+
+
+def row_lock(
+    model: type[M],
+    pk: object,
+    *,
+    lease: float | None = None,
+    database: str = "default",
+    mark: str = "lock_mark",
+    count: str = "read_lock_count",
+    reason: str = "lock_reason",
+    grants: str = "lock_grants",
+) -> RowLock:
+    """The lock of one row of that model; no I/O.
+
+    ``lease``: seconds a grant lives unless it is renewed; None: as published, for ever.
+    ``database``: its alias in ``DATABASES``. The others are the names of the fields.
+
+    Raises:
+        ConfigurationError: no such field or database, not in an asyncio loop, no key.
+    """
+    check_seconds("lease", lease, least=MIN_LEASE)
+    label = model._meta.label
+    if pk is None:
+        raise ConfigurationError(what=f"{label}: the row is not saved yet")
+    fields: dict[str, Any] = {f.name: f for f in model._meta.concrete_fields}
+    wanted = (mark, count, reason) if lease is None else (mark, count, reason, grants)
+    for name in wanted:
+        if name not in fields:
+            raise ConfigurationError(
+                what=f"{label} has no field {name}",
+                hint="derive it from RowLockFields or RowLeaseFields; makemigrations",
+            )
+    try:
+        connection: Any = connections[database]
+    except Exception as exc:
+        raise ConfigurationError(what=f"database {database!r}: {exc}") from exc
+    dialect = DIALECTS.get(connection.vendor)
+    if dialect is None:
+        raise ConfigurationError(what=f"no row locks on {connection.vendor}")
+    primary: Any = model._meta.pk
+    columns = [primary.column, *(fields[name].column for name in wanted)]
+    table = RowTable(model._meta.db_table, *columns)
+    try:
+        key = check_key(primary.get_prep_value(primary.to_python(pk)))
+    except (TypeError, ValueError, ValidationError) as exc:
+        raise ConfigurationError(what=f"{label}: {pk!r} is no key of it") from exc
+    dialect = replace(dialect.patient(LOCK_WAIT), bind="%s", uuids=True)
+    texts = Texts(table, key, dialect)
+    row = Row.of(table.name, str(pk), texts, texts, lease)
+    return RowLock(_desk(database), row)
+
+
+_DESKS: weakref.WeakKeyDictionary[Any, dict[str, RowDesk[Statement]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""By loop and database: waiters for one row know of each other."""
+
+
+def _desk(database: str) -> RowDesk[Statement]:
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise ConfigurationError(
+            what="a row lock of Django is used in an asyncio loop"
+        ) from None
+    desks = _DESKS.setdefault(loop, {})
+    if database not in desks:
+        rows = DjangoRows(database)
+        desks[database] = RowDesk(rows, current_host(), _unchecked)
+    return desks[database]
+
+
+def _unchecked() -> None:
+    """Django's connections may be asked at any time."""

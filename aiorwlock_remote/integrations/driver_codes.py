@@ -1,0 +1,78 @@
+"""What drivers of databases say, by their codes → what we raise, for row locks.
+
+=========================================  ===================  =============
+what is raised                             we raise             carried out?
+=========================================  ===================  =============
+before anything was asked                  BackendUnavailable   no
+no such table, column or function; type    Unsupported          no
+no right; read-only                        Unsupported          no
+deadlock, serialization, lock not had      BackendUnavailable   no
+a value that does not fit                  ConfigurationError   no
+the connection was lost; no code           BackendUnavailable   perhaps
+any other code of the server's             BackendUnavailable   no
+=========================================  ===================  =============
+"""
+
+from __future__ import annotations
+
+import re
+
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+    Unsupported,
+)
+
+SCHEMA = "rwlock schema tells of our own tables; a row lock's are the user's"
+GRANT = "GRANT … ON mutex_locks"
+
+# SQLSTATE of PostgreSQL, numbers of MariaDB and MySQL, codes of Oracle.
+_TABLES = re.compile(
+    "42P01|42703|3F000|42804|42883|22P02|1146|1054|1932|1267|1292|ORA-00942|ORA-00904"
+)
+_GRANTS = re.compile(
+    "42501|25006|1142|1143|1044|1290|1792|1836|ORA-01031|ORA-41900|SQLITE_READONLY"
+)
+_VALUES = re.compile("22000|22001|22003|22021|1406|1366|1264|1300|ORA-12899|ORA-01722")
+_LOST = re.compile(
+    "08...|57P0[1245]|XX...|20[0-9][0-9]|1053|1927|"
+    "ORA-0(0028|1012|1013|3113|3114|3135)|DPY-4011|DPY-4024|DPY-1001"
+)
+_SQLITE_TABLES = re.compile("no such (table|column)")
+_ORACLE = re.compile("(ORA|DPY)-[0-9]+")
+
+
+def of(
+    driver: object, where: str, *, asked: bool = True, lost: bool = False
+) -> BackendError | ConfigurationError:
+    """The error of ours for what a driver raised for one request.
+
+    ``asked``: whether a statement was handed to it. ``lost``: the connection is known
+    to be of no use any more.
+    """
+    said = f"{where}: {' '.join(str(driver).split()) or type(driver).__name__}"
+    code = _code(driver)
+    if _TABLES.fullmatch(code) or _SQLITE_TABLES.match(str(driver)):
+        return Unsupported(what=said, hint=SCHEMA)
+    if _GRANTS.fullmatch(code):
+        return Unsupported(what=said, hint=GRANT)
+    if _VALUES.fullmatch(code):
+        return ConfigurationError(what=said)
+    unknown = lost or not code or _LOST.fullmatch(code) is not None
+    return BackendUnavailable(what=said, nothing_done=not asked or not unknown)
+
+
+def _code(driver: object) -> str:
+    """What the driver has for one; empty: none."""
+    first: object = next(iter(getattr(driver, "args", ())), None)
+    if isinstance(first, int):  # MariaDB's drivers; it tells more than their SQLSTATE
+        return str(first)
+    state: object = getattr(driver, "sqlstate", None)
+    if isinstance(state, str):
+        return state
+    number: object = getattr(driver, "sqlite_errorcode", None)
+    if isinstance(number, int):
+        return "SQLITE_READONLY" if number & 0xFF == 8 else f"SQLite {number}"
+    code: object = getattr(first, "full_code", first)
+    return code if isinstance(code, str) and _ORACLE.fullmatch(code) else ""

@@ -1,0 +1,187 @@
+"""FastAPI: handlers that hold a lock while they run.
+
+::
+
+    app = FastAPI()
+    add_locks(app, connect("redis://localhost/0"))
+
+
+    @app.post("/invoices/{id}")
+    async def pay(id: int, held: Annotated[Held, hold("invoice:{id:int}")]): ...
+
+Not obtained in time is answered by 423 and ``Retry-After``, a lock lost or a store that
+is down by 503, a fence that is too old by 412, each as ``application/problem+json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Literal, Unpack
+
+from fastapi import Depends, FastAPI, HTTPException, Path, Request, params
+from starlette.responses import JSONResponse, Response
+
+from aiorwlock_remote.errors import LockError
+from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
+from aiorwlock_remote.integrations._asgi import Doorway, Site, site_of, visit
+from aiorwlock_remote.integrations._http import (
+    DEFAULT_TIMEOUT,
+    PROBLEM,
+    Hold,
+    Mode,
+    answer,
+)
+from aiorwlock_remote.integrations._routes import Handlers, check_routes, holds
+from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.locks.connect import Connecting
+from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.options import OptionArgs
+from aiorwlock_remote.locks.source import NotWanted
+
+__all__ = [
+    "FenceDep",
+    "LocksDep",
+    "add_locks",
+    "fence_header",
+    "get_fence",
+    "get_locks",
+    "hold",
+]
+
+HUNG_UP = 499
+"""For the log; nobody is there to read it."""
+
+
+def add_locks(app: FastAPI, connecting: Connecting) -> None:
+    """Give the application its ``Locks``: open while it runs, around its own lifespan.
+
+    Also answers every ``LockError``, in applications mounted in this one, too; handlers
+    of your own go before. At the start every ``hold`` is examined.
+
+    Raises (when the application starts):
+        ConfigurationError: a ``hold`` does not fit the path it stands on.
+        BackendError: as ``connect``.
+    """
+    app.state.aiorwlock_remote = site = Site()
+    handlers: Handlers = {LockError: _lock_error, NotWanted: _hung_up}
+    for error, handler in handlers.items():
+        app.exception_handlers.setdefault(error, handler)
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(served: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
+        check_routes(app, handlers)
+        async with connecting as site.opened, inner(served) as state:
+            yield state or {}
+
+    app.router.lifespan_context = lifespan
+    app.add_middleware(Doorway, site=site)
+
+
+def get_locks(of: Request | FastAPI) -> Locks:
+    """The ``Locks`` of an application, or of the one that a request came to.
+
+    Raises:
+        ConfigurationError: it has none: no ``add_locks``, or its lifespan did not run.
+    """
+    if isinstance(of, FastAPI):
+        return site_of(of).locks
+    return visit(of.scope).site.locks
+
+
+async def _locks(request: Request) -> Locks:
+    return get_locks(request)
+
+
+LocksDep = Annotated[Locks, Depends(_locks)]
+"""A parameter of this type gets the ``Locks``."""
+
+
+def get_fence(request: Request) -> int:
+    """The fence that came with the request in ``Lock-Fence``; see ``read_fence``.
+
+    Raises:
+        BadFence: there is none, or something else. Answered by 400.
+    """
+    return read_fence(request.headers.getlist(HEADER))
+
+
+async def _fence(request: Request) -> int:
+    return get_fence(request)
+
+
+FenceDep = Annotated[int, Depends(_fence)]
+"""A parameter of this type gets the fence of ``Lock-Fence``, else it is a 400."""
+
+
+def hold(
+    template: str,
+    *,
+    mode: Mode = "write",
+    timeout: float | None = DEFAULT_TIMEOUT,
+    reason: str = "",
+    scope: Literal["function", "request"] = "function",
+    **options: Unpack[OptionArgs],
+) -> params.Depends:
+    """Hold a lock while the handler runs; what it gets is the ``Held``.
+
+    ``template``: resource type, colon, id, with parts of the path in braces; say
+    ``{id:int}`` or ``{id:uuid}`` where the handler reads it so. ``timeout`` in seconds.
+    ``scope="function"`` releases before the answer is sent, so that a loss is still
+    answered by 503; with ``"request"`` a streamed body is under the lock, too, and a
+    loss cuts it off. Losing the lock cancels the handler. A client that hangs up ends
+    the wait; a handler that has begun goes on.
+
+    Raises:
+        ConfigurationError: a template, a mode, a number or an option.
+    """
+    wanted = Hold(template, mode, timeout, reason, options)
+
+    async def held(
+        aiorwlock_request: Request,
+        **parts: Any,  # noqa: ANN401 - as the signature below says
+    ) -> AsyncIterator[Held]:
+        here = visit(aiorwlock_request.scope)
+        locks = here.site.locks
+        try:
+            acquisition = wanted.acquisition(locks, parts)
+        except ValueError as exc:  # a path that names no lock names no page
+            raise HTTPException(404) from exc
+        async with acquisition.unless(here.gone) as grant:
+            yield grant
+
+    held.__signature__ = _signature(wanted)  # type: ignore[attr-defined]
+    holds[held] = wanted
+    return params.Depends(held, scope=scope)
+
+
+def _signature(wanted: Hold) -> Signature:
+    """So that FastAPI reads the parts of the path, and answers 422 itself."""
+    keyword = Parameter.KEYWORD_ONLY
+    request = Parameter("aiorwlock_request", keyword, annotation=Request)
+    unseen = Path(include_in_schema=False)
+    parts = [
+        Parameter(
+            place.name,
+            keyword,
+            annotation=Annotated[Any if place.bare else place.kind, unseen],
+        )
+        for place in wanted.template.places
+    ]
+    return Signature([request, *parts])
+
+
+async def _lock_error(_: Request, error: LockError) -> Response:
+    told = answer(error)
+    if told is None:
+        raise error
+    return JSONResponse(
+        told.body, status_code=told.status, headers=told.headers, media_type=PROBLEM
+    )
+
+
+async def _hung_up(_: Request, error: NotWanted) -> Response:
+    del error
+    return Response(status_code=HUNG_UP)

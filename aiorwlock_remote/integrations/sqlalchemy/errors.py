@@ -1,0 +1,21 @@
+"""What SQLAlchemy says → what we raise: mostly what the driver under it said."""
+
+from __future__ import annotations
+
+from sqlalchemy.exc import DataError, DBAPIError, StatementError
+
+from aiorwlock_remote.errors import BackendError, ConfigurationError
+from aiorwlock_remote.integrations import driver_codes
+
+
+def of(exc: Exception, where: str, *, asked: bool) -> BackendError | ConfigurationError:
+    """The error of ours for what was raised for one request; see ``driver_codes``."""
+    if not isinstance(exc, DBAPIError):
+        if isinstance(exc, StatementError):  # a value that is no good for the column
+            return ConfigurationError(what=f"{where}: {' '.join(str(exc).split())}")
+        return driver_codes.of(exc, where, asked=asked)
+    lost = exc.connection_invalidated
+    error = driver_codes.of(exc.orig, where, asked=asked, lost=lost)
+    if isinstance(exc, DataError) and not isinstance(error, ConfigurationError):
+        return ConfigurationError(what=error.what)
+    return error

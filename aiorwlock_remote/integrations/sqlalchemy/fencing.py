@@ -1,0 +1,90 @@
+"""Rows that refuse old fences: a mixin for mapped classes, and one WHERE."""
+
+from __future__ import annotations
+
+from typing import TypeVar, cast
+
+from sqlalchemy import BigInteger, Delete, Update, inspect, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Mapped, mapped_column
+
+from aiorwlock_remote.errors import StaleFence
+from aiorwlock_remote.fencing.numbers import check_fence
+
+
+class FencedRow:
+    """A mixin: the highest fence that anybody came to the row with."""
+
+    fence: Mapped[int] = mapped_column(
+        BigInteger, nullable=False, default=0, server_default="0", sort_order=1000
+    )
+
+
+Row = TypeVar("Row", bound=FencedRow)
+Change = TypeVar("Change", bound=Update | Delete)
+
+
+def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
+    """The UPDATE or DELETE, for rows that have seen no higher fence; it raises theirs.
+
+    No row changed: there is none, or it has seen a higher one.
+
+    Raises:
+        BadFence: it is none.
+    """
+    check_fence(fence)
+    narrowed: Update | Delete = change.where(change.table.c[column] <= fence)
+    if isinstance(narrowed, Update):
+        narrowed = narrowed.values({column: fence})
+    return cast("Change", narrowed)
+
+
+async def fenced_get(
+    session: AsyncSession,
+    row: type[Row],
+    identity: object,
+    fence: int,
+) -> Row | None:
+    """``session.get`` under a grant: fresh from the database; None: no such row.
+
+    Raising the fence locks the row until the transaction ends. So what you change in
+    it before you commit cannot come too late, and nobody changes it meanwhile.
+    Cancelled, it is the session's: roll back.
+
+    Raises:
+        StaleFence: the row has seen a higher fence; roll back.
+        BadFence: it is none.
+    """
+    check_fence(fence)
+    mapper = inspect(row)
+    keys = _key(identity)
+    where = [
+        column == value for column, value in zip(mapper.primary_key, keys, strict=True)
+    ]
+    raising = (
+        update(row)
+        .where(*where, row.fence <= fence)
+        .values(fence=fence)
+        .execution_options(synchronize_session=False)
+    )
+    changed = await session.execute(raising)
+    # Locked reads, as MariaDB's plain ones show a snapshot, even of a row we matched.
+    if changed.rowcount != 1:  # type: ignore[attr-defined]  # a CursorResult has it
+        look = select(row.fence).where(*where).with_for_update()
+        highest = (await session.execute(look)).scalar()
+        if highest is None:
+            return None
+        raise StaleFence(
+            resource=f"{mapper.local_table}/{'/'.join(map(str, keys))}",
+            fence=fence,
+            highest=highest,
+        )
+    return await session.get(
+        row, keys, populate_existing=True, with_for_update={"of": row}
+    )
+
+
+def _key(identity: object) -> tuple[object, ...]:
+    if isinstance(identity, tuple):
+        return cast("tuple[object, ...]", identity)
+    return (identity,)

@@ -1,0 +1,268 @@
+"""Objects occupied by rows of a table of yours, through your own ``AsyncEngine``.
+
+::
+
+    engine = create_async_engine("postgresql+asyncpg://…")
+    occupy = occupancies(engine, occupancy_table(metadata)).occupy
+
+    async with occupy(book):  # a row that was loaded, or ("book", 42)
+        ...
+
+On SQLite, PostgreSQL, MariaDB and MySQL, on asyncio. Each step is one statement,
+committed at once, over another connection than your session's: occupy before you begin
+a transaction, and commit before you leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    CursorResult,
+    Delete,
+    Insert,
+    MetaData,
+    String,
+    Table,
+    Update,
+    and_,
+    delete,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy import inspect as inspected
+from sqlalchemy.exc import NoInspectionAvailable, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import InstanceState
+from sqlalchemy.schema import CreateTable
+from sqlalchemy.sql.expression import FunctionElement
+
+from aiorwlock_remote.core.lease import MICROS
+from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.core.occupancy import Ages, Record, pair_of, signed
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
+from aiorwlock_remote.integrations.sqlalchemy import errors
+from aiorwlock_remote.nonces import nonce
+from aiorwlock_remote.recipes.occupancy import Occupancies
+from aiorwlock_remote.runtime.loops import asyncio_only
+
+T = TypeVar("T")
+
+PENDING, USING = "pending", "using"
+COLUMNS = ("object", "who", "status", "since")
+WIDTH = 200
+
+
+def occupancy_table(metadata: MetaData, name: str = "occupancies") -> Table:
+    """The table, where a program has none: ``status``, ``object``, ``who``; ``since``.
+
+    ``since``: microseconds of Unix time by the database's clock; who leaves it NULL is
+    as old as the first sight of him.
+    """
+    return Table(
+        name,
+        metadata,
+        Column("object", String(WIDTH), primary_key=True),
+        Column("who", String(WIDTH), primary_key=True),
+        Column("status", String(8), nullable=False),
+        Column("since", BigInteger, nullable=True),
+    )
+
+
+def occupancies(
+    engine: AsyncEngine,
+    table: Table | type[Any],
+    *,
+    pending_age: float = 10.0,
+    using_age: float | None = 600.0,
+) -> Occupancies:
+    """Objects occupied by rows of that table, or of that mapped class; no I/O.
+
+    Seconds: older pending and using rows are dead; None: a using one never is. The same
+    in every program that occupies the same objects.
+
+    Raises:
+        ConfigurationError: a column is missing, an age cannot be used, no such engine.
+    """
+    found: Any = getattr(table, "__table__", table)
+    if not isinstance(found, Table):
+        raise ConfigurationError(what=f"{table!r} is no table and no mapped class")
+    ages = Ages(pending_age, using_age)
+    store = TableOccupations(engine, cast("Table", found), ages)
+    return Occupancies(store, name_of=name_of, host=asyncio_only)
+
+
+def name_of(thing: object) -> tuple[str, ResourceId]:
+    """A row's table and primary key; or a pair, as it is.
+
+    Raises:
+        ConfigurationError: a row that has no primary key yet, or something else.
+    """
+    try:
+        state: object = inspected(thing)
+    except NoInspectionAvailable:
+        return pair_of(thing)
+    if not isinstance(state, InstanceState) or state.identity is None:
+        raise ConfigurationError(
+            what=f"{type(thing).__name__} has no primary key yet", hint="flush it first"
+        )
+    # Of the class that all of a hierarchy share: so it is one object for all.
+    mapper = cast("Any", state.mapper)  # pyright: ignore[reportUnknownMemberType]
+    return str(mapper.base_mapper.local_table.fullname), ",".join(
+        map(str, state.identity)
+    )
+
+
+class _Now(FunctionElement[int]):
+    """Microseconds of Unix time by the server's clock."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+@compiles(_Now, "sqlite")
+def _sqlite_now(*_: object, **_more: object) -> str:
+    return "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
+
+
+@compiles(_Now, "postgresql")
+def _postgresql_now(*_: object, **_more: object) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+
+
+@compiles(_Now, "mysql")
+@compiles(_Now, "mariadb")
+def _mysql_now(*_: object, **_more: object) -> str:
+    return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+
+_DIALECTS = ("sqlite", "postgresql", "mysql", "mariadb")
+
+
+class TableOccupations:
+    """Those in one table. One statement a step."""
+
+    confirms: bool = False
+
+    def __init__(self, engine: AsyncEngine, table: Table, ages: Ages) -> None:
+        """No I/O; as ``occupancies``."""
+        given: object = engine
+        dialect = engine.dialect.name if isinstance(given, AsyncEngine) else ""
+        if dialect not in _DIALECTS:
+            raise ConfigurationError(
+                what=f"{engine!r} cannot be used",
+                hint=f"an AsyncEngine for {', '.join(_DIALECTS)}",
+            )
+        for name in COLUMNS:
+            if name not in table.c:
+                kind = "BIGINT" if name == "since" else f"VARCHAR({WIDTH})"
+                raise ConfigurationError(
+                    what=f"the table {table.name} has no column {name}",
+                    hint=f"ALTER TABLE {table.name} ADD COLUMN {name} {kind}",
+                )
+        self.ages: Ages = ages
+        self._table = table
+        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._where = f"{dialect} table {table.name}"
+
+    def check(self, thing: str) -> None:
+        """Any object can be held."""
+
+    def sign(self, label: str) -> str:
+        """With 128 random bits."""
+        return signed(label, nonce())
+
+    async def write(self, thing: str, who: str) -> None:
+        """Insert a row."""
+        row = {"object": thing, "who": who, "status": PENDING, "since": _Now()}
+        await self._change(insert(self._table).values(row))
+
+    async def pendings(self, thing: str, who: str) -> Sequence[Record]:
+        """The other rows of that status."""
+        return await self._others(thing, who, PENDING)
+
+    async def usings(self, thing: str, who: str) -> Sequence[Record]:
+        """The other rows of that status."""
+        return await self._others(thing, who, USING)
+
+    async def drop(self, thing: str, record: Record, *, using: bool) -> None:
+        """Delete a row that is as it was."""
+        row = self._row(thing, record.who, USING if using else PENDING)
+        same = self._table.c["since"] == record.mark
+        await self._change(delete(self._table).where(row, same))
+
+    async def promote(self, thing: str, who: str) -> bool:
+        """Update the row."""
+        changes = {"status": USING, "since": _Now()}
+        row = self._row(thing, who, PENDING)
+        return await self._change(update(self._table).where(row).values(changes))
+
+    async def extend(self, thing: str, who: str) -> bool:
+        """Update the row."""
+        row = self._row(thing, who, USING)
+        return await self._change(update(self._table).where(row).values(since=_Now()))
+
+    async def remove(self, thing: str, who: str) -> bool:
+        """Delete the row."""
+        return await self._change(delete(self._table).where(self._row(thing, who)))
+
+    async def _others(self, thing: str, who: str, status: str) -> list[Record]:
+        columns = self._table.c
+        look = select(
+            columns["who"], columns["since"], _Now() - columns["since"]
+        ).where(
+            columns["object"] == thing,
+            columns["status"] == status,
+            columns["who"] != who,
+        )
+
+        async def ask(connection: AsyncConnection) -> list[Record]:
+            rows = (await connection.execute(look)).all()
+            if any(since is None for _, since, _ in rows):
+                unseen = (columns["object"] == thing) & columns["since"].is_(None)
+                stamp = update(self._table).where(unseen).values(since=_Now())
+                await connection.execute(stamp)
+            return [
+                Record(str(name), max(0, age or 0) / MICROS, mark=since or 0)
+                for name, since, age in rows
+            ]
+
+        return await self._with_connection(ask)
+
+    def _row(
+        self, thing: str, who: str, status: str | None = None
+    ) -> ColumnElement[bool]:
+        columns = self._table.c
+        row = and_(columns["object"] == thing, columns["who"] == who)
+        return row if status is None else and_(row, columns["status"] == status)
+
+    async def _change(self, statement: Insert | Update | Delete) -> bool:
+        async def ask(connection: AsyncConnection) -> bool:
+            result: CursorResult[Any] = await connection.execute(statement)
+            return result.rowcount > 0
+
+        return await self._with_connection(ask)
+
+    async def _with_connection(
+        self, ask: Callable[[AsyncConnection], Awaitable[T]]
+    ) -> T:
+        asked = False
+        try:
+            async with self._engine.connect() as connection:
+                asked = True
+                return await ask(connection)
+        except (SQLAlchemyError, OSError) as exc:
+            error = errors.of(exc, self._where, asked=asked)
+            if isinstance(exc, PoolTimeout):
+                error.hint = "the engine's pool has no connection left for occupying"
+            elif isinstance(error, Unsupported):
+                made = str(CreateTable(self._table).compile(self._engine.sync_engine))
+                error.hint = " ".join(made.split())
+            raise error from exc

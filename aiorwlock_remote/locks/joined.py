@@ -1,0 +1,85 @@
+"""``lock.in_transaction(…)``: a grant that ends with a transaction of the caller's."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import final
+
+import anyio
+
+from aiorwlock_remote.errors import BackendError, Unsupported
+from aiorwlock_remote.locks.grip import Grip
+from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.recipe_ports import JoinsTransactions
+from aiorwlock_remote.runtime.lease import State
+from aiorwlock_remote.runtime.request import Request
+
+LEASE = 5.0
+"""Seconds after which a dead holder's lock is free; no live one's ends by it."""
+SOONEST, LATEST = 0.002, 0.25
+"""Seconds between two looks whether the transaction has ended."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
+
+
+@final
+class InTransaction:
+    """Made by ``Mutex.in_transaction``; entered once."""
+
+    def __init__(
+        self, session: Session, request: Request, options: Options, transaction: object
+    ) -> None:
+        """``options``: those of the request."""
+        self._session = session
+        self._request = request
+        self._options = options
+        self._transaction = transaction
+        self._grip: Grip | None = None
+        self._held: Held | None = None
+
+    async def __aenter__(self) -> Held:
+        session, request = self._session, self._request
+        session.check()
+        store = session.drive.store
+        if not isinstance(store, JoinsTransactions):
+            raise Unsupported(
+                what=f"{request.resource.label}: not in a transaction of this store",
+                hint="see the capability matrix in the documentation",
+            )
+        session.check_deadlock(request.resource)
+        lease = await session.drive.acquire(request)
+        self._grip = Grip(session, lease, self._options, owned_by_task=False)
+        self._held = Held(self._grip)
+        try:
+            await store.join(request.resource, lease.ticket, self._transaction)
+        except BaseException:
+            self._grip.give_back()
+            raise
+        return self._held
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._session.host.spawn(self._outlast)
+
+    async def _outlast(self) -> None:
+        """Release it when the transaction has ended: before, it would be waited for."""
+        store, grip, pause = self._session.drive.store, self._grip, SOONEST
+        assert isinstance(store, JoinsTransactions)
+        assert grip is not None
+        resource, ticket = self._request.resource, grip.lease.ticket
+        try:
+            while grip.lease.state is State.HELD:
+                if not await store.joined(resource, ticket):
+                    break
+                await anyio.sleep(pause)
+                pause = min(LATEST, 2 * pause)
+        except BackendError as exc:
+            log.warning("release_failed", extra={"error": str(exc)})
+        grip.give_back()

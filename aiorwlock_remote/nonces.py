@@ -1,0 +1,37 @@
+"""Random bits, from a small stock.
+
+Each read of the system's source is a system call that gives up the interpreter's lock;
+where a driver's thread is busy, getting it back takes longer than all else that a
+request costs here.
+"""
+
+from __future__ import annotations
+
+import os
+
+SIZE = 16
+STOCK = 64
+
+
+class _Stock:
+    """For all threads of a process; a forked child begins with none of its parent's."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._nonces: list[bytes] = []
+
+    def __call__(self) -> bytes:
+        """128 bits of the system's source that nobody else gets."""
+        if self._pid != os.getpid():
+            self._nonces.clear()
+            self._pid = os.getpid()
+        while True:
+            try:
+                return self._nonces.pop()
+            except IndexError:  # another thread may take all of these as well
+                bits = os.urandom(SIZE * STOCK)
+                at = range(0, len(bits), SIZE)
+                self._nonces.extend(bits[n : n + SIZE] for n in at)
+
+
+nonce: _Stock = _Stock()

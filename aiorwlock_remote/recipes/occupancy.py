@@ -1,0 +1,276 @@
+"""S4: occupy an object that others may be using, before it is touched.
+
+For programs that cannot put a lock around every access: who comes first uses it, and
+who finds it in use gives up at once and is told by whom.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial, wraps
+from inspect import iscoroutinefunction
+from random import random
+from typing import Any, ParamSpec, Protocol, TypeVar, final
+
+import anyio
+
+from aiorwlock_remote.core.lease import check_seconds, local_deadline
+from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.core.occupancy import Do, Record, label_from, pair_of, thing_of
+from aiorwlock_remote.core.pauses import back_off
+from aiorwlock_remote.errors import (
+    BackendError,
+    Closed,
+    ConfigurationError,
+    LockBusy,
+    LockLost,
+    LockTimeout,
+)
+from aiorwlock_remote.recipe_ports import Occupations
+from aiorwlock_remote.recipes.contending import Attempt, carried_out, log
+from aiorwlock_remote.recipes.occupied import Occupied, Occupying
+from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.runtime.loops import current_host
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FIRST_REST = 0.02
+"""Seconds that who met another pending waits at most before the second attempt."""
+
+
+class Decorator(Protocol):
+    """Leaves a coroutine function's type as it is."""
+
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> Callable[P, Coroutine[Any, Any, T]]:
+        """The same, occupied."""
+
+
+@final
+class Occupancies:
+    """Occupies the objects of one store: ``async with occupancies.occupy(book): …``.
+
+    An object is named by a pair ``("book", 42)``, or by whatever the store's library
+    has (a row of SQLAlchemy, a model of Django). No I/O until one is occupied.
+    """
+
+    def __init__(
+        self,
+        store: Occupations,
+        *,
+        name_of: Callable[[object], tuple[str, ResourceId]] | None = None,
+        host: Callable[[], LoopHost] = current_host,
+    ) -> None:
+        """Made by ``locks.occupancies`` and the like, not by users."""
+        self.store: Occupations = store
+        self._name_of = name_of or pair_of
+        self._host = host
+        self._live: weakref.WeakSet[Occupied] = weakref.WeakSet()
+        self._attempts: set[Attempt] = set()
+        self._closed = False
+
+    def of(self, kind: str, object_id: ResourceId) -> Occupancy:
+        """One object; no I/O.
+
+        Raises:
+            ConfigurationError: a name that cannot be used.
+        """
+        name = thing_of(kind, object_id)
+        self.store.check(name)
+        return Occupancy(self, name)
+
+    def occupy(
+        self, thing: object, timeout: float | None = None, *, who: str = ""
+    ) -> Occupying:
+        """Use the object alone: ``await`` it, or use it in ``async with``.
+
+        In use: gives up at once. Others that want it at the same moment: tries again
+        after a random pause, for ``timeout`` seconds (None: until it is clear who
+        was first). ``who``: what the others are told; host and process by default.
+        Cancelled, it leaves no record behind.
+
+        Raises (when awaited or entered):
+            LockBusy: somebody is using it; ``holders`` says who.
+            LockTimeout: not clear in time.
+            AcquireUncertain: the store never said whether we use it now.
+            BackendError: the store failed.
+            ConfigurationError: a name or a number that cannot be used.
+            Closed: the ``Locks`` is closed, forked or of another loop.
+        """
+        check_seconds("timeout", timeout)
+        return Occupying(partial(self.enter, self._named(thing), timeout, who))
+
+    async def try_occupy(
+        self, thing: object, timeout: float | None = None, *, who: str = ""
+    ) -> Occupied | None:
+        """The same, but None if somebody is using it, or it was not clear in time."""
+        try:
+            return await self.occupy(thing, timeout, who=who)
+        except (LockBusy, LockTimeout):
+            return None
+
+    def occupied(
+        self,
+        thing: Callable[..., object],
+        *,
+        busy: Callable[[LockBusy], Any] | None = None,
+        timeout: float | None = None,
+    ) -> Decorator:
+        """Decorate a coroutine function: it runs while the object is occupied.
+
+        ``thing`` gets the arguments of the call and names the object. ``busy`` makes
+        the answer if it is in use, which raises ``LockBusy`` otherwise.
+
+        Raises (when it decorates):
+            ConfigurationError: not a coroutine function.
+        """
+        check_seconds("timeout", timeout)
+
+        def decorate(
+            function: Callable[P, Coroutine[Any, Any, T]],
+        ) -> Callable[P, Coroutine[Any, Any, T]]:
+            if not iscoroutinefunction(function):
+                raise ConfigurationError(
+                    what=f"{function!r} is no coroutine function",
+                    hint="occupying is for async def",
+                )
+
+            @wraps(function)
+            async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+                try:
+                    occupied = await self.occupy(thing(*args, **kwargs), timeout)
+                except LockBusy as exc:
+                    if busy is None:
+                        raise
+                    answer: T = busy(exc)
+                    return answer
+                async with occupied:
+                    return await function(*args, **kwargs)
+
+            return call
+
+        return decorate
+
+    async def holders(self, thing: object) -> tuple[str, ...]:
+        """Who uses it now, as others would be told; dead ones too.
+
+        Raises:
+            BackendError: the store failed.
+        """
+        return await self.holders_of(self._named(thing))
+
+    async def holders_of(self, name: str) -> tuple[str, ...]:
+        """The same by the object's name."""
+        look = partial(self.store.usings, name, "")
+        return _shown(await carried_out(self._host(), look))
+
+    async def enter(self, name: str, timeout: float | None, who: str) -> Occupied:
+        """As ``occupy``, by the object's name."""
+        host = self._host()
+        label = label_from(who) or f"{platform.node()}/{os.getpid()}"
+        begun, attempts = host.clock.now(), 0
+        while True:
+            sent_at = host.clock.now()
+            attempt = Attempt(self.store, name, label)
+            self._attempts.add(attempt)
+            try:
+                last = await attempt.outcome(host)
+            finally:
+                self._attempts.discard(attempt)
+            if self._closed:
+                raise Closed
+            if last.do is Do.USING:
+                occupied = Occupied(self, host, name, attempt.who, sent_at)
+                self._live.add(occupied)
+                return occupied
+            if last.do is Do.BUSY:
+                raise LockBusy(resource=name, holders=_shown(last.records))
+            rest = back_off(attempts, random(), first=FIRST_REST)
+            attempts += 1
+            if timeout is not None:
+                left = begun + timeout - host.clock.now()
+                if left <= 0:
+                    raise LockTimeout(
+                        resource=name,
+                        mode="use",
+                        timeout=timeout,
+                        holders=_shown(last.records),
+                    )
+                rest = min(rest, left)
+            await anyio.sleep(rest)
+            if self._closed:
+                raise Closed
+
+    def deadline(self, sent_at: float) -> float | None:
+        """Local time until which a record made, or made anew, then is no dead one."""
+        age = self.store.ages.using
+        return None if age is None else local_deadline(sent_at, age, None)
+
+    def forget(self, occupied: Occupied) -> None:
+        """It is being given back."""
+        self._live.discard(occupied)
+
+    async def aclose(self) -> None:
+        """Give everything back; what its holders find out when they leave is nothing.
+
+        Whoever is about to occupy something gets ``Closed``.
+        """
+        self._closed = True
+        host = current_host()
+        for attempt in list(self._attempts):
+            await attempt.call_off(host)
+        for occupied in list(self._live):
+            try:
+                await occupied.release()
+            except (LockLost, BackendError) as exc:
+                log.warning("release_failed", extra={"error": str(exc)})
+
+    def _named(self, thing: object) -> str:
+        name = thing_of(*self._name_of(thing))
+        self.store.check(name)
+        return name
+
+
+@final
+class Occupancy:
+    """One object, that many may want to use. Cheap; may be shared between tasks."""
+
+    def __init__(self, home: Occupancies, name: str) -> None:
+        """Made by ``locks.occupancy`` and ``Occupancies.of``, not by users."""
+        self._home = home
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The object's name in the store."""
+        return self._name
+
+    def occupy(self, timeout: float | None = None, *, who: str = "") -> Occupying:
+        """Use it alone; as ``Occupancies.occupy``."""
+        check_seconds("timeout", timeout)
+        return Occupying(partial(self._home.enter, self._name, timeout, who))
+
+    async def try_occupy(
+        self, timeout: float | None = None, *, who: str = ""
+    ) -> Occupied | None:
+        """The same, but None if somebody is using it, or it was not clear in time."""
+        try:
+            return await self.occupy(timeout, who=who)
+        except (LockBusy, LockTimeout):
+            return None
+
+    async def holders(self) -> tuple[str, ...]:
+        """Who uses it now; as ``Occupancies.holders``."""
+        return await self._home.holders_of(self._name)
+
+    def __repr__(self) -> str:
+        return f"<Occupancy {self._name!r}>"
+
+
+def _shown(records: Sequence[Record]) -> tuple[str, ...]:
+    return tuple(record.shown for record in records)

@@ -1,0 +1,163 @@
+"""An object in use, and how it is given back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol, final
+
+from aiorwlock_remote.errors import BackendError, LockLost, LossReason, NotOwner
+from aiorwlock_remote.recipe_ports import Occupations
+from aiorwlock_remote.recipes.contending import carried_out, log, taken_out
+from aiorwlock_remote.runtime.host import LoopHost
+
+
+class Home(Protocol):
+    """What keeps track of all that is in use."""
+
+    @property
+    def store(self) -> Occupations:
+        """Where the records are."""
+
+    def deadline(self, sent_at: float) -> float | None:
+        """Local time until which a record made, or made anew, then is no dead one."""
+
+    def forget(self, occupied: Occupied) -> None:
+        """It is being given back."""
+
+
+@final
+class Occupied:
+    """An object that is ours to use. Leaving ``async with`` gives it back.
+
+    Alone until its record is ``using_age`` old: then others may take it for dead and
+    occupy the object. ``check`` tells that by the local clock, before it can happen;
+    ``extend`` puts it off; at the latest leaving tells, by ``LockLost``. One that
+    is dropped before it was given back ends by that age: ``ResourceWarning``.
+    """
+
+    def __init__(
+        self, home: Home, host: LoopHost, thing: str, who: str, sent_at: float
+    ) -> None:
+        """Made by ``occupy``, not by users."""
+        self._home = home
+        self._host = host
+        self._thing = thing
+        self._who = who
+        self._deadline = home.deadline(sent_at)
+        self._released = False
+
+    @property
+    def name(self) -> str:
+        """The object's name in the store."""
+        return self._thing
+
+    @property
+    def expires_in(self) -> float | None:
+        """Seconds until others may take it for dead; None: never."""
+        if self._deadline is None:
+            return None
+        return max(0.0, self._deadline - self._host.clock.now())
+
+    def check(self) -> None:
+        """Make sure that nobody else can be using it; asks no store.
+
+        Raises:
+            LockLost: it is too old.
+            NotOwner: given back.
+        """
+        if self._released:
+            raise NotOwner(resource=self._thing, action="check")
+        if self.expires_in == 0.0:
+            raise self._lost()
+
+    async def extend(self) -> None:
+        """Let its age begin anew. Cancelled, it may have.
+
+        Raises:
+            LockLost: it is too old, or its record is gone.
+            NotOwner: given back.
+            BackendError: the store failed; it is as old as it was.
+        """
+        self.check()
+        sent_at = self._host.clock.now()
+        store = self._home.store
+        extend = partial(store.extend, self._thing, self._who)
+        if not await carried_out(self._host, extend):
+            raise self._lost()
+        self._deadline = self._home.deadline(sent_at)
+
+    async def release(self) -> bool:
+        """Give it back; False if that was done before. Cancelling does not stop it.
+
+        Raises:
+            LockLost: its record was gone; others may have used the object.
+            BackendError: the store failed; the record ends by its age.
+        """
+        if self._released:
+            return False
+        self._released = True
+        self._home.forget(self)
+        remove = partial(taken_out, self._home.store, self._thing, self._who)
+        if not await carried_out(self._host, remove):
+            raise self._lost()
+        return True
+
+    async def __aenter__(self) -> Occupied:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.release()
+        except (LockLost, BackendError) as lost:
+            if exc is None:
+                raise
+            # The body's own error goes first.
+            log.warning("release_failed", extra={"error": str(lost)})
+
+    def _lost(self) -> LockLost:
+        reason: LossReason = "expired" if self.expires_in == 0.0 else "forced"
+        return LockLost(reason=reason, resource=self._thing, mode="use")
+
+    def __del__(self) -> None:
+        if not getattr(self, "_released", True):
+            warnings.warn(
+                f"{self!r} was dropped", ResourceWarning, stacklevel=1, source=self
+            )
+
+    def __repr__(self) -> str:
+        state = "given back" if self._released else "in use"
+        return f"<Occupied {self._thing!r} {state}>"
+
+
+@final
+class Occupying:
+    """What ``occupy`` gives: ``await`` it for an ``Occupied``, or enter it."""
+
+    def __init__(self, enter: Callable[[], Awaitable[Occupied]]) -> None:
+        """Made by ``occupy``, not by users."""
+        self._enter = enter
+        self._occupied: Occupied | None = None
+
+    def __await__(self) -> Generator[Any, Any, Occupied]:
+        return self._enter().__await__()
+
+    async def __aenter__(self) -> Occupied:
+        self._occupied = await self._enter()
+        return self._occupied
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._occupied is not None
+        await self._occupied.__aexit__(exc_type, exc, traceback)

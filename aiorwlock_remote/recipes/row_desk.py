@@ -1,0 +1,178 @@
+"""All row locks of one loop at one database: who holds which."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import anyio
+
+from aiorwlock_remote.core.row import RowState
+from aiorwlock_remote.core.row_ledger import RowGrant
+from aiorwlock_remote.core.row_plans import looking
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import (
+    LockError,
+    LockTimeout,
+    WouldDeadlock,
+)
+from aiorwlock_remote.nonces import nonce
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.recipes.row_faults import Row
+from aiorwlock_remote.recipes.row_holding import Holding, keep, why_gone
+from aiorwlock_remote.recipes.row_requests import Carrier, RowRequests
+from aiorwlock_remote.recipes.row_waiting import RowWaiting, Wish
+from aiorwlock_remote.recipes.row_ways import Attempt, Got, Leased
+from aiorwlock_remote.runtime.host import LoopHost
+
+S = TypeVar("S")
+
+
+class RowDesk(Generic[S]):
+    """All row locks of one loop at one database."""
+
+    def __init__(
+        self, carrier: Carrier[S], host: LoopHost, check: Callable[[], None]
+    ) -> None:
+        """``check``: raises if nothing may be asked any more."""
+        self._carrier = carrier
+        self._host = host
+        self._check = check
+        self._requests = RowRequests(carrier, host, self._freed)
+        self._waiting = RowWaiting(self._requests, host, check)
+        self._held: set[Holding[S]] = set()
+        self._mine: weakref.WeakKeyDictionary[Any, dict[str, Holding[S]]]
+        self._mine = weakref.WeakKeyDictionary()
+
+    async def acquire(
+        self, row: Row[S], mode: Mode, reason: str, timeout: float | None
+    ) -> Holding[S] | RowState:
+        """Wait for it, or tell what is in the way when the time is over."""
+        self._check()
+        task = self._host.current_task()
+        mine = self._mine.setdefault(task, {})
+        held = mine.get(row.label)
+        if held is not None and held.believed(self.now()):
+            theirs = str(held.attempt.mode)
+            raise WouldDeadlock(resource=row.label, held_mode=theirs)
+        until = None if timeout is None else self._host.clock.now() + timeout
+        wish = Wish(row, Attempt(mode, reason, nonce().hex()), until)
+        got = await self._waiting.obtain(wish, wait=timeout != 0)
+        if isinstance(got, RowState):
+            return got
+        got.task = weakref.ref(task)
+        self._held.add(got)
+        mine[row.label] = got
+        try:
+            self._check()
+        except LockError:  # closed meanwhile
+            self._end(got, None).unawaited()
+            raise
+        if got.grant is not None:
+            ask = partial(self._keep, got)
+            self._host.spawn(partial(keep, got, ask, self._host))
+        return got
+
+    async def obtain(
+        self, row: Row[S], mode: Mode, reason: str, timeout: float | None
+    ) -> Holding[S]:
+        """Wait for it.
+
+        Raises:
+            LockTimeout: not obtained in time.
+        """
+        got = await self.acquire(row, mode, reason, timeout)
+        if isinstance(got, Holding):
+            return got
+        raise LockTimeout(
+            resource=row.label,
+            mode=str(mode),
+            timeout=timeout or 0.0,
+            holders=(str(got),),
+        )
+
+    async def release(self, holding: Holding[S], reason: str | None) -> Got | None:
+        """Give it back; None if that was done before. Cancelling does not stop it."""
+        if holding not in self._held:
+            return None
+        told = self._end(holding, reason)
+        with anyio.CancelScope(shield=True):
+            try:
+                return await told
+            except LockError as exc:
+                raise holding.row.explained(exc) from exc.__cause__
+        raise AssertionError("a shielded scope is not left like this")
+
+    async def look(self, row: Row[S]) -> RowState:
+        """What stands there."""
+        self._check()
+        try:
+            step = await self._carrier.carry(looking(row.words))
+        except LockError as exc:
+            raise row.explained(exc) from exc.__cause__
+        return row.state(step)
+
+    async def grants(self, row: Row[S]) -> tuple[RowGrant, ...]:
+        """The leases that stand there."""
+        self._check()
+        if not isinstance(row.way, Leased):
+            return ()
+        try:
+            grants, got = await self._carrier.carry(row.way.list())
+        except LockError as exc:
+            raise row.explained(exc) from exc.__cause__
+        if not got.held:
+            row.found(got)
+        return grants
+
+    def close(self) -> None:
+        """Give everything back, and let nobody wait any longer."""
+        self._waiting.ring()
+        self._requests.close()
+        for holding in list(self._held):
+            self._end(holding, None).unawaited()
+
+    async def extend(self, holding: Holding[S]) -> bool:
+        """Renew its lease by hand; False if it was lost."""
+        self._check()
+        sent, lease = self._host.clock.now(), holding.row.way.lease
+        assert lease is not None
+        try:
+            got = await self._keep(holding)
+        except LockError as exc:
+            raise holding.row.explained(exc) from exc.__cause__
+        if got.grant is not None:
+            holding.renewed(sent, lease)
+        elif not got.again:
+            holding.lose(why_gone(holding, self._host.clock.now()))
+        return holding.lost is None
+
+    def now(self) -> float:
+        """Local time."""
+        return self._host.clock.now()
+
+    def new_scope(self) -> anyio.CancelScope:
+        """Of this loop's library."""
+        return self._host.new_scope()
+
+    def _keep(self, holding: Holding[S]) -> Pending[Got]:
+        way = holding.row.way
+        assert isinstance(way, Leased)
+        return self._carrier.carry(way.keep(holding.attempt))
+
+    def _end(self, holding: Holding[S], reason: str | None) -> Pending[Got]:
+        self._held.discard(holding)
+        holding.over.set()
+        row, attempt = holding.row, holding.attempt
+        task = None if holding.task is None else holding.task()
+        mine = {} if task is None else self._mine.get(task, {})
+        if mine.get(row.label) is holding:
+            del mine[row.label]
+        return self._requests.give(
+            row, attempt, attempt.reason if reason is None else reason
+        )
+
+    def _freed(self, label: str) -> None:
+        self._waiting.ring(label)

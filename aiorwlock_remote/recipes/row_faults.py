@@ -1,0 +1,140 @@
+"""What is wrong with a row or its table, and the statement that puts it right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from aiorwlock_remote.core.row import RowState, state_of
+from aiorwlock_remote.core.row_plans import LeasedWords, Step, Words
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import (
+    AcquireUncertain,
+    BackendUnavailable,
+    BadRecord,
+    ConfigurationError,
+    LockError,
+    Unsupported,
+)
+from aiorwlock_remote.recipes.row_texts import Texts
+from aiorwlock_remote.recipes.row_ways import Got, Leased, Published, Way
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+_OURS = ("rwlock schema ", "mutex_locks", "its tables were")
+"""In a store's hints that are about the library's own tables."""
+_ANOTHER_NAME = "another name for the resource"
+"""A store's hint that is about the library's own names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """Statements to be run by whoever may.
+
+    ``needs``: gives the table its columns. ``grant``: gives a user the rights.
+    ``repair``: frees the row. ``insert``: makes it. ``forget``: takes away its grants.
+    ``leases``: the column of grants, and what gives the table that.
+    """
+
+    needs: str
+    grant: str
+    repair: str
+    insert: str
+    forget: str
+    leases: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[S]):
+    """A row: how it is asked for and held, and what to run if that is of no use."""
+
+    table: str
+    key: str
+    words: Words[S]
+    way: Way[S]
+    hints: Hints
+
+    @staticmethod
+    def of(
+        table: str, key: str, words: LeasedWords[T], texts: Texts, lease: float | None
+    ) -> Row[T]:
+        """One with the hints that these texts give."""
+        way: Way[T] = Published(words) if lease is None else Leased(words, lease)
+        row = texts.repair, texts.insert, texts.forget
+        leases = None if lease is None else (texts.grants, texts.leases)
+        hints = Hints(texts.needs, texts.grant, *row, leases)
+        return Row(table, key, words, way, hints)
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.table}/{self.key}"
+
+    def found(self, got: Got) -> RowState:
+        """What is in the way.
+
+        Raises:
+            ConfigurationError, BadRecord: as ``state``.
+        """
+        if got.damaged:
+            raise BadRecord(
+                what=f"{self.label}: what stands there as grants is not ours",
+                hint=self.hints.forget,
+            )
+        return self.state(got.step)
+
+    def state(self, step: Step) -> RowState:
+        """What was found.
+
+        Raises:
+            ConfigurationError: no row, or several.
+            BadRecord: what no lock can have made.
+        """
+        if step.count > 1:
+            raise ConfigurationError(
+                what=f"{self.label}: {step.count} rows have this key",
+                hint="the key's column must be unique",
+            )
+        if step.found is None:
+            raise ConfigurationError(
+                what=f"{self.label}: there is no such row", hint=self.hints.insert
+            )
+        state = state_of(step.found)
+        if state is None:
+            mark, readers, _ = step.found
+            raise BadRecord(
+                what=f"{self.label}: mark {mark!r} with count {readers!r} is not what "
+                "a lock leaves behind",
+                hint=self.hints.repair,
+            )
+        return state
+
+    def explained(self, exc: LockError) -> LockError:
+        """A store's error, with what there is to run for a row lock."""
+        if isinstance(exc, ConfigurationError) and exc.hint in ("", _ANOTHER_NAME):
+            hint = "does the key fit its column, and the reason its own?"
+            return ConfigurationError(what=exc.what, hint=hint)
+        if isinstance(exc, Unsupported) and any(text in exc.hint for text in _OURS):
+            return Unsupported(what=exc.what, hint=self._hint(exc))
+        return exc
+
+    def unclear(self, mode: Mode, exc: BackendUnavailable) -> LockError:
+        """A request failed: whether it was carried out may be unknown."""
+        if exc.nothing_done:
+            return exc
+        holder = f"a {mode} lock of ours"
+        return AcquireUncertain(
+            resource=self.label, holder=holder, lease=self.way.lease
+        )
+
+    def _hint(self, exc: Unsupported) -> str:
+        hints = self.hints
+        if exc.hint.startswith("GRANT"):
+            return hints.grant
+        if hints.leases is None:
+            return hints.needs
+        column, alter = hints.leases
+        missing = column.casefold() in exc.what.casefold()
+        return alter if missing else f"{hints.needs}; {alter}"

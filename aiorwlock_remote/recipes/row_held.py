@@ -1,0 +1,207 @@
+"""A row lock that was obtained, and the attempt to get one."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, final
+
+import anyio
+
+from aiorwlock_remote.core.row import check_reason
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import (
+    BackendUnavailable,
+    LockError,
+    LockLost,
+    LossReason,
+    NotOwner,
+)
+from aiorwlock_remote.recipes.row_desk import RowDesk
+from aiorwlock_remote.recipes.row_faults import Row
+from aiorwlock_remote.recipes.row_holding import Holding, why_gone
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
+
+
+@final
+class RowHeld:
+    """A row lock that was obtained. It lives until it is released."""
+
+    def __init__(self, desk: RowDesk[Any], holding: Holding[Any]) -> None:
+        """Made by ``RowLock``, not by users."""
+        self._desk = desk
+        self._holding = holding
+
+    @property
+    def mode(self) -> Mode:
+        """``read`` or ``write``."""
+        return self._holding.attempt.mode
+
+    @property
+    def reason(self) -> str:
+        """What was stored beside it."""
+        return self._holding.attempt.reason
+
+    @property
+    def fence(self) -> int | None:
+        """Rises with each writer and each batch of readers; None without a lease."""
+        grant = self._holding.grant
+        return None if grant is None else grant.fence
+
+    @property
+    def expires_in(self) -> float | None:
+        """Seconds for which it may be believed without renewal; None: for ever."""
+        left = self._holding.deadline - self._desk.now()
+        return None if left == math.inf else max(0.0, left)
+
+    @property
+    def lost(self) -> LossReason | None:
+        """Why it is not held any more, as far as is known here."""
+        holding = self._holding
+        if holding.lost is None and self._desk.now() >= holding.deadline:
+            return "expired"
+        return holding.lost
+
+    def check(self) -> None:
+        """Whether it may still be believed; no I/O.
+
+        Raises:
+            LockLost: its lease is over, or somebody broke it.
+            NotOwner: it was released.
+        """
+        if self._holding.over.is_set():
+            raise NotOwner(resource=self._holding.row.label, action="check")
+        if self.lost is not None:
+            raise self._loss(self.lost)
+
+    async def extend(self) -> None:
+        """Renew its lease by hand; that is done in the background, too.
+
+        Raises:
+            LockLost: it was lost.
+            NotOwner: it was released, or has no lease.
+            BackendError: the store failed; it lives as long as it did before.
+        """
+        if self._holding.over.is_set() or self._holding.grant is None:
+            raise NotOwner(resource=self._holding.row.label, action="extend")
+        if not await self._desk.extend(self._holding):
+            raise self._loss(self._holding.lost or "expired")
+
+    async def release(self, reason: str | None = None) -> None:
+        """Give it back. The request is sent even if this is cancelled.
+
+        ``reason``: stored in the row in place of the one it was taken with. If the row
+        was deleted under a write lock, there is nothing left to give back.
+
+        Raises:
+            LockLost: somebody else had unlocked it, or deleted a row we read.
+            NotOwner: it was released before.
+            BackendUnavailable: whether it was given back is not known.
+            BackendError: the store failed; it is still locked.
+        """
+        holding = self._holding
+        row, mode = holding.row, holding.attempt.mode
+        if reason is not None:
+            check_reason(reason)
+        try:
+            got = await self._desk.release(holding, reason)
+        except BackendUnavailable as exc:
+            if holding.grant is not None:
+                raise
+            rest = "not given back" if exc.nothing_done else "perhaps not given back"
+            raise BackendUnavailable(
+                what=f"{row.label} ({mode}) was {rest}: {exc.what}",
+                hint="nobody uses it any more; when no other reader is left, "
+                f"{row.hints.repair}",
+                nothing_done=exc.nothing_done,
+            ) from exc.__cause__
+        if got is None:
+            raise NotOwner(resource=row.label, action="release")
+        deleted = got.step.found is None and mode is Mode.WRITE
+        if not got.held and got.step.count < 2 and not deleted:
+            raise self._loss(holding.lost or why_gone(holding, self._desk.now()))
+
+    def _loss(self, reason: LossReason) -> LockLost:
+        holding = self._holding
+        return LockLost(
+            reason=reason,
+            resource=holding.row.label,
+            mode=str(holding.attempt.mode),
+            fence=self.fence or 0,
+        )
+
+    def __repr__(self) -> str:
+        holding = self._holding
+        return f"<RowHeld {holding.row.label!r} ({holding.attempt.mode})>"
+
+
+@final
+class RowAcquisition:
+    """One attempt to get a row lock; used once.
+
+    ``await`` it for a ``RowHeld``, to be released by hand, or enter it with ``async
+    with``. Cancelled, it leaves nothing locked: if a request is under way, what that
+    obtains is given back.
+    """
+
+    def __init__(
+        self,
+        desk: RowDesk[Any],
+        row: Row[Any],
+        mode: Mode,
+        reason: str,
+        timeout: float | None,
+    ) -> None:
+        """Made by ``RowLock``, not by users."""
+        self._desk = desk
+        self._wanted = row, mode, reason, timeout
+        self._entered: tuple[Holding[Any], anyio.CancelScope] | None = None
+
+    def __await__(self) -> Generator[Any, Any, RowHeld]:
+        return self._get().__await__()
+
+    async def __aenter__(self) -> RowHeld:
+        holding = await self._desk.obtain(*self._wanted)
+        scope = self._desk.new_scope()
+        self._entered = holding, scope
+        scope.__enter__()
+        holding.loss.watch(scope)
+        return RowHeld(self._desk, holding)
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._entered is not None
+        (holding, scope), self._entered = self._entered, None
+        holding.loss.unwatch(scope)
+        held = RowHeld(self._desk, holding)
+        try:
+            # True: the cancellation was ours, because the lease was lost.
+            swallowed = scope.__exit__(exc_type, exc, traceback)
+        except BaseException:  # what is left of a group without our cancellation
+            await _leave(held, quietly=True)
+            raise
+        await _leave(held, quietly=exc is not None and not swallowed)
+        # Never True, and typed so: else every `return` in a body is one "missing".
+        assert exc is None or not swallowed, "a lost grant raised when it was released"
+
+    async def _get(self) -> RowHeld:
+        return RowHeld(self._desk, await self._desk.obtain(*self._wanted))
+
+
+async def _leave(held: RowHeld, *, quietly: bool) -> None:
+    """Release; the body's own error, if any, goes before what this finds out."""
+    try:
+        await held.release()
+    except NotOwner:  # released in the body
+        return
+    except LockError as error:
+        if not quietly:
+            raise
+        log.warning("release_failed", extra={"error": str(error)})

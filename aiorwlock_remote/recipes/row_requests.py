@@ -1,0 +1,143 @@
+"""Requests for row locks: sent without awaiting, undone if nobody waits any more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from random import random
+from typing import Generic, Protocol, TypeVar
+
+import anyio
+
+from aiorwlock_remote.core.pauses import back_off
+from aiorwlock_remote.core.row_plans import Plan
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.recipes.row_faults import Row
+from aiorwlock_remote.recipes.row_ways import Attempt, Got
+from aiorwlock_remote.runtime.host import LoopHost
+
+S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
+T = TypeVar("T")
+
+PATIENCE = 5.0
+"""Seconds for which a request that was certainly not carried out is sent again."""
+SETTLE = 2.0
+"""Seconds for which a cancelled caller waits until what it left behind is undone."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
+
+
+class Carrier(Protocol[S_contra]):
+    """What carries plans out; see ``HoldsRows``."""
+
+    def carry(self, plan: Plan[S_contra, T]) -> Pending[T]:
+        """Carry out its statements."""
+
+
+class RowRequests(Generic[S]):
+    """Those of one loop. ``freed(label)`` is called when a lock was given back."""
+
+    def __init__(
+        self, carrier: Carrier[S], host: LoopHost, freed: Callable[[str], None]
+    ) -> None:
+        self._carrier = carrier
+        self._host = host
+        self._freed = freed
+        self._closed = False
+        self._known: set[str] = set()  # tables that take a mark as it is
+        self._resting: set[Callable[[], None]] = set()  # to be sent again
+
+    async def take(self, row: Row[S], attempt: Attempt) -> Got:
+        """Once. Cancelled, what it may have obtained is given back."""
+        new = row.table not in self._known
+        carried = self._carrier.carry(row.way.take(attempt, check=new))
+        try:
+            got = await carried
+        except BaseException as exc:
+            if exc is carried.error:
+                raise
+            undone: Pending[None] = Pending()
+            carried.then(partial(self._take_back, row, attempt, undone))
+            with anyio.CancelScope(shield=True), anyio.move_on_after(SETTLE):
+                await undone
+            raise
+        if got.held:
+            self._known.add(row.table)
+        return got
+
+    def give(self, row: Row[S], attempt: Attempt, reason: str) -> Pending[Got]:
+        """Give back; sent again for a while, as long as that cannot do harm."""
+        told: Pending[Got] = Pending()
+        self._give(row, attempt, reason, told, self._host.clock.now())
+        return told
+
+    def close(self) -> None:
+        """Send now what is to be sent again; nothing will be after that."""
+        self._closed = True
+        for again in list(self._resting):
+            again()
+
+    def _take_back(
+        self,
+        row: Row[S],
+        attempt: Attempt,
+        undone: Pending[None],
+        carried: Pending[Got],
+    ) -> None:
+        error = carried.error
+        doubt = isinstance(error, BackendUnavailable) and not error.nothing_done
+        if doubt and row.way.lease is None:
+            log.warning(
+                "row_lock_uncertain %s (%s): %s", row.label, attempt.mode, error
+            )
+        elif doubt or (error is None and carried.result().held):
+            told = self.give(row, attempt, attempt.reason)
+            told.unawaited()
+            told.then(lambda _: undone.resolve(None))
+            return
+        undone.resolve(None)
+
+    def _give(
+        self,
+        row: Row[S],
+        attempt: Attempt,
+        reason: str,
+        told: Pending[Got],
+        since: float,
+    ) -> None:
+        def again() -> None:
+            if again in self._resting:
+                self._resting.discard(again)
+                self._give(row, attempt, reason, told, since)
+
+        def gave(carried: Pending[Got]) -> None:
+            error = carried.error
+            waited = self._host.clock.now() - since
+            if _harmless(row, carried) and not self._closed and waited < PATIENCE:
+                self._resting.add(again)
+                self._host.spawn(partial(_after, back_off(2, random()), again))
+            elif error is None:
+                told.resolve(carried.result())
+                self._freed(row.label)
+            else:
+                told.fail(error)
+
+        self._carrier.carry(row.way.give(attempt, reason)).then(gave)
+
+
+def _harmless(row: Row[S], carried: Pending[Got]) -> bool:
+    """Whether it failed, and may be done again: not carried out, or known by ticket."""
+    error = carried.error
+    if error is None:
+        return carried.result().again
+    if not isinstance(error, BackendUnavailable):
+        return False
+    return error.nothing_done or row.way.lease is not None
+
+
+async def _after(seconds: float, function: Callable[[], None]) -> None:
+    await anyio.sleep(seconds)
+    function()

@@ -1,0 +1,31 @@
+"""The row locks of one ``Locks``."""
+
+from __future__ import annotations
+
+from aiorwlock_remote.core.row import RowKey, RowTable
+from aiorwlock_remote.core.row_plans import Statement
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.recipe_ports import HoldsRows
+from aiorwlock_remote.recipes.row_desk import RowDesk
+from aiorwlock_remote.recipes.row_faults import Row
+from aiorwlock_remote.recipes.row_lock import RowLock
+from aiorwlock_remote.recipes.row_texts import Texts
+
+
+class Rows:
+    """Over the tables that its store can reach."""
+
+    def __init__(self, session: Session, store: HoldsRows) -> None:
+        """None yet."""
+        self._dialect = store.dialect
+        self._desk: RowDesk[Statement] = RowDesk(store, session.host, session.check)
+
+    def lock(self, table: RowTable, key: RowKey, lease: float | None) -> RowLock:
+        """That row's."""
+        texts = Texts(table, key, self._dialect)
+        row = Row.of(table.name, str(key), texts, texts, lease)
+        return RowLock(self._desk, row)
+
+    def close(self) -> None:
+        """Give all of them back."""
+        self._desk.close()

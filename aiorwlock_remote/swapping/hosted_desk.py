@@ -1,0 +1,115 @@
+"""A desk whose requests a driver carries, over connections that live on a side."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar
+
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.hosted import Side, handed, outcome
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.swapping.rows import Found
+from aiorwlock_remote.swapping.tables import Values
+
+T = TypeVar("T")
+Work = Callable[[Any], Awaitable[T]]
+Seat = Literal["sit", "move", "leave", "stay"]
+
+
+class Closing(Protocol):
+    """Connections."""
+
+    async def close(self) -> None:
+        """Close those that are ours."""
+
+
+class HostedDesk(ABC):
+    """Requests of one thread or loop."""
+
+    def __init__(self, side: Side, lines: Closing, where: str) -> None:
+        """``lines`` live on ``side``. ``where``: the server, for messages."""
+        self._side = side
+        self._closing = lines
+        self._where = where
+
+    @abstractmethod
+    async def carry(self, work: Work[T]) -> T:
+        """What it makes of a connection; on the side.
+
+        Raises:
+            BackendError, ConfigurationError: what the driver's errors mean.
+        """
+
+    @abstractmethod
+    async def answer(
+        self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[Found]]
+    ) -> None:
+        """Carry these requests and tell all who wait; on the side."""
+
+    def ask(self, name: str, values: Values) -> Pending[Found]:
+        """As ``Desk.ask``."""
+        return self.ask_all(name, [values])[0]
+
+    def ask_all(self, name: str, rows: Sequence[Values]) -> list[Pending[Found]]:
+        """Several of one kind, one after the other."""
+        pendings: list[Pending[Found]] = [Pending() for _ in rows]
+        self._side.spawn(partial(self.answer, name, rows, pendings))
+        return pendings
+
+    def begin(self, work: Work[T]) -> Pending[T]:
+        """What it makes of a connection, beyond any caller's cancellation.
+
+        Fails as ``carry`` does.
+        """
+        return handed(self._side, partial(self.carry, work))
+
+    async def close(self) -> None:
+        """Close the connections, and the side if it is our own."""
+        await outcome(self._side, self._closing.close)
+        await self._side.stop()
+
+    def ended(self) -> BackendUnavailable:
+        """What those are told who still wait when the loop ends."""
+        return BackendUnavailable(what=f"{self._where}: the loop ended")
+
+
+class EachDesk(HostedDesk):
+    """Each request has its own outcome."""
+
+    @abstractmethod
+    async def swapped(self, values: Values, connection: Any) -> Found:  # noqa: ANN401 - the driver's
+        """One ``swap``; a refused one tells what stands there."""
+
+    @abstractmethod
+    async def looked(self, values: Values, connection: Any) -> Found:  # noqa: ANN401
+        """One ``look``."""
+
+    async def answer(
+        self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[Found]]
+    ) -> None:
+        """One after the other."""
+        asked = self.swapped if name == "swap" else self.looked
+        for values, pending in zip(rows, pendings, strict=True):
+            try:
+                found = await self.carry(partial(asked, values))
+            except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
+                self._side.tell(pending.fail, exc)
+            except asyncio.CancelledError:  # the loop ends
+                self._side.tell(pending.fail, self.ended())
+                raise
+            else:
+                self._side.tell(pending.resolve, found)
+
+
+def seat_of(values: Values) -> Seat:
+    """What a swap does with the seat."""
+    before = values["i_ticket"], values["i_since"]
+    after = values["t_ticket"], values["t_since"]
+    if before == after:
+        return "stay"
+    if before[0] is None:
+        return "sit"
+    return "leave" if after[0] is None else "move"

@@ -1,0 +1,80 @@
+"""A store over the two published tables, by a driver that needs an asyncio loop."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import partial
+from typing import Any
+
+import anyio
+
+from aiorwlock_remote.hosted import Across, Side
+from aiorwlock_remote.pending import UnderWay
+from aiorwlock_remote.ports import Bell, Capability, Host, Settings
+from aiorwlock_remote.swapping.gathering import Gathering, Send
+from aiorwlock_remote.swapping.hosted_keeping import Keeping
+from aiorwlock_remote.swapping.keeping import SwapRenewer, ThreadHost, nobody
+from aiorwlock_remote.swapping.server_time import ServerTime
+from aiorwlock_remote.swapping.table_store import TableStore
+from aiorwlock_remote.swapping.tables import Desk, TableCas, TableSteps, newer
+
+
+class HostedStore(TableStore):
+    """Renews in a loop of its own, or through the user's where a pool was lent."""
+
+    capabilities: Capability = TableStore.capabilities
+
+    def __init__(
+        self,
+        desk: Desk,
+        time: ServerTime,
+        host: Host,
+        bell: Bell,
+        settings: Settings,
+        keeping: Keeping[Any] | None,
+    ) -> None:
+        """``keeping`` None: over a user's pool, which lives in the loop of ``host``."""
+        super().__init__(desk, time, host, bell, settings)
+        self._keeping = keeping
+        self._renewed = False
+        self._plans: UnderWay = UnderWay()  # on tables of the user's
+        if keeping is None:
+            self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
+
+    @abstractmethod
+    def _sending(self, side: Side) -> Send:
+        """Sends several requests at once, over the keeper's lines or the pool's."""
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """Close the connections of the loop."""
+
+    def renewer(self) -> SwapRenewer:
+        """Renews over a connection of its own, in a loop of its own."""
+        keeping, self._renewed = self._keeping, True
+        if keeping is None:
+            host, close, ready = ThreadHost(self._host.clock), None, None
+            send = self._sending(Across(self._host, host))
+        else:
+            host, close, ready = keeping.host, keeping.end, keeping.connect
+            send = self._sending(keeping.far)
+        cas = TableCas(
+            Gathering(send, host.call_soon),
+            host.clock,
+            self._time,
+            self._settings.prefix,
+            wakes=self.notifies,
+        )
+        steps = TableSteps(cas, nobody, host.later)
+        tell = partial(self._host.call_soon, self._tell)
+        known = self._steps.known
+        return SwapRenewer(host, steps, known, tell, newer, close, ready)
+
+    async def aclose(self) -> None:
+        """Wait for what is under way; close the connections that are ours."""
+        await super().aclose()
+        with anyio.CancelScope(shield=True):
+            await self._plans.over()
+            if self._keeping is not None and not self._renewed:
+                await anyio.to_thread.run_sync(self._keeping.end)
+            await self._close()

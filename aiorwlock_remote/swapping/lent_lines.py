@@ -1,0 +1,136 @@
+"""Connections that a user lends us: of a driver's pool, or of an engine over it.
+
+All in one asyncio loop. Neither a pool nor an engine is ever closed or changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Generic, Protocol, TypeVar
+
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.swapping.own_lines import in_time, later, none_free
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
+
+C = TypeVar("C")
+
+
+class Lender(Protocol[C]):
+    """What connections are taken from."""
+
+    async def borrow(self) -> C:
+        """One that nobody else uses.
+
+        Raises:
+            BackendError, ConfigurationError: as ``errors`` says; or the driver's.
+        """
+
+    async def give_back(self, connection: C) -> None:
+        """To be used again."""
+
+    async def drop(self, connection: C) -> None:
+        """Not to be used again; its call has ended."""
+
+    def abandon(self, connection: C) -> None:
+        """Not to be used again; its call does not end."""
+
+    async def settle(self) -> None:
+        """Until all that was given back has arrived."""
+
+
+class Lending(Generic[C]):
+    """A lender that does nothing of its own, to be refined."""
+
+    def __init__(self, lender: Lender[C]) -> None:
+        """Whatever it lends."""
+        self._lender = lender
+
+    async def borrow(self) -> C:
+        """As ``Lender.borrow``."""
+        return await self._lender.borrow()
+
+    async def give_back(self, connection: C) -> None:
+        """To be used again."""
+        await self._lender.give_back(connection)
+
+    async def drop(self, connection: C) -> None:
+        """Not to be used again; its call has ended."""
+        await self._lender.drop(connection)
+
+    def abandon(self, connection: C) -> None:
+        """Not to be used again; its call does not end."""
+        self._lender.abandon(connection)
+
+    async def settle(self) -> None:
+        """Until all that was given back has arrived."""
+        await self._lender.settle()
+
+
+class LentLines(Generic[C]):
+    """One request at a time over each."""
+
+    def __init__(self, lender: Lender[C], where: str, connect_timeout: float) -> None:
+        """Of the running loop. ``where``: the server, for messages."""
+        self._lender = lender
+        self._where = where
+        self._timeout = connect_timeout
+        self._used = 0
+        self._closed = False
+        self._idle: asyncio.Event | None = None
+
+    async def take(self) -> C:
+        """What the lender gives.
+
+        Raises:
+            BackendUnavailable: none in ``connect_timeout`` seconds, or it is closed;
+                else what the lender raises.
+        """
+        if self._closed:
+            raise BackendUnavailable(what="the store is closed", nothing_done=True)
+        self._used += 1
+        borrowing = asyncio.ensure_future(self._lender.borrow())
+        try:
+            if await in_time(borrowing, self._timeout):
+                return borrowing.result()
+        except BaseException:
+            self._left()
+            raise
+        borrowing.add_done_callback(self._unwanted)
+        borrowing.cancel()
+        self._left()
+        raise none_free(self._where, self._timeout)
+
+    async def give_back(self, connection: C) -> None:
+        """Its request has been answered."""
+        await self._lender.give_back(connection)
+        self._left()
+
+    async def drop(self, connection: C) -> None:
+        """Its request has failed: another one is opened when it is needed."""
+        await self._lender.drop(connection)
+        self._left()
+
+    def abandon(self, connection: C) -> None:
+        """Its request does not end."""
+        log.warning("lent_connection_lost", extra={"server": self._where})
+        self._lender.abandon(connection)
+        self._left()
+
+    async def close(self) -> None:
+        """Wait for what is under way: then its owner may close it."""
+        self._closed = True
+        while self._used:
+            self._idle = asyncio.Event()
+            await self._idle.wait()
+        await self._lender.settle()
+
+    def _left(self) -> None:
+        self._used -= 1
+        if not self._used and self._idle is not None:
+            self._idle.set()
+
+    def _unwanted(self, borrowing: asyncio.Future[C]) -> None:
+        if not borrowing.cancelled() and borrowing.exception() is None:
+            later(self._lender.give_back(borrowing.result()))

@@ -1,0 +1,45 @@
+"""The commands for one resource that wait for each other, and what is known of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from aiorwlock_remote.core.commands import Acquire, Command, Renew, Reply, Withdraw
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.swapping.cas import State
+
+
+@dataclass(slots=True)
+class Line:
+    """The commands for one resource, in order; the first is under way.
+
+    ``unsure``: tickets asked for by a swap whose answer was lost, and when it was sent.
+    ``seen``: what stood there last. ``fresh``: that was after the first command was
+    begun. ``lost``: where swaps started whose answers were lost. ``refusals``: of the
+    first command; ``given_up``: how often the store gave it up.
+    """
+
+    resource: Resource
+    waiting: deque[tuple[Command, Pending[Reply]]] = field(
+        default_factory=deque[tuple[Command, Pending[Reply]]]
+    )
+    seen: State | None = None
+    fresh: bool = False
+    lost: list[State] = field(default_factory=list[State])
+    unsure: dict[str, int] = field(default_factory=dict[str, int])
+    sent: int = 0
+    refusals: int = 0
+    given_up: int = 0
+    busy: bool = False
+
+
+def may_guess(command: Command) -> bool:
+    """Whoever asks to enter hopes that nobody is there."""
+    return isinstance(command, Acquire)
+
+
+def may_be_repeated(command: Command) -> bool:
+    """Whether doing it again after it was done answers what was true the first time."""
+    return isinstance(command, Acquire | Renew | Withdraw)

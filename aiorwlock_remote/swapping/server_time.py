@@ -1,0 +1,120 @@
+"""What time it is on the server, for those who ask it seldom.
+
+A step is computed here, and the server's clock is read there, when the step is carried
+out: the time that a record is computed with is not the time at which it is written.
+``LeaseTime`` says what must hold all the same: whoever judges a lease as run out must
+be right by the server's clock, and whoever holds it stops before. So two bounds are
+used, never one estimate:
+
+* *least*: the server's clock in its last answer, and our own boot clock since that
+  answer came. The server's clock cannot be behind that: the answer took its time, which
+  is left out, and clocks run at about the same speed (``DRIFT``). With it leases are
+  judged, and it is the ``now`` of the transition. So nobody ends a lease too soon,
+  however slow the link.
+* *latest*: ``least`` and a slack. The server itself compares: what arrives there later
+  is refused, and asked again with more slack. So at the write the clock is between the
+  two.
+
+A holder counts its lease from before it sent its request. The server's clock was not
+behind ``least`` then, but by how much it was ahead nobody knows: up to the slack. A
+lease written as ``least + lease`` would end that much before its holder stops. So every
+lease asked for is asked for with the slack added (``stretched``): ``expires = least +
+slack + lease >= written + lease >= sent + lease``, by the server's clock.
+
+The price is that a dead holder's lease ends later by the slack: ``SHORTEST``, or twice
+what steps take on this link. What is refused for being late was not carried out and
+never will be. (One that came in time and then waits for a row may still be carried out
+later; the sum above holds for it, too, since it counts from when it was sent.)
+
+A grant that is found again (its first answer was lost) is as old as the server's clock
+says in the answer that finds it, less its ``since``: both err to the holder's cost.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Command,
+    Downgrade,
+    Release,
+    Renew,
+    Upgrade,
+)
+from aiorwlock_remote.core.value import replace
+
+SHORTEST = 100_000
+LONGEST = 5_000_000
+"""Microseconds of slack: the least of it, and the most without drift."""
+CALMS = 20
+"""Each answer takes one part in so many off the slack that a slow one made."""
+DRIFT = 2_000
+"""Clocks' speeds differ by one part in so many at most, as with NTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The server's clock is at least that, and a request is refused after that."""
+
+    least: int
+    latest: int
+
+    @property
+    def slack(self) -> int:
+        """By how much every lease is longer."""
+        return self.latest - self.least
+
+
+class ServerTime:
+    """Bounds of one server's clock; microseconds. For all threads of a process."""
+
+    def __init__(self, now: int, at: int) -> None:
+        """It told ``now``, in an answer that came at ``at`` of our boot clock."""
+        self._lock = threading.Lock()
+        self._told = now, at
+        self._slack = SHORTEST
+
+    def bounds(self, at: int) -> Bounds:
+        """As they are at ``at``."""
+        with self._lock:
+            (now, since), slack = self._told, self._slack
+        passed = max(0, at - since)
+        drift = passed // DRIFT
+        least = now + passed - drift
+        return Bounds(least, least + slack + 2 * drift)
+
+    def told(self, now: int, at: int, took: int) -> None:
+        """An answer came at ``at``, so long after its bounds were asked for."""
+        with self._lock:
+            self._told = now, at
+            calmer = self._slack - self._slack // CALMS
+            self._slack = min(LONGEST, max(SHORTEST, 2 * took, calmer))
+
+
+def stretched(command: Command, slack: int) -> Command:
+    """The command with longer leases; one without an end has none here either."""
+
+    def longer(lease: int | None) -> int | None:
+        return None if lease is None else lease + slack
+
+    def claimed(claim: Claim) -> Claim:
+        return replace(claim, lease=longer(claim.lease))
+
+    match command:
+        case Acquire():
+            return replace(command, claims=tuple(map(claimed, command.claims)))
+        case Downgrade() | Upgrade():
+            return replace(command, claim=claimed(command.claim))
+        case Renew():
+            tickets = tuple((t, longer(lease)) for t, lease in command.tickets)
+            return replace(command, tickets=tickets)
+        case Release():
+            then = [stretched(acquire, slack) for acquire in command.then]
+            return replace(
+                command, then=tuple(a for a in then if isinstance(a, Acquire))
+            )
+        case _:
+            return command

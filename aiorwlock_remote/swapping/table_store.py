@@ -1,0 +1,164 @@
+"""A store over the two published tables, for any database with a desk."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+
+import anyio
+
+from aiorwlock_remote.core.commands import Command, Reply
+from aiorwlock_remote.core.names import Resource, from_row
+from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import (
+    Bell,
+    Host,
+    Renewer,
+    Settings,
+    Snapshot,
+)
+from aiorwlock_remote.swapping.cas import State
+from aiorwlock_remote.swapping.rows import Found, state_of
+from aiorwlock_remote.swapping.server_time import ServerTime
+from aiorwlock_remote.swapping.swap_store import SwapStore
+from aiorwlock_remote.swapping.tables import Desk, TableCas, TableSteps, newer
+from aiorwlock_remote.swapping.watcher import Watcher
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
+
+Page = Callable[[str, int], Awaitable[Sequence[tuple[str, int, Found]]]]
+
+FORGET_EVERY = 4096
+"""Steps after which doormen that nobody uses any more are looked for."""
+LEAST_MEMORY = 60.0
+"""Seconds: what is still on its way finds the version it must not find."""
+
+
+class TableStore(SwapStore, ABC):
+    """Steps are swaps; waiters poll by plain reads."""
+
+    notifies: bool = False
+    """Whether the desk tells other processes that it is their turn."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        time: ServerTime,
+        host: Host,
+        bell: Bell,
+        settings: Settings,
+    ) -> None:
+        """``desk``: of the loop of ``host``."""
+        super().__init__(host, bell, settings)
+        self._time = time
+        self._cas = TableCas(
+            desk, host.clock, time, settings.prefix, wakes=self.notifies
+        )
+        self._steps = TableSteps(self._cas, self._wakes, self._later)
+        self._watcher = Watcher(
+            self._cas.load,
+            lambda state: self._cas.times(state)[0],
+            self._steps.saw,
+            settings.gate,
+            host,
+            bell,
+            self.looks,
+        )
+        self._count = 0
+        self._under_way: dict[Resource, Pending[Reply]] = {}  # the last of each
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """One swap, or a few where others change the resource at the same time."""
+        self._count += 1
+        if self._count % FORGET_EVERY == 0:
+            self._host.spawn(self._forgotten)
+        stepped = self._steps.step(resource, command)
+        self._under_way[resource] = stepped
+        stepped.then(partial(self._stepped, resource))
+        return stepped
+
+    async def look(self, resource: Resource) -> Snapshot:
+        """The resource as it stands, after all that was asked for here before."""
+        while (last := self._under_way.get(resource)) is not None:
+            heard = anyio.Event()
+            last.then(lambda _, heard=heard: heard.set())  # type: ignore[misc]
+            await heard.wait()
+        return self._snapshot(resource, await self._cas.load(resource))
+
+    @abstractmethod
+    def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        """All resources that are held or waited for."""
+
+    @abstractmethod
+    def renewer(self) -> Renewer:
+        """A new renewer; opens its connection at the first use."""
+
+    @abstractmethod
+    async def forget(self, seconds: float) -> None:
+        """Delete the doormen that nobody has used for so long."""
+
+    async def aclose(self) -> None:
+        """Wait for what is under way."""
+        self._watcher.close()
+        while self._under_way:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    async def _paged(
+        self, page: Page, resource_type: str | None
+    ) -> AsyncIterator[Snapshot]:
+        """All that is there, in the order of the keys; ``page``: behind one of them."""
+        last = "", 0
+        while rows := await page(*last):
+            last = rows[-1][:2]
+            for kind, number, found in rows:
+                resource = self._wanted(kind, number, resource_type)
+                if resource is None:
+                    continue
+                snapshot = self._shown(resource, found)
+                if snapshot is not None:
+                    yield snapshot
+
+    def _wanted(
+        self, kind: str, number: int, resource_type: str | None
+    ) -> Resource | None:
+        """The resource of a row, if it is of ours and of that type."""
+        prefix = self._settings.prefix
+        if not kind.startswith(prefix):
+            return None
+        resource = from_row(kind.removeprefix(prefix), number)
+        return resource if resource_type in (None, resource.type) else None
+
+    def _shown(self, resource: Resource, found: Found) -> Snapshot | None:
+        """What to show of it, if there is anything."""
+        try:
+            state = state_of(found)
+        except BadRecord as exc:  # the others are to be seen all the same
+            log.warning("bad_record %s: %s", resource.label, exc)
+            return None
+        if state.record is None and state.seat is None:
+            return None
+        return self._snapshot(resource, state)
+
+    def _snapshot(self, resource: Resource, state: State) -> Snapshot:
+        now: int = state.mark.now
+        return Snapshot(resource, state.record or Record(), state.seat, now, now)
+
+    def _stepped(self, resource: Resource, stepped: Pending[Reply]) -> None:
+        if self._under_way.get(resource) is stepped:
+            del self._under_way[resource]
+        if not self._under_way and self._idle is not None:
+            self._idle.set()
+
+    def _tell(self, resource: Resource, state: State) -> None:
+        """What the keeper saw."""
+        latest = newer(state, self._steps.known(resource))
+        assert latest is not None
+        self._steps.saw(resource, latest)
+
+    async def _forgotten(self) -> None:
+        await self.forget(max(LEAST_MEMORY, self._settings.fence_memory))

@@ -1,0 +1,239 @@
+"""The two published tables as a store that compares and sets, whatever the database.
+
+A *desk* carries requests to it and brings answers back. There are two requests:
+
+* ``swap``: compare the version and the seat, and that it is not too late; if so put
+  there what is given; else tell what stands there. In one transaction, and at best one
+  round trip.
+* ``look``: tell what stands there, of one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from aiorwlock_remote.core.commands import Command, Granted, Reply
+from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.nonces import nonce
+from aiorwlock_remote.pending import Pending, mapped
+from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.swapping.cas import State
+from aiorwlock_remote.swapping.pausing import Later, Pausing
+from aiorwlock_remote.swapping.replies import each_grant
+from aiorwlock_remote.swapping.rows import (
+    Found,
+    Mark,
+    counted,
+    micros_of,
+    published,
+    seat_columns,
+    state_of,
+    text_at,
+    text_of,
+)
+from aiorwlock_remote.swapping.server_time import Bounds, ServerTime, stretched
+from aiorwlock_remote.swapping.steps import Swapping, Wakes
+
+MOST = 32_767
+"""Bytes of a stored record that a request can carry."""
+ENOUGH = MOST * 3 // 4
+"""No more enter. The rest is for renewals: with ends that differ it packs less well."""
+
+Values = Mapping[str, object]
+
+
+class Desk(Protocol):
+    """Carries requests to the database; answers come in the loop's own thread."""
+
+    def ask(self, name: str, values: Values) -> Pending[Found]:
+        """One request, ``swap`` or ``look``, beyond any caller's cancellation.
+
+        Fails with ``BackendError``; ``BackendUnavailable`` without ``nothing_done``
+        leaves it open whether it was carried out.
+        """
+
+
+class TableCas:
+    """``Cas`` over a desk. Belongs to one loop or thread.
+
+    What it is given by ``times`` holds for the swap that follows in the same breath.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        clock: Clock,
+        time: ServerTime,
+        prefix: str,
+        *,
+        wakes: bool = False,
+    ) -> None:
+        """``time``: of the whole process. ``prefix``: goes before every type.
+
+        ``wakes``: whether the desk tells the gates that have something to claim; it is
+        also told whether all that was held would end by itself (``lapses``).
+        """
+        self._wakes = wakes
+        self._desk = desk
+        self._clock = clock
+        self._time = time
+        self._prefix = prefix
+        self._bounds: Bounds = time.bounds(self.clock())
+
+    def guess(self) -> State:
+        """Nothing."""
+        return State(None, None, Mark(None))
+
+    def clock(self) -> int:
+        """The boot clock."""
+        return micros(self._clock.now())
+
+    def times(self, state: State) -> tuple[int, int, int]:
+        """The least the server's clock can be; fences count by one from the base."""
+        self._bounds = self._time.bounds(self.clock())
+        return self._bounds.least, state.mark.base + 1, self._bounds.least
+
+    def stretched(self, command: Command) -> Command:
+        """The command as the transition has to see it, see ``server_time``."""
+        return stretched(command, self._bounds.slack)
+
+    def load(self, resource: Resource) -> Pending[State]:
+        """By one plain read of both tables."""
+        kind, number = self.key(resource)
+        sent = self.clock()
+        asked = self._desk.ask("look", {"i_kind": kind, "i_number": number})
+        return mapped(asked, lambda found: self._seen(found, sent))
+
+    def swap(
+        self,
+        resource: Resource,
+        state: State,
+        record: Record,
+        seat: Seat | None,
+        wakes: tuple[str, ...] = (),
+    ) -> Pending[tuple[bool, State | None]]:
+        """By one request, which the server refuses if it comes too late."""
+        kind, number = self.key(resource)
+        mark: Mark = state.mark
+        sent, version = self.clock(), nonce().hex()
+        text = text_of(record, mark.base)
+        before = 0 if state.record is None else _members(state.record)
+        if len(text) > (ENOUGH if _members(record) > before else MOST):
+            return _failed(_too_long(record, resource))
+        readers, writer = published(record)
+        ticket, since = seat_columns(seat)
+        values: dict[str, object] = {
+            "i_kind": kind,
+            "i_number": number,
+            "i_latest": text_at(self._bounds.latest),
+            "i_version": mark.version,
+            "i_ticket": mark.ticket,
+            "i_since": mark.since,
+            "t_ticket": ticket,
+            "t_since": since,
+            "n_version": version,
+            "n_record": text,
+            "n_readers": readers,
+            "n_waits": int(writer is not None),
+            "n_writer": writer,
+        }
+        if self._wakes:
+            values["wakes"] = wakes
+            values["lapses"] = _lapses(state.record)
+
+        def swapped(found: Found) -> tuple[bool, State | None]:
+            if not found.done:
+                return False, self._seen(found, sent)
+            now = self._told(found, sent)
+            base = mark.base or micros_of(found.base or "")
+            new = Mark(version, ticket, since, base, now)
+            moved = counted(record, base - mark.base)
+            return True, State(moved, seat, new)
+
+        return mapped(self._desk.ask("swap", values), swapped)
+
+    def key(self, resource: Resource) -> tuple[str, int]:
+        """The primary key of both rows."""
+        kind, number = resource.row
+        return self._prefix + kind, number
+
+    def _seen(self, found: Found, sent: int) -> State:
+        self._told(found, sent)
+        return state_of(found)
+
+    def _told(self, found: Found, sent: int) -> int:
+        now, at = micros_of(found.now), self.clock()
+        self._time.told(now, at, at - sent)
+        return now
+
+
+class TableSteps:
+    """``Store.step`` on the tables."""
+
+    def __init__(self, cas: TableCas, wakes: Wakes, later: Later) -> None:
+        """``later(seconds, function)``: called then, in this thread."""
+        self._cas = cas
+        pausing = Pausing(cas.load, later)
+        self._swapping = Swapping(cas, wakes, pausing, cas.stretched)
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """One swap, or a few where others change the resource at the same time."""
+        stepped = self._swapping.step(resource, command)
+        return mapped(stepped, lambda reply: self._dated(resource, reply))
+
+    def saw(self, resource: Resource, state: State) -> None:
+        """Somebody else's read: the next step may start from there."""
+        self._swapping.saw(resource, state)
+
+    def known(self, resource: Resource) -> State | None:
+        """What was seen last; from any thread."""
+        return self._swapping.known(resource)
+
+    def _dated(self, resource: Resource, reply: Reply) -> Reply:
+        """A grant that was there before is as old as the server's clock says."""
+        state = self._swapping.known(resource)
+        now = 0 if state is None else state.mark.now
+
+        def dated(granted: Granted) -> Granted:
+            if all(grant.since == granted.now for grant in granted.grants):
+                return granted
+            return replace(granted, now=max(now, granted.now))
+
+        return each_grant(reply, dated)
+
+
+def newer(one: State | None, other: State | None) -> State | None:
+    """Which of two states of one resource was told later, by the server's clock."""
+    if one is None or other is None:
+        return one or other
+    return one if one.mark.now > other.mark.now else other
+
+
+def _failed(error: BackendError) -> Pending[tuple[bool, State | None]]:
+    pending: Pending[tuple[bool, State | None]] = Pending()
+    pending.fail(error)
+    return pending
+
+
+def _lapses(record: Record | None) -> bool:
+    """Whether all that is held would end by itself."""
+    if record is None or not record.grants:
+        return False
+    return all(grant.expires is not None for grant in record.grants)
+
+
+def _members(record: Record) -> int:
+    return len(record.grants) + len(record.queue)
+
+
+def _too_long(record: Record, resource: Resource) -> BackendError:
+    return BackendError(
+        what=f"{resource.label}: {len(record.grants)} holders and "
+        f"{len(record.queue)} waiting processes are more than a record can hold",
+        hint="one reader for many tasks, or the readers on several names",
+    )

@@ -1,0 +1,1 @@
+"""The locks on Cassandra, beside floor and naive loop: ``-m benchmarks.cassandra``."""

@@ -1,0 +1,106 @@
+"""Cassandra of our own, by the project's fixtures: one node, or a ring of three."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.statements import statement
+from tests.servers.cassandra import CassandraNode
+from tests.servers.cassandra_ring import CassandraRing, Visit
+
+KEYSPACES = {"pair": "bench", "type": "bench_type"}
+"""By layout: what the partition key of the table is."""
+COUNTS = (
+    "SELECT keyspace_name, count FROM system_views.local_read_latency",
+    "SELECT keyspace_name, count FROM system_views.coordinator_read_latency",
+)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What arrived: transactions that change something, and reads of any kind."""
+
+    changes: int
+    reads: int
+
+    def __sub__(self, before: Requests) -> Requests:
+        return Requests(self.changes - before.changes, self.reads - before.reads)
+
+
+class Server:
+    """A node or a ring that runs."""
+
+    def __init__(self, url: str, visit: Visit, nodes: int) -> None:
+        """Started by ``server``."""
+        self.nodes = nodes
+        self._url = url
+        self._visit = visit
+        for layout, keyspace in KEYSPACES.items():
+            visit.rows(
+                f"CREATE KEYSPACE {keyspace} WITH replication = "
+                f"{{'class': 'SimpleStrategy', 'replication_factor': {nodes}}}"
+            )
+            visit.rows(statement(f"schema_{layout}", Options(keyspace)))
+
+    def url(self, layout: str = "pair") -> str:
+        """Of the table with that layout."""
+        return f"{self._url}/{KEYSPACES[layout]}"
+
+    def url_for(self, peer: str, seed: int) -> str:
+        """Where every peer finds its locks."""
+        del peer, seed
+        return self.url()
+
+    def empty(self) -> None:
+        """No locks are left."""
+        for keyspace in KEYSPACES.values():
+            self._visit.rows(f"TRUNCATE {keyspace}.mutex_locks")
+
+    def version(self) -> str:
+        """Of the first node."""
+        rows = self._visit.rows("SELECT release_version FROM system.local")
+        return str(rows[0].release_version)
+
+    def connections(self) -> int:
+        """How many clients' there are, without our own, which are two."""
+        return len(self._visit.rows("SELECT port FROM system_views.clients")) - 2
+
+    def requests(self) -> Requests | None:
+        """How many arrived so far for the tables; None: a ring does not tell.
+
+        A node counts what it reads of a table, and apart from that what clients asked
+        it to read. A transaction that writes reads once, to compare, so the rest are
+        those, refused or not. In a ring each replica reads for each of them.
+        """
+        if self.nodes > 1:
+            return None
+        local, asked = (self._count(cql) for cql in COUNTS)
+        return Requests(local - asked, asked)
+
+    def _count(self, cql: str) -> int:
+        ours = KEYSPACES.values()
+        rows = self._visit.rows(cql)
+        return sum(row.count for row in rows if row.keyspace_name in ours)
+
+
+@contextmanager
+def server(folder: Path, options: Namespace) -> Iterator[Server]:
+    """Start it, with its files in the folder."""
+    try:
+        running = CassandraRing(folder) if options.ring else CassandraNode(folder)
+    except pytest.fail.Exception as exc:
+        sys.exit(str(exc))  # what is to be installed
+    nodes = 3 if options.ring else 1
+    try:
+        with Visit("127.0.0.1", running.port) as visit:
+            yield Server(running.url, visit, nodes)
+    finally:
+        running.close()

@@ -1,0 +1,31 @@
+"""``python -m benchmarks.sql``: the suite on SQL databases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from benchmarks.shared.suite import Suite, run
+from benchmarks.sql.adapters import MARIADB, POSTGRESQL, SQLITE
+from benchmarks.sql.bars import BARS
+from benchmarks.sql.scenarios import SCENARIOS
+from benchmarks.sql.server import Server, server
+
+PACKAGES = ("asyncmy", "asyncpg", "psycopg", "sqlalchemy", "sqlalchemy-dlock")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure; 0 unless something broke. Bars are told, not judged."""
+    suite = Suite(
+        family="benchmarks.sql",
+        peers=(*POSTGRESQL, *MARIADB, *SQLITE),
+        scenarios=SCENARIOS,
+        bars=BARS,
+        server=server,
+        versions=_versions,
+    )
+    return run(suite, argv)
+
+
+def _versions(running: Server) -> dict[str, object]:
+    return running.about() | {name: version(name) for name in PACKAGES}

@@ -1,0 +1,150 @@
+"""A PostgreSQL and a MariaDB of our own, by the tests' fixtures; and SQLite's files.
+
+What they told they keep, as users have it: ``fsync``, ``synchronous_commit`` and
+``full_page_writes`` are on, ``innodb_flush_log_at_trx_commit`` is 1, and SQLite's store
+syncs as it always does.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from benchmarks.sql.adapters import MARIADB, SQLITE
+from tests.servers import fix_mariadb
+from tests.servers.fix_postgresql import make_tables
+from tests.servers.mariadb import Mariadb
+from tests.servers.mariadb import run as ask_mariadb
+from tests.servers.postgresql import Postgresql
+
+DATABASE = "bench"
+CONFIG = {
+    "autovacuum": "on",
+    "deadlock_timeout": "1s",
+    "shared_buffers": "128MB",
+    "log_line_prefix": "%d|",
+}
+"""As it comes, where the tests' own differ; and what tells databases apart."""
+RELOADED = 0.3
+"""Seconds until every session has heard of a new setting."""
+_ASKED = re.compile(rf"^{DATABASE}\|LOG:  (?:execute|statement)", re.MULTILINE)
+
+
+class Server:
+    """Both of them, running."""
+
+    def __init__(self, postgresql: Postgresql, mariadb: Mariadb, folder: Path) -> None:
+        """Started by ``server``."""
+        self._mariadb = f"{mariadb.root}{DATABASE}"
+        ask_mariadb(mariadb.root, f"CREATE DATABASE {DATABASE}")
+        fix_mariadb.make_tables(self._mariadb)
+        self._log = postgresql.folder / postgresql.log_name
+        self._folder = folder
+        self._admin = psycopg.connect(postgresql.url, autocommit=True)
+        self._admin.execute(f"CREATE DATABASE {DATABASE}")
+        self._url = postgresql.url.rpartition("/")[0] + f"/{DATABASE}"
+        make_tables(self._url)
+
+    def url_for(self, peer: str, seed: int) -> str:
+        """SQLite's peers have a file for each round."""
+        if peer in MARIADB:
+            return self._mariadb
+        if peer not in SQLITE:
+            return self._url
+        place = self._folder / str(seed)
+        place.mkdir(exist_ok=True)
+        return f"sqlite:///{place}/locks.db"
+
+    def empty(self) -> None:
+        """No locks are left."""
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute("TRUNCATE mutex_locks, doormans")
+            connection.execute("CHECKPOINT")
+        for table in ("mutex_locks", "doormans"):
+            ask_mariadb(self._mariadb, f"TRUNCATE {table}")
+
+    def about(self) -> dict[str, object]:
+        """Its version, and what is set there."""
+        names = ("server_version", "fsync", "synchronous_commit", "full_page_writes")
+        about = {name: self._one(f"SHOW {name}") for name in names}
+        ((version, flush),) = ask_mariadb(
+            self._mariadb, "SELECT version(), @@innodb_flush_log_at_trx_commit"
+        )
+        return about | {"mariadb": version, "innodb_flush_log_at_trx_commit": flush}
+
+    def connections(self) -> int:
+        """How many clients' there are in the databases of the locks."""
+        found = self._one(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = %s AND backend_type = 'client backend'",
+            DATABASE,
+        )
+        ((there,),) = ask_mariadb(
+            self._mariadb,
+            "SELECT count(*) - 1 FROM information_schema.processlist"
+            " WHERE db = database()",
+        )
+        return int(found) + int(there)
+
+    def statements(self, peer: str, seconds: float) -> int:
+        """How many arrive in that time: by PostgreSQL's log, by MariaDB's count."""
+        if peer in MARIADB:
+            before = self._questions()
+            time.sleep(seconds)
+            return self._questions() - before - 1  # our own
+        before = self._log.stat().st_size
+        self._set("SET log_statement = 'all'")
+        time.sleep(RELOADED + seconds)
+        self._set("RESET log_statement")
+        with self._log.open("rb") as log:
+            log.seek(before)
+            return len(_ASKED.findall(log.read().decode()))
+
+    def close(self) -> None:
+        """Our own connection."""
+        self._admin.close()
+
+    def _questions(self) -> int:
+        ((_, count),) = ask_mariadb(
+            self._mariadb, "SHOW GLOBAL STATUS LIKE 'Questions'"
+        )
+        return int(count)
+
+    def _set(self, what: str) -> None:
+        self._admin.execute(f"ALTER SYSTEM {what}")
+        self._one("SELECT pg_reload_conf()")
+
+    def _one(self, statement: str, *values: object) -> Any:  # noqa: ANN401 - whatever it tells
+        row = self._admin.execute(statement, values).fetchone()
+        assert row is not None
+        return row[0]
+
+
+@contextmanager
+def server(folder: Path, options: Namespace) -> Iterator[Server]:
+    """Start them."""
+    del options
+    with tempfile.TemporaryDirectory(dir=folder) as name, ExitStack() as stack:
+        own = Path(name)
+        for part in ("postgresql", "mariadb"):
+            (own / part).mkdir()
+        try:
+            postgresql = Postgresql(own / "postgresql", CONFIG)
+            stack.callback(postgresql.close)
+            mariadb = Mariadb(own / "mariadb")
+            stack.callback(mariadb.close)
+        except pytest.fail.Exception as exc:
+            sys.exit(str(exc))  # what is to be installed
+        running = Server(postgresql, mariadb, own)
+        stack.callback(running.close)
+        yield running

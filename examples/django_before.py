@@ -1,0 +1,68 @@
+"""A library that lends books: a Django project in one file, with a fault.
+
+    uvicorn django_before:application     then: curl -X POST localhost:8000/books/1/lend
+
+Lending takes its time. Two who lend the same book at once each count the copies that
+were there before, and print a label for the same one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import django
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.db import connection, models
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+
+settings.configure(
+    ALLOWED_HOSTS=["*"],
+    DATABASES={
+        "default": {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": os.environ.get("LIBRARY", "library.sqlite3"),
+        }
+    },
+    ROOT_URLCONF=__name__,
+)
+django.setup()
+
+
+class Book(models.Model):
+    """So many copies are on the shelf."""
+
+    copies: Any = models.IntegerField()
+
+    class Meta:
+        """An app of one file."""
+
+        app_label = "library"
+
+
+async def lend(_request: HttpRequest, pk: int) -> HttpResponse:
+    """Take a copy from the shelf."""
+    book = await Book.objects.aget(pk=pk)
+    await asyncio.sleep(0.3)  # a label is printed
+    book.copies -= 1
+    await book.asave()
+    return HttpResponse(f"{book.copies} left\n")
+
+
+urlpatterns = [path("books/<int:pk>/lend", lend)]
+application = get_asgi_application()
+
+
+def make_tables() -> None:
+    """In place of migrations; and one book, with three copies."""
+    with connection.schema_editor() as editor:
+        for model in (Book,):
+            editor.create_model(model)
+    Book.objects.create(pk=1, copies=3)
+
+
+if not connection.introspection.table_names():
+    make_tables()

@@ -1,0 +1,170 @@
+"""The read of a fence: only where somebody sees it, and always of that very grant."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import pytest
+
+from aiorwlock_remote.backends.cassandra import opening
+from aiorwlock_remote.backends.cassandra.cas import CassandraCas
+from aiorwlock_remote.backends.cassandra.holders import Holders
+from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.steps import Steps
+from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.backends.cassandra.wire import Request, Rows, Then
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Granted,
+    Release,
+    Released,
+    Waiting,
+)
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Host
+from aiorwlock_remote.runtime.loops import current_host
+from tests.backends.cassandra.conftest import both_layouts
+from tests.backends.cassandra.desk import Desk
+from tests.servers.fix_cassandra import Keyspace
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("the server is what is tested"),
+    both_layouts,
+]
+
+ORDER = resource("order", 42)
+LEASE = 30_000_000
+
+
+class Asked:
+    """A table's requests, as they are sent; ``early``: those beside others."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.names: list[str] = []
+        self.early = 0
+        self._made: list[tuple[Request, str]] = []
+        self._request, self._ask = table.request, table.ask
+        table.request = self.request  # type: ignore[method-assign]
+        table.ask = self.ask  # type: ignore[method-assign]
+
+    def request(self, name: str, *values: object) -> Request:
+        made = self._request(name, *values)
+        self._made.append((made, name))
+        return made
+
+    def _name(self, request: Request) -> str:
+        return next(name for made, name in self._made if made is request)
+
+    def ask(
+        self,
+        host: Host,
+        request: Request,
+        then: Then | None = None,
+        beside: Request | None = None,
+    ) -> Pending[list[Rows]]:
+        self.names.append(self._name(request))
+        self.early += beside is not None
+
+        def followed(answers: Sequence[Rows]) -> Request | None:
+            assert then is not None
+            following = then(answers)
+            if following is not None and beside is None:
+                self.names.append(self._name(following))
+            return following
+
+        return self._ask(host, request, then and followed, beside)
+
+
+@pytest.fixture
+async def asked(layout: str, options: Options) -> AsyncIterator[Asked]:
+    assert layout
+    table = await opening.connect(options, current_host())
+    yield Asked(table)
+    table.close()
+
+
+@pytest.fixture
+async def steps(asked: Asked) -> Steps:
+    def later(seconds: float, function: Callable[[], None]) -> None:
+        raise NotImplementedError
+
+    cas = CassandraCas(asked.table, current_host())
+    return Steps(cas, Holders(), lambda *_: None, later)
+
+
+@pytest.fixture
+def desk(keyspace: Keyspace, options: Options) -> Desk:
+    return Desk(keyspace.visit.session, options)
+
+
+def read(ticket: str, *, fenced: bool) -> Acquire:
+    return Acquire((Claim(ticket, LEASE),), Mode.READ, fenced=fenced)
+
+
+async def test_who_shows_no_fence_reads_none(steps: Steps, asked: Asked) -> None:
+    write = Acquire((Claim("t1", LEASE),), Mode.WRITE, fenced=False)
+    for _ in range(2):
+        asked.names.clear()
+        assert isinstance(await steps.step(ORDER, write), Granted)
+        assert asked.names == ["appear"]
+        released = await steps.step(ORDER, Release("t1"))
+        assert isinstance(released, Released)
+        assert released.held
+        assert asked.names == ["appear", "vanish"]
+    assert asked.early == 0
+
+
+async def test_who_joins_them_is_told_the_true_fence(
+    steps: Steps, asked: Asked, desk: Desk
+) -> None:
+    await steps.step(ORDER, read("t1", fenced=False))
+    joined = await steps.step(ORDER, read("t2", fenced=True))
+    assert isinstance(joined, Granted)
+    assert asked.names == ["appear", "load", "keep"]
+    (grant,) = joined.grants
+    assert grant.fence == desk.fence() > 1_600_000_000_000_000
+
+
+async def test_who_takes_over_from_them_has_a_higher_fence(
+    steps: Steps, desk: Desk
+) -> None:
+    write = Acquire((Claim("t1", LEASE),), Mode.WRITE, fenced=False)
+    await steps.step(ORDER, write)
+    first = desk.fence()
+    queued = Acquire((Claim("t2", LEASE),), Mode.WRITE, gate="g", may_queue=True)
+    assert isinstance(await steps.step(ORDER, queued), Waiting)
+    handed = await steps.step(ORDER, Release("t1", then=(queued,)))
+    assert isinstance(handed, Released)
+    (granted,) = handed.then
+    assert isinstance(granted, Granted)
+    assert first < granted.grants[0].fence <= desk.fence()
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_shown_fence_is_the_ballot(
+    steps: Steps,
+    asked: Asked,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    early: bool,
+) -> None:
+    """Read right behind the transaction, or after it: the same."""
+    luck = "aiorwlock_remote.backends.cassandra.cas._Luck.tries"
+    monkeypatch.setattr(luck, lambda _: early)
+    fences = []
+    for _ in range(20):
+        granted = await steps.step(ORDER, read("t1", fenced=True))
+        assert isinstance(granted, Granted)
+        assert granted.grants[0].fence == desk.fence()
+        fences.append(granted.grants[0].fence)
+        await steps.step(ORDER, Release("t1"))
+    assert fences == sorted(set(fences))
+    assert asked.early == (20 if early else 0)
+    assert asked.names.count("seated") == (0 if early else 20)
+    assert "load" not in asked.names

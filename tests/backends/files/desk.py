@@ -1,0 +1,80 @@
+"""One process's way to a directory, with a clock that can be moved on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from aiorwlock_remote.backends.files.connection import Connection
+from aiorwlock_remote.backends.files.options import FileOptions
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Command,
+    Force,
+    Granted,
+    Release,
+    Reply,
+)
+from aiorwlock_remote.core.names import Resource, resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.ports import Snapshot
+
+LEASE = 30_000_000
+ORDER = resource("order", 42)
+
+
+class Moved:
+    """This host's clocks, moved on by some seconds, and its wall clock set back."""
+
+    def __init__(self) -> None:
+        self.by = self.back = 0.0
+
+    def now(self) -> float:
+        return time.monotonic() + self.by
+
+    def wall(self) -> float:
+        return time.time() + self.by - self.back
+
+
+class Desk:
+    """Steps one at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        prefix: str = "",
+        gate: str = "",
+        *,
+        sync: bool = True,
+        shared: bool = False,
+        create: bool = False,
+    ) -> None:
+        self.clock = Moved()
+        about = FileOptions(str(folder), create, sync, shared)
+        self.connection = Connection(about, prefix, self.clock, gate)
+        self.connection.open(1.0)
+
+    def ask(self, command: Command, of: Resource = ORDER) -> Reply:
+        """The answer; raises what the step failed with."""
+        (step,) = self.connection.steps([(of, command)], 1.0)
+        if isinstance(step, Exception):
+            raise step
+        return step.reply
+
+    def take(self, ticket: str, mode: Mode = Mode.WRITE, of: Resource = ORDER) -> int:
+        """The fence, 0 if refused."""
+        reply = self.ask(Acquire((Claim(ticket, LEASE),), mode), of)
+        return reply.grants[0].fence if isinstance(reply, Granted) else 0
+
+    def give(self, ticket: str, *then: Acquire, of: Resource = ORDER) -> Reply:
+        """Release it."""
+        return self.ask(Release(ticket, then=then), of)
+
+    def force(self, seat: str, of: Resource = ORDER) -> Reply:
+        """Break a foreign seat."""
+        return self.ask(Force(seat=seat), of)
+
+    def look(self, of: Resource = ORDER) -> Snapshot:
+        """As it stands."""
+        return self.connection.look(of)

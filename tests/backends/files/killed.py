@@ -1,0 +1,200 @@
+"""Killed at every system call: ``python -m tests.backends.files.killed``.
+
+A scenario's step is carried out in a child that kills itself before its n-th system
+call (of those that matter here), or in the middle of it if it writes; for each n until
+one gets through. What it left behind has to be as good as all of it, or nothing.
+Prints how many calls each has. A process without threads, so that it may fork.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aiorwlock_remote.core.commands import Acquire, Claim, Downgrade
+from aiorwlock_remote.core.ticket import Mode
+from tests.backends.files.desk import LEASE, Desk
+
+CALLS = (
+    *("open", "close", "write", "pwrite", "pread", "read", "fdatasync", "fsync"),
+    *("link", "unlink", "rename", "utime", "stat", "fstat", "listdir"),
+)
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: PTH112, S108
+"""Where a sync costs nothing, if there is such a place."""
+READERS = 40  # more than the smallest slot holds
+
+Told = tuple[int, str | None]
+"""The highest fence told so far, and the ticket that holds, as far as was told."""
+Act = Callable[[Desk, Path], Told]
+
+
+def nothing(_desk: Desk, _folder: Path) -> Told:
+    return 0, None
+
+
+def take(desk: Desk, _folder: Path) -> Told:
+    return desk.take("first"), "first"
+
+
+def used(desk: Desk, folder: Path) -> Told:
+    fence, _ = take(desk, folder)
+    desk.give("first")
+    return fence, None
+
+
+def again(desk: Desk, _folder: Path) -> Told:
+    return desk.take("second"), "second"
+
+
+def give(desk: Desk, _folder: Path) -> Told:
+    desk.give("first")
+    return 0, None
+
+
+def hand_on(desk: Desk, _folder: Path) -> Told:
+    desk.give("first", Acquire((Claim("second", LEASE),), Mode.WRITE))
+    return desk.look().record.last, "second"
+
+
+def downgrade(desk: Desk, _folder: Path) -> Told:
+    desk.ask(Downgrade("first", Claim("reader", LEASE)))
+    return desk.look().record.last, "reader"
+
+
+def crowd(desk: Desk, _folder: Path) -> Told:
+    claims = tuple(Claim(f"reader {n}" + "x" * 100, LEASE) for n in range(READERS))
+    desk.ask(Acquire(claims, Mode.READ))
+    return desk.look().record.last, claims[0].ticket
+
+
+def foreign(desk: Desk, folder: Path) -> Told:
+    fence, _ = used(desk, folder)
+    (folder / "order,42.lock").write_text("theirs\n")
+    return fence, "theirs"
+
+
+def force(desk: Desk, _folder: Path) -> Told:
+    seat = desk.look().seat
+    assert seat is not None
+    desk.force(seat.value)
+    return 0, None
+
+
+def forget(desk: Desk, _folder: Path) -> Told:
+    desk.clock.by += 7200
+    desk.connection.forget(3600)
+    return 0, None
+
+
+def emptied(_desk: Desk, folder: Path) -> Told:
+    for path in folder.iterdir():
+        path.unlink()
+    return 0, None
+
+
+def open_new(_desk: Desk, folder: Path) -> Told:
+    Desk(folder)
+    return 0, None
+
+
+SCENARIOS: dict[str, tuple[Act, Act]] = {
+    "first take": (nothing, take),
+    "take": (used, again),
+    "release": (take, give),
+    "hand on": (take, hand_on),
+    "downgrade": (take, downgrade),
+    "grow": (used, crowd),
+    "force": (foreign, force),
+    "forget": (used, forget),
+    "open": (emptied, open_new),
+}
+
+
+def deadly(nth: int, *, half: bool) -> None:
+    """From now on this process dies at its n-th call; ``half``: a write is begun."""
+    left = nth
+
+    def die(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the real one
+            nonlocal left
+            left -= 1
+            if left == 0:
+                if half and name in {"write", "pwrite"}:
+                    file, data, *at = args
+                    real(file, data[: min(100, len(data) // 2)], *at)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **kwargs)
+
+        return call
+
+    for name in CALLS:
+        setattr(os, name, die(getattr(os, name), name))
+    fcntl.flock = die(fcntl.flock, "flock")
+
+
+def survived(before: Act, act: Act, nth: int, *, half: bool) -> bool:
+    """Let a child die there, see what it left; whether it did not get so far."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
+        folder = Path(place)
+        desk = Desk(folder)
+        fence, holder = before(Desk(folder, sync=False), folder)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            tell = os.write
+            deadly(nth, half=half)
+            more, held = act(desk, folder)
+            tell(writing, f"{max(fence, more)} {held or ''}".encode())
+            os._exit(0)
+        os.close(writing)
+        _, status = os.waitpid(child, 0)
+        told = os.read(reading, 1000).decode()
+        os.close(reading)
+        dead = os.WIFSIGNALED(status)
+        assert dead or status == 0, f"exit {status}"
+        if told:
+            fence, holder = int(told.split(" ")[0]), told.split(" ")[1]
+        check(folder, fence, holder if told else None)
+        return not dead
+
+
+def check(folder: Path, fence: int, holder: str | None) -> None:
+    """Nobody is blocked, no fence comes again, nothing is left lying about."""
+    desk = Desk(folder, sync=False)
+    if (folder / "order,42.doorman").exists():
+        desk.clock.back = 86_400  # a fence is higher because the last one is known
+    if holder:
+        assert not desk.take("early"), f"{holder} was told that it holds"
+    if holder != "theirs":
+        seat = desk.look().seat
+        if seat is not None and seat.ticket == "theirs":
+            (folder / "order,42.lock").unlink()  # it was not broken yet
+    desk.clock.by += LEASE / 1e6 + 1
+    after = desk.take("next")
+    assert after > fence, f"{after} after {fence}"
+    assert (folder / "order,42.lock").read_text() == "next\n"
+    desk.give("next")
+    assert not (folder / "order,42.lock").exists()
+    desk.clock.back = -7200
+    desk.connection.forget(3600)
+    left = {path.name for path in folder.iterdir()} - {".rwlock", ".changes"}
+    assert not left, left
+
+
+def main() -> None:
+    """All scenarios."""
+    for name, (before, act) in SCENARIOS.items():
+        nth = 1
+        while not survived(before, act, nth, half=False):
+            assert not survived(before, act, nth, half=True)
+            nth += 1
+        print(f"{name}: {nth}", flush=True)  # noqa: T201 - how it tells
+
+
+if __name__ == "__main__":
+    main()

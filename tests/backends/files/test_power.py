@@ -1,0 +1,110 @@
+"""What is left after a power cut: what was synced, and names as they were before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from aiorwlock_remote.backends.files import clocks
+from tests.backends.files.desk import Desk
+
+SEAT, RECORD = "order,42.lock", "order,42.doorman"
+
+
+class Disk:
+    """Notes what is on disk for certain: contents by inode, at each sync."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.contents: dict[int, bytes] = {}
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, self._synced)
+
+    def _synced(self, file: int) -> None:
+        about = os.fstat(file)
+        if stat.S_ISREG(about.st_mode):
+            content = Path(f"/proc/self/fd/{file}").read_bytes()
+            self.contents[about.st_ino] = content
+
+    def after_power_cut(self, folder: Path, image: Path) -> None:
+        """The names of now, with the contents that are certain."""
+        image.mkdir()
+        for path in folder.iterdir():
+            about = path.stat()
+            kept = image / path.name
+            kept.write_bytes(self.contents.get(about.st_ino, b""))
+            os.utime(kept, ns=(about.st_atime_ns, about.st_mtime_ns))
+        for name in (".rwlock", ".changes"):  # which is made anew where it is empty
+            shutil.copy(folder / name, image)
+
+
+@pytest.mark.parametrize("seat", ["none", "first", "first, empty", "last, empty"])
+@pytest.mark.parametrize("ends", ["held", "released"])
+def test_fences_go_on_and_nobody_is_blocked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seat: str, ends: str
+) -> None:
+    """Whichever of our seats the file system shows again, whole or without content."""
+    folder, image = tmp_path / "locks", tmp_path / "image"
+    folder.mkdir()
+    disk = Disk(monkeypatch)
+    desk = Desk(folder)
+    desk.take("first")
+    shutil.copy2(folder / SEAT, tmp_path / "first")
+    desk.give("first")
+    desk.clock.by += 2
+    fence = desk.take("last")
+    shutil.copy2(folder / SEAT, tmp_path / "last")
+    if ends == "released":
+        desk.give("last")
+    disk.after_power_cut(folder, image)
+    (image / SEAT).unlink(missing_ok=True)
+    if seat != "none":
+        which, _, empty = seat.partition(", ")
+        shutil.copy2(tmp_path / which, image / SEAT)
+        at = (image / SEAT).stat().st_mtime_ns
+        if empty:
+            (image / SEAT).write_text("")
+            os.utime(image / SEAT, ns=(at, at))
+    monkeypatch.setattr(clocks, "boot_id", lambda: "another boot")
+    again = Desk(image)
+    again.clock.back = 86_400
+    assert again.look().seat is None or not again.look().record.grants
+    assert again.take("next") > fence
+    assert (image / SEAT).read_text() == "next\n"
+
+
+def test_without_sync_nothing_is_certain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: ``sync=no`` says so."""
+    disk = Disk(monkeypatch)
+    Desk(tmp_path, sync=False).take("first")
+    assert disk.contents == {}
+
+
+def test_a_foreign_lock_outlives_a_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows what it is there for; only ours are known to be dead."""
+    desk = Desk(tmp_path)
+    desk.take("ours")
+    desk.give("ours")
+    (tmp_path / SEAT).write_text("theirs\n")
+    monkeypatch.setattr(clocks, "boot_id", lambda: "another boot")
+    again = Desk(tmp_path)
+    assert not again.take("next")
+    seat = again.look().seat
+    assert seat is not None
+    assert seat.ticket == "theirs"
+
+
+def test_another_boot_ends_grants_without_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever held them is gone."""
+    fence = Desk(tmp_path).take("ours")
+    monkeypatch.setattr(clocks, "boot_id", lambda: "another boot")
+    assert Desk(tmp_path).take("next") > fence

@@ -1,0 +1,53 @@
+"""The store is the core's state machine, whatever the tables were before."""
+
+from __future__ import annotations
+
+import pymysql
+import pytest
+
+from aiorwlock_remote.backends.mariadb.desk import MariadbDesk
+from aiorwlock_remote.backends.mariadb.lines import own_lines
+from aiorwlock_remote.backends.mariadb.options import options_of
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.hosted import Side
+from tests.servers.mariadb import connected
+from tests.swapping.differential import Comparison, compare
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(600)]
+
+
+class MariadbTables:
+    """See ``Database``."""
+
+    def __init__(self, url: str) -> None:
+        self._options = options_of(parse(url))
+        self._foreign: pymysql.Connection = connected(url)
+
+    def desk(self, side: Side) -> MariadbDesk:
+        return MariadbDesk(side, own_lines(self._options, 1), self._options)
+
+    async def delete(self, table: str, kind: str, number: int) -> None:
+        where = "resource_type = %s AND resource_id = %s"
+        with self._foreign.cursor() as cursor:
+            cursor.execute(f"DELETE FROM {table} WHERE {where}", (kind, number))  # noqa: S608
+
+    async def sit(self, kind: str, number: int, ticket: str) -> None:
+        with self._foreign.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO mutex_locks VALUES (%s, %s, %s,"
+                " '2001-09-09 01:46:40.000500')",
+                (kind, number, ticket),
+            )
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+async def test_stories(mariadb_tables: str, seed: int) -> None:
+    seen = await compare(MariadbTables(mariadb_tables), 2_500, seed)
+    assert len(seen) > 12, seen
+
+
+async def test_a_wrong_expectation_is_found(mariadb_tables: str) -> None:
+    tables = MariadbTables(mariadb_tables)
+    async with Comparison(tables, 7, forgets=True) as comparison:
+        with pytest.raises(AssertionError):
+            await comparison.run(20_000)

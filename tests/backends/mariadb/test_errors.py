@@ -1,0 +1,73 @@
+"""Each number of the server's or the driver's, and what we make of it."""
+
+from __future__ import annotations
+
+import pytest
+from asyncmy import errors as theirs
+
+from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
+from aiorwlock_remote.backends.mariadb import errors
+from aiorwlock_remote.swapping import GaveUp
+
+
+@pytest.mark.parametrize("code", [2006, 2013, 2014, 1053, 1158, 1927])
+def test_a_connection_that_is_gone(code: int) -> None:
+    exc = theirs.OperationalError(code, "gone")
+    error = errors.of(exc, "db")
+    assert isinstance(error, BackendUnavailable)
+    assert not error.nothing_done
+    assert errors.spoilt(exc)
+    assert errors.of_connecting(exc, "db").nothing_done  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        OSError("reset"),
+        theirs.InternalError("Packet sequence number wrong"),
+        theirs.InterfaceError(0, "Not connected"),
+        AttributeError("the driver's own mistake"),
+    ],
+)
+def test_what_has_no_number_of_the_server(exc: Exception) -> None:
+    error = errors.of(exc, "db")
+    assert isinstance(error, BackendUnavailable)
+    assert not error.nothing_done
+    assert errors.spoilt(exc)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (1213, GaveUp),
+        (1020, GaveUp),
+        (1205, BackendUnavailable),
+        (1969, BackendUnavailable),
+        (1290, BackendUnavailable),
+        (1040, BackendUnavailable),
+        (4242, BackendUnavailable),
+    ],
+)
+def test_what_was_certainly_not_done(code: int, kind: type[Exception]) -> None:
+    exc = theirs.OperationalError(code, "said\nin two lines")
+    error = errors.of(exc, "db")
+    assert type(error) is kind
+    assert error.nothing_done  # type: ignore[union-attr]
+    assert str(error).startswith("db: said in two lines")
+    assert not errors.spoilt(exc)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "hint"),
+    [
+        (1045, Unsupported, "mariadb://user"),
+        (1146, Unsupported, "rwlock schema mariadb"),
+        (1142, Unsupported, "GRANT SELECT"),
+        (1665, Unsupported, "binlog_format"),
+        (1406, ConfigurationError, "another name"),
+    ],
+)
+def test_what_somebody_has_to_mend(code: int, kind: type[Exception], hint: str) -> None:
+    error = errors.of(theirs.OperationalError(code, "said"), "db")
+    assert type(error) is kind
+    assert hint in str(error)

@@ -1,0 +1,207 @@
+"""Requests that are lost, killed or late: nothing is leaked, nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import anyio
+import pymysql
+import pytest
+
+from aiorwlock_remote import BackendError, BackendUnavailable, connect
+from aiorwlock_remote.core.commands import (
+    Command,
+    Granted,
+    Release,
+    Released,
+    Withdraw,
+    Withdrawn,
+)
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.ports import Store
+from aiorwlock_remote.testing.conformance.party import until
+from tests.servers.mariadb import OWNER, MariadbServer, connected, run
+from tests.servers.process import IP
+from tests.servers.proxy import Proxy
+from tests.swapping.opened import ORDER, acquire, opened
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
+]
+SEATS = "SELECT ticket FROM mutex_locks"
+
+
+@contextmanager
+def through(server: MariadbServer, url: str) -> Iterator[tuple[Proxy, str]]:
+    with Proxy(server.port) as proxy:
+        yield proxy, f"mariadb://{OWNER}@{IP}:{proxy.port}/{url.rpartition('/')[2]}"
+
+
+def lose(proxy: Proxy, when: str) -> None:
+    """The next request, or its answer."""
+    side = "server" if when == "before" else "client"
+    proxy.cut_after(1, to=side)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_an_acquire_whose_answer_is_lost(
+    mariadb_tables: str, mariadb_server: MariadbServer, when: str
+) -> None:
+    """It holds, or nothing does; who asks again gets the truth."""
+    with through(mariadb_server, mariadb_tables) as (proxy, url):
+        async with opened(url) as store:
+            lose(proxy, when)
+            with pytest.raises(BackendUnavailable) as caught:
+                await store.step(ORDER, acquire("t1"))
+            assert not caught.value.nothing_done
+            taken = Withdraw("g", Mode.WRITE, ("t1",))
+            assert isinstance(await store.step(ORDER, taken), Withdrawn)
+            assert run(mariadb_tables, SEATS) == []
+            assert isinstance(await store.step(ORDER, acquire("t2")), Granted)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_release_whose_answer_is_lost(
+    mariadb_tables: str, mariadb_server: MariadbServer, when: str
+) -> None:
+    with through(mariadb_server, mariadb_tables) as (proxy, url):
+        async with opened(url) as store:
+            await store.step(ORDER, acquire("t1"))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(refused, store, Release("t1"))
+                if when == "before":
+                    lose(proxy, when)
+                else:  # its first byte leaves before the transaction has ended
+                    proxy.mute()
+                    await until(partial(nobody_holds, mariadb_tables), 20)
+                    proxy.cut()
+            reply = await store.step(ORDER, Release("t1"))
+            assert isinstance(reply, Released)
+            assert reply.held == (when == "before")
+            assert run(mariadb_tables, SEATS) == []
+
+
+async def refused(store: Store, command: Command) -> None:
+    with pytest.raises(BackendUnavailable):
+        await store.step(ORDER, command)
+
+
+async def nobody_holds(tables: str) -> bool:
+    return run(tables, SEATS) == []
+
+
+async def test_a_row_that_is_locked_for_long(mariadb_tables: str) -> None:
+    """The server gives up before we do: so it is known that nothing was done."""
+    async with opened(f"{mariadb_tables}?call_timeout=1") as store:
+        await store.step(ORDER, acquire("t1"))
+        with connected(mariadb_tables, autocommit=False) as foreign:
+            foreign.query("UPDATE doormans SET updated_at = UTC_TIMESTAMP(6)")
+            with pytest.raises(BackendUnavailable) as caught:
+                await store.step(ORDER, Release("t1"))
+            assert caught.value.nothing_done
+            assert "max_statement_time" in str(caught.value)
+        reply = await store.step(ORDER, Release("t1"))
+        assert isinstance(reply, Released)
+        assert reply.held
+        assert run(mariadb_tables, SEATS) == []
+
+
+async def test_a_seat_that_is_locked_for_long(mariadb_tables: str) -> None:
+    """The doorman was changed by then, and is as it was."""
+    async with opened(f"{mariadb_tables}?call_timeout=1") as store:
+        await store.step(ORDER, acquire("t1"))
+        await store.step(ORDER, Release("t1"))
+        version = run(mariadb_tables, "SELECT version FROM doormans")
+        with connected(mariadb_tables, autocommit=False) as foreign:
+            foreign.query(
+                "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
+                " VALUES ('order', 42, 'theirs')"
+            )
+            with pytest.raises(BackendUnavailable) as caught:
+                await store.step(ORDER, acquire("t2"))
+            assert caught.value.nothing_done
+            assert run(mariadb_tables, "SELECT version FROM doormans") == version
+        assert isinstance(await store.step(ORDER, acquire("t2")), Granted)
+
+
+async def test_a_session_that_is_killed_while_it_waits(mariadb_tables: str) -> None:
+    async with opened(mariadb_tables) as store:
+        await store.step(ORDER, acquire("t1"))
+        with connected(mariadb_tables, autocommit=False) as foreign:
+            foreign.query("UPDATE doormans SET updated_at = UTC_TIMESTAMP(6)")
+            failed: list[BaseException] = []
+            async with anyio.create_task_group() as group:
+
+                async def release() -> None:
+                    with pytest.raises(BackendUnavailable) as caught:
+                        await store.step(ORDER, Release("t1"))
+                    failed.append(caught.value)
+
+                group.start_soon(release)
+                await until(lambda: killed(mariadb_tables), 30)
+            assert failed
+        reply = await store.step(ORDER, Release("t1"))
+        assert isinstance(reply, Released)
+        assert reply.held
+
+
+async def test_a_waiter_survives_lost_connections(mariadb_tables: str) -> None:
+    first = connect(mariadb_tables, lease=3)
+    async with first as locks, connect(mariadb_tables) as others:
+        held = await locks.mutex("order", 42).acquire()
+        entered = anyio.Event()
+        async with anyio.create_task_group() as group:
+
+            async def wait() -> None:
+                async with others.mutex("order", 42):
+                    entered.set()
+
+            async def queued() -> bool:
+                return bool((await locks.mutex("order", 42).info()).queue)
+
+            group.start_soon(wait)
+            await until(queued, 30)
+            for _ in range(5):
+                kill(mariadb_tables, "TRUE")
+                await anyio.sleep(0.05)
+            with suppress(BackendError):  # then its lease ends
+                await held.release()
+            with anyio.fail_after(30):
+                await entered.wait()
+
+
+@pytest.mark.only_on("asyncio", "the keeper has a loop of its own")
+async def test_a_silent_server_ends_no_lease(
+    mariadb_tables: str, mariadb_server: MariadbServer
+) -> None:
+    """Renewals are tried again until the deadline."""
+    with through(mariadb_server, mariadb_tables) as (proxy, url):
+        hurried = connect(f"{url}?call_timeout=0.3", lease=4, connect_timeout=1)
+        async with hurried as locks, locks.mutex("order", 42) as held:
+            await anyio.sleep(1.2)
+            proxy.black_hole(on=True)
+            await anyio.sleep(1.0)
+            proxy.black_hole(on=False)
+            await anyio.sleep(2.5)
+            held.check()
+
+
+def kill(url: str, which: str) -> int:
+    """Sessions in that database; how many."""
+    query = "SELECT id FROM information_schema.processlist"
+    ours = f"db = DATABASE() AND id <> CONNECTION_ID() AND {which}"
+    with connected(url) as connection, connection.cursor() as cursor:
+        cursor.execute(f"{query} WHERE {ours}")
+        ids = [number for (number,) in cursor.fetchall()]
+        for number in ids:
+            with suppress(pymysql.OperationalError):  # gone by itself
+                cursor.execute(f"KILL {number}")
+    return len(ids)
+
+
+async def killed(url: str) -> bool:
+    return kill(url, "command = 'Query' AND time_ms > 100") > 0

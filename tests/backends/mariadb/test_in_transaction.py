@@ -1,0 +1,93 @@
+"""A grant that ends with the caller's own transaction, and not before."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncmy
+import pytest
+
+from aiorwlock_remote import connect
+from aiorwlock_remote.backends.mariadb.options import options_of
+from aiorwlock_remote.core.url import parse
+from tests.backends.mariadb.pools import pool_of
+from tests.servers.mariadb import run
+from tests.swapping.joining_suite import BOOK, Connection, JoinSuite, User, Value
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+
+
+class Asyncmy(User):
+    """A program that uses asyncmy."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.engine = url.replace("mariadb:", "mariadb+asyncmy:")
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Connection]:
+        at = options_of(parse(self.url))
+        connection = await asyncmy.connect(
+            host=at.host,
+            port=at.port,
+            user=at.username,
+            db=at.database,
+            autocommit=True,
+        )
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    async def begin(self, connection: Connection, *, frozen: bool = False) -> None:
+        del frozen  # it is, unless another level was chosen
+        await connection.begin()
+
+    async def ask(self, connection: Connection, statement: str) -> Value:
+        async with connection.cursor() as cursor:
+            await cursor.execute(statement)
+            row = await cursor.fetchone()
+            return None if row is None else row[0]
+
+
+@pytest.fixture
+def user(mariadb_tables: str) -> Asyncmy:
+    run(mariadb_tables, "CREATE TABLE booked (n integer)")
+    return Asyncmy(mariadb_tables)
+
+
+class TestMariadb(JoinSuite):
+    async def test_a_connection_without_autocommit(self, user: Asyncmy) -> None:
+        """Whatever is asked there begins a transaction."""
+        async with connect(user.url) as locks, user.opened() as connection:
+            await connection.autocommit(False)
+            async with locks.mutex("order", 1).in_transaction(connection):
+                await user.ask(connection, BOOK)
+            await user.ask(connection, "COMMIT")
+            assert await user.free() == 1
+
+    async def test_a_connection_to_another_database(self, user: Asyncmy) -> None:
+        """Of the same server: the tables of the locks are found all the same."""
+        async with connect(user.url) as locks, user.opened() as connection:
+            await user.ask(connection, "USE information_schema")
+            async with (
+                user.transaction(connection),
+                locks.mutex("order", 1).in_transaction(connection) as held,
+            ):
+                held.check()
+            await user.free()
+
+    async def test_locks_over_a_pool_of_the_users(self, user: Asyncmy) -> None:
+        """Its sessions keep the server's own level, REPEATABLE READ."""
+        async with (
+            pool_of(user.url) as backend,
+            connect(backend) as locks,
+            user.opened() as connection,
+        ):
+            async with (
+                user.transaction(connection),
+                locks.mutex("order", 1).in_transaction(connection) as held,
+            ):
+                await held.extend()
+            assert await user.free() == 0

@@ -1,0 +1,232 @@
+"""A user's own pool, and making the tables with it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from aiorwlock_remote import (
+    BackendUnavailable,
+    ConfigurationError,
+    Locks,
+    connect,
+)
+from aiorwlock_remote.backends.mariadb import MariadbBackend
+from aiorwlock_remote.backends.mariadb.lent import Checked, PoolLender
+from tests.backends.mariadb.pools import FOUND_ROWS, STRICT, pool_of
+from tests.servers.mariadb import run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.asyncio
+async def test_the_tables_are_made(mariadb_empty: str) -> None:
+    async with pool_of(mariadb_empty) as backend:
+        await backend.create_schema()
+        await backend.create_schema()  # they are there
+        async with connect(backend) as locks, connect(mariadb_empty) as others:
+            async with locks.mutex("order", 42) as held:
+                assert held.fence > 0
+                assert await others.mutex("order", 42).try_acquire() is None
+            async with others.mutex("order", 42):
+                assert await locks.mutex("order", 42).try_acquire() is None
+            async with locks.rwlock("catalog", 7).reader:
+                assert len([d async for d in others.list()]) == 1
+        pool = pool_in(backend)
+        assert not pool._used
+        async with pool.acquire() as connection:  # it is still open
+            assert not connection.get_autocommit()
+            assert not connection.get_transaction_status()
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_left_open_in_it(mariadb_tables: str) -> None:
+    """A transaction that stays open keeps anybody from changing the tables."""
+    async with pool_of(mariadb_tables) as backend, connect(backend) as locks:
+        async with locks.mutex("order", 1):
+            held = await locks.mutex("order", 1).info()
+            assert held.holders
+        alter(mariadb_tables)
+
+
+@pytest.mark.asyncio
+async def test_it_is_renewed_through_the_loop(mariadb_tables: str) -> None:
+    async with (
+        pool_of(mariadb_tables) as backend,
+        connect(backend, lease=1) as locks,
+        locks.mutex("order", 42) as held,
+    ):
+        await asyncio.sleep(2.5)
+        held.check()
+
+
+@pytest.mark.asyncio
+async def test_tables_in_another_database(mariadb_tables: str) -> None:
+    name = mariadb_tables.rpartition("/")[2]
+    async with pool_of(mariadb_tables, database="") as backend:
+        with pytest.raises(ConfigurationError, match="in no database"):
+            async with connect(backend):
+                pass
+    async with pool_of(mariadb_tables, database=name) as backend:
+        assert repr(backend) == f"<MariadbBackend of {name}>"
+        own, other = connect(backend), connect(mariadb_tables)
+        async with own as locks, other as others, locks.mutex("order", 42):
+            assert await others.mutex("order", 42).try_acquire() is None
+            assert [d async for d in locks.list()]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE", "READ COMMITTED"])
+async def test_any_other_isolation_will_do(mariadb_tables: str, level: str) -> None:
+    begin = f"{STRICT}; SET SESSION TRANSACTION ISOLATION LEVEL {level}"
+    async with (
+        pool_of(mariadb_tables, init_command=begin) as one,
+        pool_of(mariadb_tables, init_command=begin, client_flag=FOUND_ROWS) as two,
+        connect(one) as locks,
+        connect(two) as others,
+    ):
+        held: set[object] = set()
+
+        async def turns(own: Locks) -> None:
+            for _ in range(5):
+                async with own.mutex("order", 1) as grant:
+                    assert not held
+                    held.add(grant)
+                    await asyncio.sleep(0)
+                    held.remove(grant)
+                async with own.rwlock("order", 1).reader:
+                    assert not held
+
+        async with asyncio.TaskGroup() as group:
+            for own in (locks, others) * 3:
+                group.create_task(turns(own))
+
+
+@pytest.mark.asyncio
+async def test_reading_what_is_not_committed_is_refused(mariadb_tables: str) -> None:
+    level = "SET SESSION TRANSACTION ISOLATION LEVEL READ"
+    begin = f"{STRICT}; {level} UNCOMMITTED"
+    async with pool_of(mariadb_tables, init_command=begin) as backend:
+        with pytest.raises(ConfigurationError, match=f"{level} COMMITTED"):
+            async with connect(backend):
+                pass
+
+
+@pytest.mark.asyncio
+async def test_cutting_long_names_is_refused(mariadb_tables: str) -> None:
+    begin = "SET SESSION sql_mode = ''"
+    async with pool_of(mariadb_tables, init_command=begin) as backend:
+        with pytest.raises(ConfigurationError, match="STRICT_ALL_TABLES"):
+            async with connect(backend):
+                pass
+
+
+@pytest.mark.asyncio
+async def test_a_prefix_that_is_too_long(mariadb_tables: str) -> None:
+    async with connect(mariadb_tables, prefix="x" * 510) as locks:
+        with pytest.raises(ConfigurationError, match="another name"):
+            await locks.mutex("order", 1).acquire()
+    assert run(mariadb_tables, "SELECT count(*) FROM doormans") == [(0,)]
+
+
+@pytest.mark.asyncio
+async def test_none_is_free(mariadb_tables: str) -> None:
+    async with (
+        pool_of(mariadb_tables, most=1) as backend,
+        connect(backend, connect_timeout=1) as locks,
+    ):
+        async with pool_in(backend).acquire():
+            with pytest.raises(BackendUnavailable, match="no connection") as caught:
+                await locks.mutex("order", 1).acquire(timeout=0)
+            assert caught.value.nothing_done
+        async with locks.mutex("order", 1):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_read_only_server(mariadb_tables: str) -> None:
+    """One that says so when it is asked to write, as a replica does."""
+    begin = f"{STRICT}; SET SESSION TRANSACTION READ ONLY"
+    async with pool_of(mariadb_tables, init_command=begin) as backend:
+        with pytest.raises(BackendUnavailable, match="READ ONLY") as told:
+            async with connect(backend) as locks:
+                await locks.mutex("order", 1).acquire(timeout=0)
+        assert told.value.nothing_done
+
+
+@pytest.mark.asyncio
+async def test_an_engine_of_sqlalchemy(mariadb_tables: str) -> None:
+    """Its connections count rows found, and begin transactions by themselves."""
+    url = mariadb_tables.replace("mariadb://", "mysql+asyncmy://")
+    engine = create_async_engine(url, pool_size=2, max_overflow=0)
+    one = text("SELECT 1")
+    try:
+        backend = MariadbBackend(engine)
+        await backend.create_schema()
+        async with (
+            connect(backend, lease=2, connect_timeout=1) as locks,
+            connect(mariadb_tables) as others,
+        ):
+            async with locks.mutex("order", 1) as held:
+                assert await others.mutex("order", 1).try_acquire() is None
+                await asyncio.sleep(2.5)
+                held.check()
+            async with others.mutex("order", 1):
+                assert await locks.mutex("order", 1).try_acquire() is None
+            async with engine.connect(), engine.connect():
+                with pytest.raises(BackendUnavailable, match="no connection") as caught:
+                    await locks.mutex("order", 1).acquire(timeout=0)
+                assert caught.value.nothing_done
+            run(mariadb_tables, *kills(mariadb_tables))
+            await asyncio.sleep(0.2)  # the loop has seen that they are gone
+            async with locks.mutex("order", 1):
+                run(
+                    mariadb_tables,
+                    "SET lock_wait_timeout=5",
+                    "ALTER TABLE doormans FORCE",
+                )
+        async with engine.connect() as connection:
+            assert (await connection.execute(one)).scalar() == 1
+    finally:
+        await engine.dispose()
+    with pytest.raises(ConfigurationError, match="an engine of sqlite"):
+        MariadbBackend(create_async_engine("sqlite+aiosqlite://"))
+
+
+def alter(url: str) -> None:
+    """As nobody can while a transaction is open that has read it."""
+    run(url, "SET lock_wait_timeout = 5", "ALTER TABLE doormans FORCE")
+
+
+def pool_in(backend: MariadbBackend) -> Any:  # noqa: ANN401 - asyncmy's
+    assert isinstance(backend._lender, Checked)
+    assert isinstance(backend._lender._lender, PoolLender)
+    return backend._lender._lender._pool
+
+
+def kills(url: str) -> list[str]:
+    query = "SELECT CONCAT('KILL ', id) FROM information_schema.processlist"
+    ours = "db = DATABASE() AND id <> CONNECTION_ID() AND command = 'Sleep'"
+    return [kill for (kill,) in run(url, f"{query} WHERE {ours}")]
+
+
+def test_under_trio_it_says_so(mariadb_tables: str) -> None:
+    import trio  # noqa: PLC0415 - for this test alone
+
+    backends: list[MariadbBackend] = []
+
+    async def made() -> None:
+        async with pool_of(mariadb_tables) as backend:
+            backends.append(backend)
+
+    async def used() -> None:
+        with pytest.raises(ConfigurationError, match="asyncio loop"):
+            async with connect(backends[0]):
+                pass
+
+    asyncio.run(made())
+    trio.run(used)

@@ -1,0 +1,215 @@
+"""What a step costs, and what becomes of it when others are quicker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+import pytest
+
+from aiorwlock_remote import connect
+from aiorwlock_remote.swapping import server_time
+from aiorwlock_remote.testing.conformance.party import until
+from tests.servers.fix_mariadb import StartMariadb
+from tests.servers.mariadb import OWNER, MariadbServer, connected, run
+from tests.servers.plain_mariadb import PlainMariadb
+from tests.servers.process import IP
+from tests.servers.proxy import Proxy
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
+]
+one_loop = pytest.mark.only_on("asyncio", "what the server does is the same on both")
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that stalls a step may be late, and then costs another request."""
+    monkeypatch.setattr(server_time, "SHORTEST", 5_000_000)
+
+
+@contextmanager
+def counted(server: MariadbServer, url: str) -> Iterator[tuple[Proxy, str]]:
+    """Requests are what arrives at a proxy; the URL leads through it."""
+    with Proxy(server.port) as proxy:
+        yield proxy, f"mariadb://{OWNER}@{IP}:{proxy.port}/{url.rpartition('/')[2]}"
+
+
+async def quiet(proxy: Proxy) -> None:
+    """The keeper has logged in, too: both have said who they are and how they work."""
+    await until(lambda: ready(proxy), 30)
+
+
+async def ready(proxy: Proxy) -> bool:
+    return sum(b"READ COMMITTED" in chunk for chunk in proxy.chunks) == 2
+
+
+async def test_a_step_is_one_request(
+    mariadb_tables: str, mariadb_server: MariadbServer
+) -> None:
+    with counted(mariadb_server, mariadb_tables) as (proxy, url):
+        async with connect(url) as locks:
+            await quiet(proxy)
+            asked = len(proxy.chunks)
+            for _ in range(2):  # a name that is new, and one that was used before
+                held = await locks.mutex("order", 1).acquire()
+                assert len(proxy.chunks) == asked + 1
+                await held.extend()
+                assert len(proxy.chunks) == asked + 2
+                await held.release()
+                assert len(proxy.chunks) == asked + 3
+                asked += 3
+            lock = locks.rwlock("catalog", 7)
+            for entry in (lock.reader, lock.writer, lock.reader):
+                async with entry:
+                    assert len(proxy.chunks) == asked + 1
+                assert len(proxy.chunks) == asked + 2
+                asked += 2
+
+
+@one_loop
+@pytest.mark.only_on("asyncio", "the server counts")
+async def test_a_thousand_tasks_wait_quietly(start_mariadb: StartMariadb) -> None:
+    """Five statements a second for all of them, by the server's own count."""
+    server = start_mariadb()
+
+    def statements() -> int:
+        ((_, number),) = run(server.root, "SHOW GLOBAL STATUS LIKE 'Questions'")
+        return int(number)
+
+    async with connect(server.url) as locks, connect(server.url) as others:
+        held = await others.mutex("order", 1).acquire()
+        entered = 0
+
+        async def wait() -> None:
+            nonlocal entered
+            async with locks.mutex("order", 1):
+                entered += 1
+
+        async def came_in(number: int) -> bool:
+            return entered >= number
+
+        async with anyio.create_task_group() as group:
+            for _ in range(1000):
+                group.start_soon(wait)
+            await anyio.sleep(3.5)  # who has waited for a while looks less often
+            before = statements()
+            await anyio.sleep(3)
+            assert statements() - before <= 3 * 5 + 8  # 8 of them are the counting
+            await held.release()
+            await until(lambda: came_in(10), 30)
+            group.cancel_scope.cancel()
+
+
+@one_loop
+async def test_a_foreign_insert_under_way_is_waited_for(mariadb_tables: str) -> None:
+    """Its outcome decides, and nothing of ours is left behind if it wins."""
+    plain = PlainMariadb(mariadb_tables, "")
+    async with connect(mariadb_tables) as locks:
+        for used in (False, True):  # the doorman's row is made, or changed
+            with connected(mariadb_tables, autocommit=False) as foreign:
+                foreign.query(
+                    "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
+                    " VALUES ('order', 1, 'theirs')"
+                )
+                results: list[object] = []
+                async with anyio.create_task_group() as group:
+
+                    async def attempt(results: list[object] = results) -> None:
+                        results.append(await locks.mutex("order", 1).try_acquire())
+
+                    group.start_soon(attempt)
+                    await until(lambda: waits(mariadb_tables), 30)
+                    foreign.commit()
+                assert results == [None]
+            fresh = "SELECT count(*) FROM doormans WHERE version IS NOT NULL"
+            assert run(mariadb_tables, fresh) == [(int(used),)]
+            assert plain.read(("order", 1)) == "theirs"
+            assert plain.free(("order", 1), "theirs")
+            async with locks.mutex("order", 1):
+                assert plain.read(("order", 1)) not in (None, "theirs")
+
+
+@one_loop
+async def test_a_doorman_made_at_the_same_time(mariadb_tables: str) -> None:
+    """The seat was free, the doorman's row was not there, and then it was."""
+    async with connect(mariadb_tables) as locks:
+        with connected(mariadb_tables, autocommit=False) as foreign:
+            foreign.query(
+                "INSERT INTO doormans (resource_type, resource_id, active_readers)"
+                " VALUES ('order', 1, '{}')"
+            )
+            fences: list[int] = []
+            async with anyio.create_task_group() as group:
+
+                async def attempt() -> None:
+                    async with locks.mutex("order", 1) as held:
+                        fences.append(held.fence)
+
+                group.start_soon(attempt)
+                await until(lambda: waits(mariadb_tables), 30)
+                foreign.commit()
+        assert len(fences) == 1
+        assert PlainMariadb(mariadb_tables, "").read(("order", 1)) is None
+
+
+@one_loop
+async def test_a_published_doorman_is_taken_over(mariadb_tables: str) -> None:
+    """Its row has nothing in our columns; its age says nothing of our fences."""
+    run(
+        mariadb_tables,
+        "INSERT INTO doormans (resource_type, resource_id, active_readers,"
+        " created_at) VALUES ('order', 1, '{}', '2001-01-01 00:00:00')",
+    )
+    async with connect(mariadb_tables) as locks, connect(mariadb_tables) as others:
+        fences: list[int] = []
+        for one in (locks, others, locks):
+            async with one.mutex("order", 1) as held:
+                fences.append(held.fence)
+        assert fences == sorted(set(fences))
+        assert fences[0] > 1_700_000_000_000_000
+
+
+@one_loop
+async def test_a_deadlock_is_nobodys_business(mariadb_tables: str) -> None:
+    """Somebody else's transaction locks both rows the other way round and wins."""
+    async with connect(mariadb_tables) as locks:
+        async with locks.mutex("order", 1):
+            pass
+        with connected(mariadb_tables, autocommit=False) as foreign:
+            foreign.query(
+                "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
+                " SELECT 'order', seq, 'theirs' FROM seq_1_to_500"
+            )
+            results: list[object] = []
+            async with anyio.create_task_group() as group:
+
+                async def attempt() -> None:
+                    results.append(await locks.mutex("order", 1).try_acquire())
+
+                group.start_soon(attempt)
+                await until(lambda: waits(mariadb_tables), 30)
+                # Ours waits for the seat and has the doorman's row; it is the smaller.
+                await anyio.to_thread.run_sync(
+                    foreign.query, "UPDATE doormans SET updated_at = UTC_TIMESTAMP(6)"
+                )
+                foreign.rollback()
+        assert results[0] is not None
+        assert deadlocks(mariadb_tables) > 0
+
+
+async def waits(url: str) -> bool:
+    """For a lock; innodb_trx tells nothing new to those who ask often."""
+    query = (
+        "SELECT count(*) FROM information_schema.processlist"
+        " WHERE db = DATABASE() AND command = 'Query' AND time_ms > 100"
+    )
+    return bool(run(url, query)[0][0])
+
+
+def deadlocks(url: str) -> int:
+    ((_, number),) = run(url, "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")
+    return int(number)

@@ -1,0 +1,79 @@
+"""What is there: listed, forgotten, and much of it at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote import connect
+from aiorwlock_remote.core.commands import Granted, Release
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.ports import Settings
+from aiorwlock_remote.runtime.loops import current_host
+from tests.backends.mariadb.pools import pool_of
+from tests.servers.mariadb import run
+from tests.swapping.opened import ORDER, acquire, opened, orders
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
+    pytest.mark.only_on("asyncio", "what the server does is the same on both"),
+]
+DOORMEN = "SELECT resource_type, resource_id FROM doormans ORDER BY 1, 2"
+
+
+async def test_more_than_a_page_is_listed(mariadb_tables: str) -> None:
+    run(
+        mariadb_tables,
+        "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
+        " SELECT 'order', seq, 'theirs' FROM seq_1_to_1203",
+        "INSERT INTO doormans (resource_type, resource_id, active_readers, version,"
+        " record) VALUES ('order', 7, '{}', 'v', 'no record'), ('z', 1, '{}', NULL,"
+        " NULL)",
+    )
+    own, other = connect(mariadb_tables), connect(mariadb_tables)
+    async with own as locks, other as others, others.mutex("other", 1):
+        shown = [doorman async for doorman in locks.list()]
+        assert len(shown) == 1203  # the damaged one is left out
+        assert [d.resource_type for d in shown].count("other") == 1
+        assert len([d async for d in locks.list("other")]) == 1
+    async with connect(mariadb_tables, prefix="or") as locks:
+        assert {d.resource_type async for d in locks.list()} == {"der"}
+
+
+async def age(url: str) -> None:
+    run(url, "UPDATE doormans SET updated_at = updated_at - INTERVAL 100 SECOND")
+
+
+async def test_who_has_not_been_used_for_long_is_forgotten(mariadb_tables: str) -> None:
+    name = mariadb_tables.rpartition("/")[2]
+    kept, gone = orders(2)
+    async with opened(mariadb_tables) as store:
+        assert isinstance(await store.step(kept, acquire("t1")), Granted)
+        await store.step(gone, acquire("t2"))
+        await store.step(gone, Release("t2"))
+        await age(mariadb_tables)
+        await store.step(ORDER, acquire("t3"))
+        await store.forget(99)
+    assert run(mariadb_tables, DOORMEN) == [("order", 0), ("order", 42)]
+    async with pool_of(mariadb_tables, database=name) as backend:
+        host = current_host()
+        store = await backend.open(host, lambda *_: None, Settings(gate="g"))
+        await store.step(ORDER, Release("t3"))
+        await age(mariadb_tables)
+        await store.forget(99)
+        await store.aclose()
+    assert run(mariadb_tables, DOORMEN) == [("order", 0)]
+
+
+async def test_five_hundred_readers_at_a_time(mariadb_tables: str) -> None:
+    """Their record is packed, and does not fit in where people read."""
+    async with opened(mariadb_tables) as store:
+        for number in range(500):
+            reply = await store.step(ORDER, acquire(f"t{number:028}", Mode.READ))
+            assert isinstance(reply, Granted)
+        ((packed,),) = run(mariadb_tables, "SELECT record FROM doormans")
+        assert packed.startswith("z:")
+        async with connect(mariadb_tables) as locks:
+            info = await locks.mutex("order", 42).info()
+        assert len(info.holders) == 500

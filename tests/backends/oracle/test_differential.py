@@ -1,0 +1,30 @@
+"""The store is the core's state machine, whatever the tables were before."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.backends.oracle.differential import oracle
+from tests.servers.oracle.client import OracleUser
+from tests.servers.real_oracle import OracleDatabase
+from tests.swapping.differential import Comparison, compare
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+async def test_stories(database: OracleUser | OracleDatabase, seed: int) -> None:
+    async with oracle(database.url) as tables:
+        seen = await compare(tables, 1_000, seed)
+    assert len(seen) > 12, seen
+
+
+async def test_a_wrong_expectation_is_found(
+    database: OracleUser | OracleDatabase,
+) -> None:
+    async with (
+        oracle(database.url) as tables,
+        Comparison(tables, 7, forgets=True) as comparison,
+    ):
+        with pytest.raises(AssertionError):
+            await comparison.run(20_000)

@@ -1,0 +1,27 @@
+"""The documentation shows the tables that are made."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from aiorwlock_remote.backends.oracle.statements import SCHEMA, statement
+
+PAGE = Path(__file__).parents[3] / "docs" / "stores" / "oracle.md"
+
+
+def flat(sql: str) -> str:
+    return " ".join(re.sub(r"--.*", "", sql).split())
+
+
+@pytest.mark.parametrize("name", SCHEMA)
+def test_tables_stand_on_the_page_as_they_are_made(name: str) -> None:
+    assert flat(statement(name)) in flat(PAGE.read_text("utf-8"))
+
+
+def test_it_says_what_it_was_tested_with() -> None:
+    text = PAGE.read_text("utf-8")
+    assert "never yet run on Oracle\nitself" in text
+    assert "ORACLE_DSN" in text

@@ -1,0 +1,114 @@
+"""Every statement against Oracle's grammar, by a parser that knows no PostgreSQL.
+
+The statements inside the blocks are taken out of their PL/SQL, which sqlglot does not
+know, and parsed one by one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+import sqlglot
+from sqlglot import exp
+
+from aiorwlock_remote.backends.oracle.schema import statements_of
+from aiorwlock_remote.backends.oracle.statements import names, statement
+
+BLOCKS = ("look", "swap")
+DML = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE)\b[^;]*;", re.DOTALL)
+INTO = re.compile(r"\bINTO\s+v_\w+(?:\s*,\s*v_\w+)*")
+
+
+def inside(block: str) -> list[str]:
+    """The SQL statements of a block, as they would stand alone."""
+    found = [part.rstrip(";") for part in DML.findall(_body(block))]
+    return [INTO.sub("", one) for one in found]
+
+
+def _body(block: str) -> str:
+    return statement(block).partition("BEGIN")[2].replace("SQL%ROWCOUNT", "1")
+
+
+def parsed(text: str) -> exp.Expr:
+    """One statement, which is nothing but that."""
+    (tree,) = sqlglot.parse(text, dialect="oracle")
+    assert tree is not None
+    assert not isinstance(tree, exp.Command), "not understood"
+    return tree
+
+
+PLAIN = [name for name in names() if name not in BLOCKS]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_plain_statement(name: str) -> None:
+    parsed(statement(name, "OWNER"))
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_statements_of_a_block(block: str) -> None:
+    found = inside(block)
+    kinds = {"look": ["Select"], "swap": ["Delete", "Insert", "Select", "Update"]}
+    trees = [parsed(one) for one in found]
+    assert sorted({type(tree).__name__ for tree in trees}) == kinds[block]
+    assert len(found) == {"look": 1, "swap": 9}[block]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_tables_of_a_block_are_qualified(block: str) -> None:
+    text = statement(block, "OWNER")
+    bare = re.findall(r"(?<!OWNER\.)\b(?:doormans|mutex_locks)\b", text)
+    assert bare == []
+
+
+def test_grants_and_tables() -> None:
+    printed = list(statements_of("OWNER", "APP"))
+    assert [type(parsed(one)).__name__ for one in printed] == [
+        *("Create", "Create", "Grant", "Grant")
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO t (a) VALUES (1) ON CONFLICT DO NOTHING",
+        "SELECT a FROM t LIMIT",
+        "UPDATE t SET (a = 1 WHERE b = 2",
+    ],
+)
+def test_what_is_not_oracle_is_found(text: str) -> None:
+    """The control: the parser refuses, or writes it otherwise."""
+    try:
+        again = parsed(text).sql(dialect="oracle")
+    except sqlglot.errors.ParseError:
+        return
+    assert "CONFLICT" not in again or again == text, again
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_shape_of_a_block(block: str) -> None:
+    """What PL/SQL asks for: every part closed, names short, COMMIT at the very end."""
+    words = re.findall(r"[A-Za-z_]\w*|:\w+|[;()]", statement(block))
+    begins = sum(word == "BEGIN" for word in words)
+    ends = [following for word, following in itertools.pairwise(words) if word == "END"]
+    assert ends.count(";") == begins
+    assert ends.count("IF") == _count(words, "IF") - ends.count("IF")
+    assert words.count("(") == words.count(")")
+    if block == "swap":
+        assert words[-4:] == ["COMMIT", ";", "END", ";"]
+        assert words.count("COMMIT") == 1
+    assert all(len(word) <= 30 for word in words)
+
+
+def _count(words: list[str], wanted: str) -> int:
+    return sum(word == wanted for word in words)
+
+
+def test_no_bind_is_a_reserved_word() -> None:
+    """They have a prefix, which no word of Oracle's has."""
+    for name in names():
+        text = re.sub(r"'[^']*'", "", statement(name))
+        for bind in re.findall(r":(\w+)", text):
+            assert bind[:2] in {"i_", "t_", "n_", "o_"}, bind

@@ -1,0 +1,210 @@
+"""What the driver does when a call is interrupted, and what we make of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import oracledb
+import pytest
+
+from aiorwlock_remote.backends.oracle import lines
+from aiorwlock_remote.backends.oracle.driver import Connection
+from aiorwlock_remote.backends.oracle.lent import PoolLender, Untimed
+from aiorwlock_remote.backends.oracle.lines import carried, own_lines
+from aiorwlock_remote.backends.oracle.options import Options, options_of
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.swapping.lent_lines import LentLines
+from tests.servers.oracle.client import OracleUser
+from tests.servers.proxy import Proxy
+
+pytestmark = pytest.mark.asyncio
+
+ASK = "SELECT 1 FROM dual"
+
+
+def quick(user: OracleUser, **more: float) -> Options:
+    """Of little patience."""
+    limits = "&".join(f"{name}={value}" for name, value in more.items())
+    address = parse(f"{user.url}?call_timeout=0.2&connections=2&{limits}".rstrip("&"))
+    return options_of(address, connect_timeout=2.0)
+
+
+@asynccontextmanager
+async def pool_of(user: OracleUser) -> AsyncIterator[oracledb.AsyncConnectionPool]:
+    pool = oracledb.create_pool_async(**user.login, min=1, max=2)
+    try:
+        yield pool
+    finally:
+        await asyncio.wait_for(pool.close(force=True), 5)
+
+
+async def ask(connection: Any) -> object:  # noqa: ANN401 - one of the driver's
+    return await connection.fetchone(ASK)
+
+
+# ------------------------------------------------- why no call is ever cancelled
+
+
+async def test_a_cancelled_call_hangs_at_a_silent_server(user: OracleUser) -> None:
+    connection = await oracledb.connect_async(**user.login)
+    user.hole("both")
+    call = asyncio.ensure_future(ask(connection))
+    await asyncio.sleep(0.1)
+    call.cancel()
+    done, _ = await asyncio.wait({call}, timeout=0.5)
+    assert not done
+    connection.terminate()
+    await asyncio.wait({call}, timeout=5)
+    assert call.done()
+    user.well()
+
+
+async def test_the_call_timeout_ends_a_call_at_a_silent_server(
+    user: OracleUser,
+) -> None:
+    connection = await oracledb.connect_async(**user.login)
+    connection.call_timeout = 200
+    user.hole("both")
+    with pytest.raises(oracledb.DatabaseError):
+        await asyncio.wait_for(asyncio.shield(ask(connection)), 5)
+    assert not connection.is_healthy()
+    user.well()
+
+
+# ------------------------------------------------------------------ our own ones
+
+
+async def test_a_silent_server_is_given_up(user: OracleUser) -> None:
+    options = quick(user)
+    own = own_lines(options, 2)
+    await carried(own, ask, options)
+    user.hole("both")
+    with pytest.raises((BackendUnavailable, oracledb.DatabaseError)):
+        await asyncio.wait_for(carried(own, ask, options), 5)
+    user.well()
+    assert await carried(own, ask, options) == (1,)
+    await own.close()
+
+
+async def test_a_call_that_never_ends_is_abandoned(
+    user: OracleUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the driver's own time-out had failed."""
+    monkeypatch.setattr(lines, "GOODBYE", 0.1)
+    options = quick(user)
+    own = own_lines(options, 1)
+
+    async def deaf(connection: Any) -> object:  # noqa: ANN401
+        connection.call_timeout = 0
+        return await ask(connection)
+
+    await carried(own, ask, options)
+    user.hole("both")
+    with pytest.raises(BackendUnavailable, match="does not answer"):
+        await carried(own, deaf, options)
+    user.well()
+    assert await carried(own, ask, options) == (1,)  # over another connection
+    await own.close()
+
+
+async def test_logging_in_at_a_silent_server(user: OracleUser) -> None:
+    with Proxy(user.double.port) as proxy:
+        options = replace(quick(user), port=proxy.port, connect_timeout=1.5)
+        own = own_lines(options, 1)
+        proxy.black_hole(on=True)
+        with pytest.raises(BackendUnavailable) as caught:
+            await carried(own, ask, options)
+        assert caught.value.nothing_done
+        proxy.black_hole(on=False)
+        assert await carried(own, ask, options) == (1,)
+        await own.close()
+
+
+async def test_as_many_as_allowed_and_everybody_gets_a_turn(user: OracleUser) -> None:
+    options = quick(user)
+    own = own_lines(options, 2)
+    user.latency(0.005)
+    user.forget_calls()
+    calls = [carried(own, ask, options) for _ in range(40)]
+    assert await asyncio.gather(*calls) == [(1,)] * 40
+    assert len({call.session for call in user.calls()}) <= 2
+    await own.close()
+
+
+async def test_one_that_cannot_connect_says_so_to_all(user: OracleUser) -> None:
+    options = quick(user)
+    own = own_lines(options, 2)
+    user.account(28000)
+    calls = [carried(own, ask, options) for _ in range(5)]
+    told = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(error, oracledb.DatabaseError) for error in told), told
+    user.account(0)
+    assert await carried(own, ask, options) == (1,)
+    await own.close()
+
+
+async def test_a_killed_session_is_not_used_again(user: OracleUser) -> None:
+    options = quick(user)
+    own = own_lines(options, 1)
+    await carried(own, ask, options)
+    assert user.kill() == 1
+    with pytest.raises(oracledb.DatabaseError):
+        await carried(own, ask, options)
+    assert await carried(own, ask, options) == (1,)
+    await own.close()
+
+
+# ------------------------------------------------------------- those of a pool
+
+
+async def test_terminate_costs_a_pool_a_connection(user: OracleUser) -> None:
+    """Why one of a pool is dropped instead, after its call has ended."""
+    async with pool_of(user) as pool:
+        connection = await pool.acquire()
+        connection.terminate()
+        with pytest.raises(oracledb.InterfaceError):
+            await pool.drop(connection)
+        assert pool.busy == 1
+
+
+def lent(pool: oracledb.AsyncConnectionPool, options: Options) -> LentLines[Connection]:
+    return LentLines(Untimed(PoolLender(pool)), options.where, options.connect_timeout)
+
+
+async def test_a_pool_keeps_its_size(user: OracleUser) -> None:
+    options = quick(user)
+    async with pool_of(user) as pool:
+        lines = lent(pool, options)
+        for _ in range(3):
+            await carried(lines, ask, options)
+            user.hole("both")
+            with pytest.raises((BackendUnavailable, oracledb.DatabaseError)):
+                await asyncio.wait_for(carried(lines, ask, options), 5)
+            user.well()
+        both = [carried(lines, ask, options) for _ in range(2)]
+        assert await asyncio.gather(*both) == [(1,)] * 2
+        assert pool.busy == 0
+
+
+async def test_a_pool_gets_its_connections_back_as_they_were(user: OracleUser) -> None:
+    async with pool_of(user) as pool:
+        async with pool.acquire() as connection:
+            connection.call_timeout = 12_345
+        await carried(lent(pool, quick(user)), ask, quick(user))
+        async with pool.acquire() as connection:
+            assert connection.call_timeout == 12_345
+
+
+async def test_a_pool_without_a_free_connection(user: OracleUser) -> None:
+    options = Options(connect_timeout=0.2)
+    async with pool_of(user) as pool:
+        async with pool.acquire(), pool.acquire():
+            with pytest.raises(BackendUnavailable) as caught:
+                await carried(lent(pool, options), ask, options)
+            assert caught.value.nothing_done
+        assert await carried(lent(pool, options), ask, options) == (1,)

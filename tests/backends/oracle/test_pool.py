@@ -1,0 +1,74 @@
+"""A user's own pool, and making the tables with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import oracledb
+import pytest
+
+from aiorwlock_remote import ConfigurationError, connect
+from aiorwlock_remote.backends.oracle import OracleBackend
+from tests.backends.oracle.programs import run
+from tests.servers.oracle.client import OracleUser
+
+
+@asynccontextmanager
+async def pool_of(user: OracleUser) -> AsyncIterator[oracledb.AsyncConnectionPool]:
+    pool = oracledb.create_pool_async(**user.login, min=1, max=4)
+    try:
+        yield pool
+    finally:
+        await asyncio.wait_for(pool.close(force=True), 5)
+
+
+@pytest.mark.asyncio
+async def test_the_tables_are_made(oracle_user: OracleUser) -> None:
+    async with pool_of(oracle_user) as pool:
+        backend = OracleBackend(pool)
+        await backend.create_schema()
+        await backend.create_schema()  # they are there
+        async with connect(backend) as locks, locks.mutex("order", 42) as held:
+            assert held.fence > 0
+        assert pool.busy == 0
+        async with pool.acquire() as connection:  # it is still open
+            assert await connection.fetchone("SELECT 1 FROM dual") == (1,)
+
+
+@pytest.mark.asyncio
+async def test_it_is_renewed_through_the_loop(user: OracleUser) -> None:
+    async with pool_of(user) as pool:
+        pooled = connect(OracleBackend(pool), lease=2.0)
+        async with pooled as locks, locks.mutex("order", 42) as held:
+            await asyncio.sleep(3.0)
+            held.check()
+            tickets = run(user, "SELECT ticket FROM mutex_locks")
+            assert len(tickets) == 1
+
+
+def test_its_repr_shows_no_password(user: OracleUser) -> None:
+    async def shown() -> str:
+        async with pool_of(user) as pool:
+            return repr(OracleBackend(pool, schema="LOCKS"))
+
+    assert asyncio.run(shown()) == "<OracleBackend of LOCKS>"
+
+
+def test_under_trio_it_says_so(user: OracleUser) -> None:
+    import trio  # noqa: PLC0415 - for this test alone
+
+    pools: list[oracledb.AsyncConnectionPool] = []
+
+    async def made() -> None:
+        pools.append(oracledb.create_pool_async(**user.login, min=0, max=1))
+        await pools[0].close()
+
+    async def used() -> None:
+        with pytest.raises(ConfigurationError, match="asyncio loop"):
+            async with connect(OracleBackend(pools[0])):
+                pass
+
+    asyncio.run(made())
+    trio.run(used)

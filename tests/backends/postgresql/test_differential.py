@@ -1,0 +1,58 @@
+"""The store is the core's state machine, whatever the tables were before."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from aiorwlock_remote.backends.postgresql.desk import PostgresqlDesk
+from aiorwlock_remote.backends.postgresql.dialling import own_lines
+from aiorwlock_remote.backends.postgresql.lines import Lines
+from aiorwlock_remote.backends.postgresql.options import options_of
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.hosted import Side
+from tests.swapping.differential import Comparison, compare
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(600)]
+
+
+class PostgresqlTables:
+    """See ``Database``."""
+
+    def __init__(self, url: str) -> None:
+        self._options = options_of(parse(url))
+        self._foreign = psycopg.connect(url, autocommit=True)
+
+    def desk(self, side: Side) -> PostgresqlDesk:
+        lines = Lines(own_lines(self._options, 1), self._options)
+        return PostgresqlDesk(side, lines, self._options)
+
+    async def delete(self, table: str, kind: str, number: int) -> None:
+        where = "resource_type = %s AND resource_id = %s"
+        self._foreign.execute(f"DELETE FROM {table} WHERE {where}", (kind, number))  # noqa: S608
+
+    async def sit(self, kind: str, number: int, ticket: str) -> None:
+        self._foreign.execute(
+            "INSERT INTO mutex_locks VALUES (%s, %s, %s,"
+            " '2001-09-09 01:46:40.000500+00')",
+            (kind, number, ticket),
+        )
+
+    def close(self) -> None:
+        self._foreign.close()
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+async def test_stories(tables: str, seed: int) -> None:
+    compared = PostgresqlTables(tables)
+    seen = await compare(compared, 1_000, seed)
+    compared.close()
+    assert len(seen) > 12, seen
+
+
+async def test_a_wrong_expectation_is_found(tables: str) -> None:
+    compared = PostgresqlTables(tables)
+    async with Comparison(compared, 7, forgets=True) as comparison:
+        with pytest.raises(AssertionError):
+            await comparison.run(20_000)
+    compared.close()

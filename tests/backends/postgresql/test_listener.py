@@ -1,0 +1,107 @@
+"""The connection that listens is lost, and comes again."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+import asyncpg
+import psycopg
+import pytest
+
+from aiorwlock_remote import Locks, connect
+from aiorwlock_remote.backends.postgresql import PostgresqlBackend
+from aiorwlock_remote.testing.conformance.party import until
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
+]
+
+LISTENERS = """
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND query LIKE 'LISTEN%'
+"""
+
+
+def listeners(url: str) -> set[int]:
+    with psycopg.connect(url) as connection:
+        return {pid for (pid,) in connection.execute(LISTENERS)}
+
+
+def cut(url: str, pid: int) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(%s)", [pid])
+
+
+async def test_it_is_there_as_long_as_the_locks_are(tables: str) -> None:
+    async with connect(tables) as locks, connect(tables) as others:
+        async with locks.mutex("order", 1):
+            pass
+        assert not listeners(tables)  # nobody has waited
+        async with anyio.create_task_group() as group:
+            held = await others.mutex("order", 1).acquire()
+            group.start_soon(take, locks)
+            await until(lambda: has(tables, 1), 5)
+            await held.release()
+        assert len(listeners(tables)) == 1
+    await until(lambda: has(tables, 0), 5)
+
+
+async def test_lost_it_comes_again(tables: str) -> None:
+    async with connect(tables) as locks, connect(tables) as others:
+        for _ in range(3):
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as group:
+                group.start_soon(take, locks)
+                await until(lambda: has(tables, 1), 10)
+                (pid,) = listeners(tables)
+                cut(tables, pid)
+                await held.release()  # whether it listens just now or not
+            await until(partial(gone, tables, pid), 10)
+        await until(lambda: has(tables, 1), 10)
+
+
+async def test_without_it_they_poll(tables: str) -> None:
+    async with connect(f"{tables}?listen=no") as locks, connect(tables) as others:
+        held = await others.mutex("order", 1).acquire()
+        async with anyio.create_task_group() as group:
+            group.start_soon(take, locks)
+            await until(lambda: waits(others), 5)
+            await held.release()
+        assert not listeners(tables)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_over_a_pool_of_the_users(tables: str) -> None:
+    async with asyncpg.create_pool(tables, min_size=0, max_size=2) as pool:
+        backend = PostgresqlBackend(pool)
+        assert "secret" not in repr(backend)
+        async with connect(backend) as locks, connect(tables) as others:
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as group:
+                group.start_soon(take, locks)
+                await until(lambda: waits(others), 5)
+                await held.release()
+            async with locks.mutex("kept", 1, lease=1.0) as kept:
+                await anyio.sleep(1.5)
+                kept.check()
+        assert not listeners(tables)
+        assert await pool.fetchval("SELECT 1") == 1
+
+
+async def take(locks: Locks) -> None:
+    async with locks.mutex("order", 1):
+        pass
+
+
+async def has(url: str, number: int) -> bool:
+    return len(listeners(url)) == number
+
+
+async def gone(url: str, pid: int) -> bool:
+    return pid not in listeners(url)
+
+
+async def waits(locks: Locks) -> bool:
+    return bool((await locks.mutex("order", 1).info()).queue)

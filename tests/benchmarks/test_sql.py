@@ -1,0 +1,109 @@
+"""The benchmarks on SQL databases still run and are complete. No time is judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.sample import Sample
+from benchmarks.shared.bars import Verdict, verdicts
+from benchmarks.shared.crowd import SERVED
+from benchmarks.shared.figures import Figures
+from benchmarks.shared.handover import TOOK
+from benchmarks.sql.adapters import FLOOR, MARIADB_OURS, OURS
+from benchmarks.sql.bars import BARS
+from benchmarks.sql.run import main
+from benchmarks.sql.scenarios import SCENARIOS, alone, crowd
+
+CHOSEN = ("Q1", "Q4")
+"""The others are the same for every suite, and run with other servers' tests."""
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_quick_measures_every_peer(tmp_path: Path) -> None:
+    """Of what every peer takes part in, and of what is counted."""
+    file = tmp_path / "result.json"
+    chosen = [word for name in CHOSEN for word in ("--scenario", name)]
+    command = [sys.executable, "-m", "benchmarks.sql", "--quick", "--json", str(file)]
+    command += chosen
+    ran = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "| holds |" in ran.stdout
+    result: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    samples = [Sample(**sample) for sample in result["samples"]]
+    for name in CHOSEN:
+        measured = {(s.peer, s.loop) for s in samples if s.scenario == name}
+        assert measured == set(SCENARIOS[name].entrants)
+    silent = {bar["scenario"] for bar in result["bars"] if bar["holds"] is None}
+    assert not silent & set(CHOSEN)
+    assert len(result["bars"]) == len(BARS)
+    assert result["failed"] == []
+    what_users_have_is_what_is_measured(result["about"])
+    everybody_gets_in_and_the_server_is_heard(Figures(samples))
+
+
+def what_users_have_is_what_is_measured(about: dict[str, Any]) -> None:
+    for name in ("fsync", "synchronous_commit", "full_page_writes"):
+        assert about[name] == "on"
+    assert about["innodb_flush_log_at_trx_commit"] == 1
+    assert about["asyncpg"]
+    assert about["fsync_us"] > 0
+
+
+def everybody_gets_in_and_the_server_is_heard(figures: Figures) -> None:
+    for peer in (OURS, MARIADB_OURS):
+        assert figures.median("Q4", SERVED, peer) == 1000
+        assert figures.median("Q4", crowd.STATEMENTS, peer) > 0  # places are kept
+
+
+def test_without_postgresql_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("tests.servers.postgresql._KEPT", tmp_path)
+    with pytest.raises(SystemExit, match="apt-get install"):
+        main(["--quick", "--scenario", "Q1"])
+
+
+def samples(scenario: str, metric: str, peer: str, *values: float) -> list[Sample]:
+    return [
+        Sample("asyncio", scenario, metric, "sql", peer, repetition, value)
+        for repetition, value in enumerate(values)
+    ]
+
+
+def verdict(what: str, *groups: list[Sample]) -> Verdict:
+    figures = Figures([sample for group in groups for sample in group])
+    (found,) = [
+        v for v in verdicts(BARS, figures) if f"{v.bar.scenario}: {v.bar.what}" == what
+    ]
+    return found
+
+
+def test_a_cycle_is_compared_within_each_repetition() -> None:
+    of, what = ("Q1", alone.CYCLE), "Q1: cycle, of the floor's"
+    floor = samples(*of, FLOOR, 400, 4000, 400)  # the second was disturbed, for both
+    held = verdict(what, floor, samples(*of, OURS, 520, 5200, 900))
+    assert (held.figure, held.holds) == (1.3, True)
+    assert verdict(what, floor, samples(*of, OURS, 521, 5210, 900)).holds is False
+
+
+def test_a_hand_over_is_judged_by_its_middle() -> None:
+    what = "Q5: hand-over p50"
+    assert verdict(what, samples("Q5", TOOK, OURS, 1.4, 1.5, 90)).holds is True
+    assert verdict(what, samples("Q5", TOOK, OURS, 1.6, 1.6, 0.1)).holds is False
+
+
+def test_waiters_ask_next_to_nothing() -> None:
+    of, what = ("Q4", crowd.STATEMENTS, OURS), "Q4: statements of all waiters"
+    assert verdict(what, samples(*of, 0.8, 1, 9)).holds is True
+    assert verdict(what, samples(*of, 0.8, 1.2, 9)).holds is False

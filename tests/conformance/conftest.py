@@ -1,0 +1,46 @@
+"""What several suites of one store share."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from aiorwlock_remote.core.lane import Lane
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.runtime import gate
+from tests.backends.oracle.programs import make_tables
+from tests.conformance.stores.oracle import OracleHarness
+from tests.servers.oracle.client import OracleDouble
+from tests.servers.real_oracle import real_oracle
+
+WINDOW = 1.0
+
+
+@pytest.fixture(autouse=True)
+def _windows_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is next has a second at least to come: the order is what is to be seen."""
+
+    def patient(nonce: str, mode: Mode, pace: Pace) -> Lane:
+        window = max(WINDOW, pace.claim_window)
+        return Lane(nonce, mode, replace(pace, claim_window=window))
+
+    monkeypatch.setattr(gate, "Lane", patient)
+
+
+@pytest.fixture(scope="module")
+def oracle_tables(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A user with both tables: at ``ORACLE_DSN``, else of the double."""
+    real = real_oracle()
+    if real is not None:
+        OracleHarness.user = real
+        yield
+        return
+    double: OracleDouble = request.getfixturevalue("oracle_double")
+    with double.user(f"t_{secrets.token_hex(6)}") as user:
+        make_tables(user)
+        OracleHarness.user = user
+        yield

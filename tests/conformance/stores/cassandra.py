@@ -1,0 +1,49 @@
+"""Cassandra, as the conformance suite gets at it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+from uuid import uuid4
+
+from aiorwlock_remote.backends.cassandra import CassandraBackend
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance import Harness, Site
+from tests.servers.fix_cassandra import Keyspace
+from tests.servers.plain_cassandra import PlainCassandra
+
+
+class CassandraHarness(Harness):
+    """``cassandra://``: one node and table, a prefix for each test."""
+
+    capabilities = (
+        Capability.MANY_PROCESSES
+        | Capability.MANY_HOSTS
+        | Capability.OFF_LOOP_RENEWAL
+        | Capability.PUBLISHED_LAYOUT
+    )
+    has_foreigner = True
+    answers_in = 0.5
+    short = 0.6
+    remembers_fence = False
+    keyspace: ClassVar[Keyspace]
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Rows of its own."""
+        prefix = f"{uuid4().hex}:"
+        url = f"{self.keyspace.url}?clock_skew=0"  # all processes have one clock
+        return Site(url, prefix, PlainCassandra(self.keyspace, prefix))
+
+
+class PublishedCassandraHarness(CassandraHarness):
+    """In the published table, where all the ids of a type take turns.
+
+    And through a session of the user's, which all tests share.
+    """
+
+    def fresh(self, folder: Path) -> Site:
+        """Rows of its own."""
+        session = self.keyspace.visit.session
+        backend = CassandraBackend(session, self.keyspace.name, clock_skew=0)
+        return replace(super().fresh(folder), backend=backend)

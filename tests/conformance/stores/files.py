@@ -1,0 +1,55 @@
+"""``file://``, as the conformance suite gets at it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
+from tests.conformance.stores.sqlite import SqliteHarness
+
+
+class FileHarness(Harness):
+    """``file:///``, a directory for each test."""
+
+    capabilities = SqliteHarness.capabilities
+    has_foreigner = True
+
+    def fresh(self, folder: Path) -> Site:
+        """A directory of its own."""
+        place = folder / "locks"  # some tests keep other files beside it
+        place.mkdir()
+        return Site(place.as_uri(), foreigner=PlainFiles(place))
+
+
+class PlainFiles(Foreigner):
+    """What a shell script does: ``set -o noclobber; echo TICKET > type,id.lock``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def take(self, name: Name, ticket: str) -> bool:
+        try:
+            with self._path(name).open("x") as file:
+                file.write(f"{ticket}\n")
+        except FileExistsError:
+            return False
+        return True
+
+    def put(self, name: Name, ticket: str) -> None:
+        self._path(name).write_text(f"{ticket}\n")
+
+    def free(self, name: Name, ticket: str) -> bool:
+        if self.read(name) != ticket:
+            return False
+        self._path(name).unlink()
+        return True
+
+    def read(self, name: Name) -> str | None:
+        try:
+            return self._path(name).read_text().removesuffix("\n")
+        except FileNotFoundError:
+            return None
+
+    def _path(self, name: Name) -> Path:
+        kind, number = name
+        return self._folder / f"{kind},{number}.lock"

@@ -1,0 +1,32 @@
+"""MariaDB, as the conformance suite gets at it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+from uuid import uuid4
+
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance import Harness, Site
+from tests.servers.plain_mariadb import PlainMariadb
+
+
+class MariadbHarness(Harness):
+    """``mariadb://``: one database and its two tables, a prefix for each test."""
+
+    capabilities = (
+        Capability.MANY_PROCESSES
+        | Capability.MANY_HOSTS
+        | Capability.OFF_LOOP_RENEWAL
+        | Capability.PUBLISHED_LAYOUT
+    )
+    has_foreigner = True
+    answers_in = 0.5
+    short = 0.6
+    grants_more = 5.0  # see swapping/server_time.py; here about 0.1
+    url: ClassVar[str]
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Rows of its own."""
+        prefix = f"{uuid4().hex}:"
+        return Site(self.url, prefix, PlainMariadb(self.url, prefix))

@@ -1,0 +1,59 @@
+"""``memory://``, as the conformance suite gets at it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from uuid import uuid4
+
+from aiorwlock_remote.backends.memory import Shelf, shelf
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.record import Seat
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
+
+
+class MemoryHarness(Harness):
+    """``memory://``: nobody is really foreign there, so its seat is changed by hand."""
+
+    capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
+    has_foreigner = True
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """A shelf of its own."""
+        name = uuid4().hex
+        return Site(f"memory://{name}", foreigner=OnTheShelf(shelf(f"|{name}")))
+
+
+class OnTheShelf(Foreigner):
+    """Changes the seat, and nothing else, as a foreign program would."""
+
+    def __init__(self, kept: Shelf) -> None:
+        self._shelf = kept
+
+    def take(self, name: Name, ticket: str) -> bool:
+        with self._shelf.lock:
+            if resource(*name) in self._shelf.seats:
+                return False
+            self._shelf.seats[resource(*name)] = self._seat(ticket)
+            return True
+
+    def put(self, name: Name, ticket: str) -> None:
+        with self._shelf.lock:
+            self._shelf.seats[resource(*name)] = self._seat(ticket)
+
+    def free(self, name: Name, ticket: str) -> bool:
+        with self._shelf.lock:
+            seat = self._shelf.seats.get(resource(*name))
+            if seat is None or seat.ticket != ticket:
+                return False
+            del self._shelf.seats[resource(*name)]
+            return True
+
+    def read(self, name: Name) -> str | None:
+        with self._shelf.lock:
+            seat = self._shelf.seats.get(resource(*name))
+            return None if seat is None else seat.ticket
+
+    def _seat(self, ticket: str) -> Seat:
+        return Seat(f"{ticket},{int(time.time())}")

@@ -1,0 +1,87 @@
+"""Oracle, by its double, as the conformance suite gets at it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+from uuid import uuid4
+
+import oracledb
+
+from aiorwlock_remote.backends.oracle import OracleBackend
+from aiorwlock_remote.ports import Bell, Capability, Host, Settings, Store
+from aiorwlock_remote.testing.conformance import Harness, Site
+from tests.servers.oracle.client import OracleUser
+from tests.servers.plain_oracle import PlainOracle
+from tests.servers.real_oracle import OracleDatabase
+
+
+class OracleHarness(Harness):
+    """``oracle://``: one user and its two tables, a prefix for each test."""
+
+    capabilities = (
+        Capability.MANY_PROCESSES
+        | Capability.MANY_HOSTS
+        | Capability.OFF_LOOP_RENEWAL
+        | Capability.PUBLISHED_LAYOUT
+    )
+    has_foreigner = True
+    answers_in = 0.5
+    short = 1.0
+    kept = 3.0
+    grants_more = 5.0  # see swapping/server_time.py; here about 0.1
+    profile: ClassVar[str] = "19c"
+    user: ClassVar[OracleUser | OracleDatabase]
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Rows of its own."""
+        prefix, user = f"{uuid4().hex}:", self.user.at(self.profile)
+        return Site(user.url, prefix, PlainOracle(user, prefix))
+
+
+class Oracle122Harness(OracleHarness):
+    """The same at an old server."""
+
+    profile = "12.2"
+
+
+class Oracle23Harness(OracleHarness):
+    """The same at a new one."""
+
+    profile = "23ai"
+
+
+class OraclePoolHarness(OracleHarness):
+    """Through a pool, made in the loop that uses it; other processes use the URL."""
+
+    capabilities = OracleHarness.capabilities & ~Capability.OFF_LOOP_RENEWAL
+
+    def fresh(self, folder: Path) -> Site:
+        """Rows of its own, and a pool for each ``Locks``."""
+        login = self.user.at(self.profile).login
+        return replace(super().fresh(folder), backend=PoolEach(login))
+
+
+class PoolEach:
+    """A pool for each ``Locks``, closed with it."""
+
+    def __init__(self, login: dict[str, str]) -> None:
+        self._login = login
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> Store:
+        """As ``OracleBackend``."""
+        pool = oracledb.create_pool_async(**self._login, min=2, max=4)
+        try:
+            store = await OracleBackend(pool).open(host, bell, settings)
+        except BaseException:
+            await pool.close(force=True)
+            raise
+        close = store.aclose
+
+        async def aclose() -> None:
+            await close()
+            await pool.close(force=True)
+
+        store.aclose = aclose  # type: ignore[method-assign]
+        return store

@@ -1,0 +1,121 @@
+"""Redis, in all the ways it is reached, as the conformance suite gets at it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import redis
+from redis.asyncio import Redis
+
+from aiorwlock_remote.backends.redis import RedisBackend
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance import Harness, Site
+from tests.backends.redis.rights import rules, under, url_of
+from tests.servers.cluster import Cluster
+from tests.servers.plain import PlainCluster, PlainRedis
+from tests.servers.redis import RedisServer
+from tests.servers.sentinel import SentinelGroup
+
+
+class RedisHarness(Harness):
+    """``redis://``: one server, a prefix for each test. ``server`` is set before."""
+
+    capabilities = (
+        Capability.MANY_PROCESSES
+        | Capability.MANY_HOSTS
+        | Capability.NOTIFIES
+        | Capability.OFF_LOOP_RENEWAL
+        | Capability.PUBLISHED_LAYOUT
+    )
+    has_foreigner = True
+    server: ClassVar[RedisServer]
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys of its own."""
+        prefix = f"{uuid4().hex}:"
+        url = self.server.url
+        return Site(url, prefix, foreigner=PlainRedis(url, prefix))
+
+
+class ClientHarness(RedisHarness):
+    """The same through a client of redis-py; other processes use the URL."""
+
+    def fresh(self, folder: Path) -> Site:
+        """Keys and a client of its own, which opens no connection itself."""
+        client = Redis.from_url(self.server.url, **self.settings())
+        return replace(super().fresh(folder), backend=RedisBackend(client))
+
+    def settings(self) -> dict[str, Any]:
+        """What users set, and what must not matter."""
+        return {"protocol": 2, "decode_responses": True}
+
+
+class LoopBoundHarness(ClientHarness):
+    """A client with code of the user's, which only the user's loop may run."""
+
+    capabilities = RedisHarness.capabilities & ~Capability.OFF_LOOP_RENEWAL
+
+    def settings(self) -> dict[str, Any]:
+        """Credentials that come from a provider."""
+        provider = redis.UsernamePasswordCredentialProvider("default", "any")
+        return {"protocol": 3, "credential_provider": provider}
+
+
+class SentinelHarness(RedisHarness):
+    """``redis+sentinel://``: the foreigner goes to the primary. ``group`` as above."""
+
+    group: ClassVar[SentinelGroup]
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys of its own."""
+        prefix = f"{uuid4().hex}:"
+        foreigner = PlainRedis(self.group.primary.url, prefix)
+        return Site(self.group.url, prefix, foreigner=foreigner)
+
+
+class RightsHarness(RedisHarness):
+    """A user of its own for each test, with the rights of the documentation.
+
+    Besides them the one that lists need. Every pattern begins with the prefix, and with
+    those that the suite puts behind it.
+    """
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys and a user of its own."""
+        name = uuid4().hex
+        prefixes = [f"{name}:{more}" for more in ("", "eu:", "us:")]
+        patterns = [rule for prefix in prefixes for rule in under(prefix, rules())]
+        others = [rule for rule in rules() if rule[0] not in "~&"]
+        self.server.ask("ACL", "SETUSER", name, *others, *patterns, "+scan")
+        url = url_of(self.server, name)
+        return Site(url, prefixes[0], foreigner=PlainRedis(url, prefixes[0]))
+
+
+class TlsHarness(RedisHarness):
+    """``rediss://`` at a server that demands a certificate of its clients."""
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys of its own; redis-py names the same files otherwise."""
+        prefix, files = f"{uuid4().hex}:", self.server.certificates
+        assert files is not None
+        theirs = (
+            f"rediss://localhost:{self.server.tls_port}/0"
+            f"?ssl_ca_certs={files.authority}&ssl_certfile={files.certificate}"
+            f"&ssl_keyfile={files.key}"
+        )
+        return Site(self.server.tls_url, prefix, PlainRedis(theirs, prefix))
+
+
+class ClusterHarness(RedisHarness):
+    """``redis+cluster://``: the foreigner finds the node. ``cluster`` as above."""
+
+    cluster: ClassVar[Cluster]
+
+    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+        """Keys of its own."""
+        prefix = f"{uuid4().hex}:"
+        url = self.cluster.url
+        return Site(url, prefix, foreigner=PlainCluster(url, prefix))

@@ -1,0 +1,33 @@
+"""The MariaDB store, by the conformance suite."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from aiorwlock_remote.testing.conformance import ConformanceSuite
+from tests.conformance.stores.mariadb import MariadbHarness
+from tests.servers.fix_mariadb import make_tables
+from tests.servers.mariadb import MariadbServer
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.in_turn("test_postgresql.py has both, with the same sides"),
+    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tables(mariadb_server: MariadbServer) -> Iterator[None]:
+    with mariadb_server.database(f"t_{secrets.token_hex(6)}") as url:
+        make_tables(url)
+        MariadbHarness.url = url
+        yield
+
+
+class TestMariadb(ConformanceSuite):
+    """``mariadb://``."""
+
+    harness = MariadbHarness()

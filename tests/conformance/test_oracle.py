@@ -1,0 +1,25 @@
+"""The Oracle store, by the conformance suite: the real driver, a double of the server.
+
+At an Oracle Database instead: ``ORACLE_DSN``, see ``docs/stores/oracle.md``. The double
+is one of 19c; older and newer ones are in ``test_oracle_versions.py``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote.testing.conformance import ConformanceSuite
+from tests.conformance.stores.oracle import OracleHarness
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.in_turn("test_postgresql.py has both, with the same sides"),
+    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
+    pytest.mark.usefixtures("oracle_tables"),
+]
+
+
+class TestOracle(ConformanceSuite):
+    """``oracle://``."""
+
+    harness = OracleHarness()

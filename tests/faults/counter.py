@@ -1,0 +1,78 @@
+"""A counter in a file that two at a time would spoil, and a process that counts.
+
+``python -m tests.faults.counter URL FILE SECONDS LOOP``: tasks count up under a
+mutex or as writers, others look twice as readers. Prints as JSON how often, and how
+often it changed under a reader.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import struct
+import sys
+import time
+from pathlib import Path
+
+import anyio
+
+from aiorwlock_remote import Locks, connect
+
+_NUMBER = struct.Struct("<q")
+
+
+class Counter:
+    """Reads and writes; keeping others away is somebody else's business."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT)
+
+    def read(self) -> int:
+        number: int
+        (number,) = _NUMBER.unpack(
+            os.pread(self._file, _NUMBER.size, 0) or bytes(_NUMBER.size)
+        )
+        return number
+
+    def write(self, number: int) -> None:
+        os.pwrite(self._file, _NUMBER.pack(number), 0)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+async def main(url: str, path: Path, seconds: float) -> None:
+    """Count for so long."""
+    counter = Counter(path)
+    told = {"writes": 0, "reads": 0, "torn": 0}
+    end = time.monotonic() + seconds
+
+    async def write(locks: Locks) -> None:
+        sides = locks.mutex("foobar", 123), locks.rwlock("foobar", 123).writer
+        while time.monotonic() < end:
+            async with random.choice(sides):
+                seen = counter.read()
+                await anyio.sleep(random.uniform(0, 0.003))
+                counter.write(seen + 1)
+                told["writes"] += 1
+
+    async def read(locks: Locks) -> None:
+        while time.monotonic() < end:
+            async with locks.rwlock("foobar", 123).reader:
+                seen = counter.read()
+                await anyio.sleep(random.uniform(0, 0.003))
+                told["torn"] += counter.read() != seen
+                told["reads"] += 1
+
+    async with connect(url) as locks, anyio.create_task_group() as group:
+        for work in (write, write, read, read):
+            group.start_soon(work, locks)
+    counter.close()
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    anyio.run(
+        main, sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), backend=sys.argv[4]
+    )

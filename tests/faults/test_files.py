@@ -1,0 +1,68 @@
+"""Processes that share a directory of locks, and are killed while they are at it."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aiorwlock_remote import connect
+from aiorwlock_remote.testing.history import now
+from aiorwlock_remote.testing.judge import judge
+from tests.faults.crowd import LOOPS, Crowd, acquit
+from tests.faults.fleet import Fleet
+from tests.judge.fix_judge import GoJudge
+
+pytestmark = pytest.mark.slow
+
+LEASE = 1.0
+KILLS = 4
+
+
+@pytest.mark.parametrize("option", ["", "?shared=yes"])
+def test_killed_holders(tmp_path: Path, go_judge: GoJudge, option: str) -> None:
+    """No fence goes back, nothing comes between the accesses of a session."""
+    place = tmp_path / "locks"
+    place.mkdir()
+    with Fleet(f"{place.as_uri()}{option}", tmp_path) as fleet:
+        crowd = Crowd(fleet, lease=LEASE)
+        crowd.start()
+        for number in range(KILLS):
+            time.sleep(random.uniform(0.05, 0.3))
+            fleet.kill(random.choice(fleet.names))
+            killed = now()
+            fleet.start(loop=random.choice(LOOPS), **crowd.plan)
+            crowd.goes_on(f"killed {number}", killed)
+        crowd.takes_turns(50)
+        events = crowd.end()
+    acquit(events, tmp_path, go_judge)
+
+
+def test_two_directories_know_nothing_of_each_other(tmp_path: Path) -> None:
+    """The control of the judge: what both protect is protected by neither."""
+    places = [tmp_path / name for name in ("one", "other")]
+    for place in places:
+        place.mkdir()
+    with Fleet(places[0].as_uri(), tmp_path) as fleet:
+        crowd = Crowd(fleet, body=0.01)
+        for place in places:
+            fleet.start(place.as_uri(), **crowd.plan, fenced=False)
+        crowd.takes_turns(100)
+        violations = judge(crowd.end()).violations
+    assert "exclusion" in {violation.kind for violation in violations}
+
+
+@pytest.mark.anyio
+@pytest.mark.no_uvloop("its threads are those of asyncio")
+async def test_two_directories_at_the_same_time(tmp_path: Path) -> None:
+    """In one process, under one name."""
+    one, other = ((tmp_path / name).as_uri() + "?create=yes" for name in "ab")
+    with anyio.fail_after(30):
+        async with connect(one) as first, connect(other) as second:
+            async with first.mutex("order", 1), second.mutex("order", 1):
+                assert [d.resource_id async for d in first.list()] == ["1"]
+            async with connect(one) as third, first.mutex("order", 1):
+                assert await third.mutex("order", 1).try_acquire() is None

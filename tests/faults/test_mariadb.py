@@ -1,0 +1,81 @@
+"""A MariaDB server that is killed, restarted and cut off while locks are held."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from tests.faults.crowd import Crowd, acquit, clashes
+from tests.faults.fleet import Fleet
+from tests.judge.fix_judge import GoJudge
+from tests.servers.fix_mariadb import StartMariadb
+from tests.servers.mariadb import connected
+
+pytestmark = pytest.mark.slow
+
+DEADLOCK = 1213
+
+
+def cut(url: str) -> None:
+    """All sessions but ours."""
+    query = "SELECT id FROM information_schema.processlist WHERE db = DATABASE()"
+    with connected(url) as connection, connection.cursor() as cursor:
+        cursor.execute(f"{query} AND id <> CONNECTION_ID()")
+        for (number,) in cursor.fetchall():
+            with suppress(pymysql.OperationalError):  # gone by itself
+                cursor.execute(f"KILL {number}")
+
+
+def cross(url: str) -> bool:
+    """Lock the two tables' rows the other way round; whether that was a deadlock."""
+    with connected(url, autocommit=False) as foreign, foreign.cursor() as cursor:
+        try:
+            cursor.execute("SELECT ticket FROM mutex_locks FOR UPDATE")
+            time.sleep(0.02)
+            cursor.execute("SELECT version FROM doormans FOR UPDATE")
+        except pymysql.OperationalError as exc:
+            return bool(exc.args[0] == DEADLOCK)
+        else:
+            return False
+        finally:
+            foreign.rollback()
+
+
+def test_killed_stopped_and_cut_off(
+    start_mariadb: StartMariadb, tmp_path: Path, go_judge: GoJudge
+) -> None:
+    """No fence goes back, nothing comes between the accesses of a session."""
+    server = start_mariadb()
+    with Fleet(server.url, tmp_path) as fleet:
+        crowd = Crowd(fleet)
+        crowd.start()
+        crowd.goes_on("begun")
+        for round_ in range(3):
+            server.restart()  # kill -9
+            crowd.goes_on(f"killed {round_}")
+        server.pause()
+        time.sleep(2)
+        server.resume()
+        crowd.goes_on("stopped")
+        for _ in range(10):
+            time.sleep(0.2)
+            cut(server.url)
+        crowd.goes_on("cut off")
+        deadlocks = sum(cross(server.url) for _ in range(20))
+        crowd.goes_on("crossed")
+        crowd.takes_turns(100)
+        events = crowd.end()
+    verdict = acquit(events, tmp_path, go_judge)
+    print(crowd.gaps, verdict.grants, deadlocks)
+
+
+def test_the_judge_sees_who_does_not_ask(
+    start_mariadb: StartMariadb, tmp_path: Path
+) -> None:
+    """The control: one of the processes locks something else."""
+    with Fleet(start_mariadb().url, tmp_path) as fleet:
+        assert "exclusion" in clashes(fleet)

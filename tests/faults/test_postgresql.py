@@ -1,0 +1,56 @@
+"""A PostgreSQL server that is killed, restarted and cut off while locks are held."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.faults.crowd import Crowd, acquit, clashes
+from tests.faults.fleet import Fleet
+from tests.judge.fix_judge import GoJudge
+from tests.servers.fix_postgresql import StartPostgresql
+
+pytestmark = pytest.mark.slow
+
+CUT = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = 'aiorwlock_remote'
+"""
+
+
+def test_killed_stopped_and_cut_off(
+    start_postgresql: StartPostgresql, tmp_path: Path, go_judge: GoJudge
+) -> None:
+    """No fence goes back, nothing comes between the accesses of a session."""
+    server = start_postgresql()
+    with Fleet(server.url, tmp_path) as fleet:
+        crowd = Crowd(fleet)
+        crowd.start()
+        crowd.goes_on("begun")
+        for round_ in range(3):
+            server.restart()  # kill -9
+            crowd.goes_on(f"killed {round_}")
+        server.pause()
+        time.sleep(2)
+        server.resume()
+        crowd.goes_on("stopped")
+        for _ in range(10):
+            time.sleep(0.2)
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                connection.execute(CUT)
+        crowd.goes_on("cut off")
+        crowd.takes_turns(100)
+        events = crowd.end()
+    verdict = acquit(events, tmp_path, go_judge)
+    print(crowd.gaps, verdict.grants)
+
+
+def test_the_judge_sees_who_does_not_ask(
+    start_postgresql: StartPostgresql, tmp_path: Path
+) -> None:
+    """The control: one of the processes locks something else."""
+    with Fleet(start_postgresql().url, tmp_path) as fleet:
+        assert "exclusion" in clashes(fleet)

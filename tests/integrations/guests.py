@@ -1,0 +1,144 @@
+"""The same application in both frameworks, served for real, and what is at its door."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import httpx
+import uvicorn
+from aiohttp import web
+
+from aiorwlock_remote import Doorman, Locks, connect
+from tests.integrations import aiohttp_site, fastapi_site
+from tests.integrations.desk import Desk
+
+SERVERS = ("fastapi-h11", "fastapi-httptools", "aiohttp")
+WITHIN = 60.0
+
+
+@dataclass
+class Guest:
+    """A client of the application, and a look at its store from outside."""
+
+    http: httpx.AsyncClient
+    locks: Locks
+    desk: Desk
+    port: int
+    lines: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def calls(self, method: str, path: str) -> asyncio.StreamWriter:
+        """Send a request by hand; closing what comes back is hanging up."""
+        _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0"
+        writer.write(f"{head}\r\n\r\n".encode())
+        await writer.drain()
+        self.lines.append(writer)
+        return writer
+
+    async def info(self, invoice: int = 7) -> Doorman:
+        return await self.locks.mutex("invoice", invoice).info()
+
+    async def held(self, invoice: int = 7) -> Doorman:
+        """Wait until somebody holds it."""
+        await until(lambda: self._is(invoice, lambda seen: seen.locked))
+        return await self.info(invoice)
+
+    async def queued(self, count: int, invoice: int = 7) -> None:
+        """Wait until so many tasks wait for it."""
+
+        def reached(seen: Doorman) -> bool:
+            return sum(queued.waiting for queued in seen.queue) == count
+
+        await until(lambda: self._is(invoice, reached))
+
+    async def nothing_left(self) -> None:
+        """Wait until the store knows of no holder and no place."""
+
+        async def nothing() -> bool:
+            return [seen async for seen in self.locks.list()] == []
+
+        await until(nothing)
+
+    async def _is(self, invoice: int, reached: Callable[[Doorman], bool]) -> bool:
+        return reached(await self.info(invoice))
+
+
+async def until(reached: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again and again: a store's contents give no event."""
+    deadline = time.monotonic() + WITHIN
+    while not await reached():
+        assert time.monotonic() < deadline, "not reached in time"
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def served(
+    server: str, url: str, *, outside: str = "", lease: float = 30
+) -> AsyncIterator[Guest]:
+    """``outside``: the store's URL for the one who looks, if it is another."""
+    desk = Desk()
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        connecting = connect(url, lease=lease)
+        if server == "aiohttp":
+            app = aiohttp_site.make(connecting, desk)
+            running = serve_aiohttp(app, sock)
+        else:
+            asgi = fastapi_site.make(connecting, desk)
+            running = serve_asgi(asgi, sock, server.removeprefix("fastapi-"))
+        limits = httpx.Limits(max_connections=500, max_keepalive_connections=0)
+        async with (
+            running,
+            connect(outside or url) as locks,
+            httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}",
+                limits=limits,
+                timeout=WITHIN,
+                trust_env=False,
+            ) as http,
+        ):
+            guest = Guest(http, locks, desk, port)
+            yield guest
+            for line in guest.lines:
+                line.close()
+
+
+@asynccontextmanager
+async def serve_asgi(
+    app: object, sock: socket.socket, parser: str = "h11"
+) -> AsyncIterator[None]:
+    """By uvicorn; raises what the application raises when it starts."""
+    config = uvicorn.Config(app, http=parser, log_level="critical", ws="none")  # type: ignore[arg-type]
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve(sockets=[sock]))
+    try:
+
+        async def started() -> bool:
+            return server.started or task.done()
+
+        await until(started)
+        assert server.started
+        yield
+    finally:
+        server.should_exit = True
+        await asyncio.wait([task])
+
+
+@asynccontextmanager
+async def serve_aiohttp(
+    app: web.Application, sock: socket.socket
+) -> AsyncIterator[None]:
+    """By aiohttp's own server, with the setting that the documentation names."""
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, sock, backlog=512).start()
+        yield
+    finally:
+        await runner.cleanup()

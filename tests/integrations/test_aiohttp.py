@@ -1,0 +1,143 @@
+"""What is aiohttp's own: views, applications in applications, contexts."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from aiohttp import web
+
+from aiorwlock_remote import ConfigurationError, connect
+from aiorwlock_remote.integrations.aiohttp import (
+    add_locks,
+    get_held,
+    get_locks,
+    hold,
+)
+from tests.integrations.guests import serve_aiohttp
+
+pytestmark = pytest.mark.asyncio
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+numbered = hold("order:{id:int}", timeout=0.1)
+
+
+@asynccontextmanager
+async def started(app: web.Application) -> AsyncIterator[httpx.AsyncClient]:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        async with (
+            serve_aiohttp(app, sock),
+            httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
+        ):
+            yield http
+
+
+def with_locks() -> web.Application:
+    app = web.Application()
+    add_locks(app, connect("memory://"))
+    return app
+
+
+async def refused(app: web.Application) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        async with started(app):
+            pytest.fail("started")
+    return str(caught.value)
+
+
+@numbered
+async def told(request: web.Request) -> web.Response:
+    return web.Response(text=get_held(request).resource)
+
+
+@pytest.mark.parametrize("path", ["/orders", "/orders/{order}", r"/{x:\d+}"])
+async def test_a_part_that_the_path_does_not_have(path: str) -> None:
+    app = with_locks()
+    app.router.add_get(path, told)
+    assert "needs {id}" in await refused(app)
+
+
+async def test_views_and_decorators_above_are_examined_too() -> None:
+    class View(web.View):
+        @numbered
+        async def get(self) -> web.Response:
+            return await told(self.request)
+
+    app = with_locks()
+    app.router.add_view("/views/{other}", View)
+    assert "'/views/{other}' has none" in await refused(app)
+
+
+async def test_applications_in_applications_share_the_locks_and_the_answers() -> None:
+    app, below = with_locks(), web.Application()
+    below.router.add_get(r"/orders/{id:\d+}", told)
+    app.add_subapp("/shop", below)
+    async with started(app) as http:
+        assert (await http.get("/shop/orders/007")).text == "order/7"
+        async with get_locks(app).mutex("order", 7):
+            answer = await http.get("/shop/orders/7")
+        assert answer.status_code == 423
+        assert answer.headers["content-type"].startswith("application/problem+json")
+    bad = web.Application()
+    bad.router.add_get("/orders", told)
+    app = with_locks()
+    app.add_subapp("/shop", bad)
+    assert "needs {id}" in await refused(app)
+
+
+async def test_two_holds_give_the_inner_one() -> None:
+    app = with_locks()
+
+    @hold("shop:{shop}")
+    @numbered
+    async def both(request: web.Request) -> web.Response:
+        kinds = [seen.resource_type async for seen in get_locks(request).list()]
+        return web.json_response([get_held(request).resource, *sorted(kinds)])
+
+    app.router.add_get("/{shop}/{id}", both)
+    async with started(app) as http:
+        assert (await http.get("/a/7")).json() == ["order/7", "order", "shop"]
+
+
+async def test_around_the_users_own_context() -> None:
+    seen: list[str] = []
+
+    async def mine(app: web.Application) -> AsyncIterator[None]:
+        async with get_locks(app).mutex("start", 1) as held:
+            seen.append(held.resource)
+            yield
+            held.check()
+        seen.append("stopped")
+
+    app = web.Application()
+    app.cleanup_ctx.append(mine)
+    add_locks(app, connect("memory://"))
+    async with started(app):
+        assert seen == ["start/1"]
+    assert seen == ["start/1", "stopped"]
+
+
+async def test_without_locks_or_without_a_hold_it_is_a_bug() -> None:
+    async def unheld(request: web.Request) -> web.Response:
+        with pytest.raises(ConfigurationError, match="no hold"):
+            get_held(request)
+        with pytest.raises(ConfigurationError, match="no locks"):
+            get_locks(request)
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/", unheld)
+    app.router.add_get("/{id}", told)
+    async with started(app) as http:
+        assert (await http.get("/")).status_code == 200
+        assert (await http.get("/7")).status_code == 500
+
+
+async def test_the_handler_keeps_its_name_and_signature() -> None:
+    assert told.__name__ == "told"
+    assert hold("a:b", mode="read")(told).__doc__ == told.__doc__

@@ -1,0 +1,185 @@
+"""Row locks by models of Django: the suite of all row locks, and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections, models, transaction
+
+from aiorwlock_remote import ConfigurationError
+from aiorwlock_remote.errors import AcquireUncertain
+from aiorwlock_remote.integrations.django.row_lock import RowLockFields, row_lock
+from tests.integrations.fix_django_rows import DjangoSite, Invoice
+from tests.recipes.fix_rows import (
+    mariadb_site,
+    port_of,
+    postgresql_site,
+    sqlite_site,
+    through,
+)
+from tests.recipes.occupied_django import close, database
+from tests.recipes.row_suite import FREE, LOCKED, RowLockBasics, RowLockSuite, RowSite
+from tests.servers.proxy import Proxy
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.only_on("asyncio", "Django knows no other loop"),
+]
+
+
+class TestSqlite(RowLockSuite):
+    @pytest.fixture
+    def site(self, tmp_path: Path) -> Iterator[RowSite]:
+        with sqlite_site(tmp_path) as site:
+            path = site.url.partition("?rows=")[2]
+            yield DjangoSite(site.plain, f"sqlite:///{path}")
+
+
+class TestPostgresql(RowLockBasics):
+    @pytest.fixture
+    def site(self, database: str) -> Iterator[RowSite]:
+        with postgresql_site(database) as site:
+            yield DjangoSite(site.plain, database)
+
+
+class TestLeasedMariadb(RowLockBasics):
+    @pytest.fixture
+    def site(self, mariadb_empty: str) -> Iterator[RowSite]:
+        with mariadb_site(mariadb_empty) as site:
+            made = DjangoSite(site.plain, mariadb_empty)
+            made.lease = 30.0
+            yield made
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[DjangoSite]:
+    with sqlite_site(tmp_path) as site:
+        path = site.url.partition("?rows=")[2]
+        yield DjangoSite(site.plain, f"sqlite:///{path}")
+
+
+@pytest.mark.parametrize("lease", [None, 30])
+async def test_saving_leaves_the_lock_alone(
+    shop: DjangoSite, lease: float | None
+) -> None:
+    """What an instance was loaded with is older than the lock."""
+    alias = database(shop.url)
+    invoice = await Invoice.objects.using(alias).aget(pk=1)
+    async with invoice.row_lock(lease=lease).write("saving"):
+        invoice.total = 7
+        await invoice.asave()
+        assert shop.plain.stands() == (*LOCKED["write"], "saving")
+        assert not shop.plain.step("RLock")
+    assert shop.plain.state() == FREE
+    assert shop.plain.rows("SELECT total FROM invoices WHERE id = 1") == [(7,)]
+    new = Invoice(pk=9, total=3)
+    await new.asave(using=alias)
+    async with new.row_lock().read():
+        assert shop.plain.state(9) == LOCKED["read"]
+    await close(alias)
+
+
+async def test_inside_of_atomic(shop: DjangoSite) -> None:
+    """Nobody would see it: refused."""
+    alias = database(shop.url)
+    lock = row_lock(Invoice, 1, database=alias)
+    begun = transaction.atomic(using=alias)
+    await sync_to_async(begun.__enter__)()
+    try:
+        with pytest.raises(ConfigurationError, match="atomic"):
+            await lock.write()
+    finally:
+        await sync_to_async(begun.__exit__)(None, None, None)
+    async with lock.write():
+        pass
+    assert shop.plain.state() == FREE
+    await close(alias)
+
+
+class Plain(models.Model):
+    """Without the fields."""
+
+    class Meta:
+        app_label = "tests_plain"
+        managed = False
+
+
+async def test_what_cannot_be_locked(shop: DjangoSite) -> None:
+    alias = database(shop.url)
+    with pytest.raises(ConfigurationError, match="has no field"):
+        row_lock(Plain, 1, database=alias)
+    with pytest.raises(ConfigurationError, match="not saved"):
+        Invoice().row_lock()
+    with pytest.raises(ConfigurationError, match="nowhere"):
+        row_lock(Invoice, 1, database="nowhere")
+    with pytest.raises(ConfigurationError):
+        row_lock(Invoice, 1, lease=0, database=alias)
+
+
+class Ticketed(RowLockFields):
+    """With a key as many have it."""
+
+    id: Any = models.UUIDField(primary_key=True)
+
+    class Meta:
+        app_label = "tests_uuid"
+        db_table = "ticketed"
+
+
+@pytest.mark.parametrize("name", ["shop", "postgresql", "mariadb"])
+async def test_keys_that_are_uuids(name: str, request: pytest.FixtureRequest) -> None:
+    """Each database has its own way of writing them."""
+    site: DjangoSite = request.getfixturevalue(name)
+    alias, key = database(site.url), UUID(int=7)
+
+    def make() -> None:
+        with connections[alias].schema_editor() as editor:
+            editor.create_model(Ticketed)
+        Ticketed.objects.using(alias).create(pk=key)
+
+    await sync_to_async(make)()
+    for pk in (key, str(key)):
+        async with row_lock(Ticketed, pk, database=alias).write("mine"):
+            found = await Ticketed.objects.using(alias).aget(pk=key)
+            assert (found.lock_mark, found.lock_reason) == ("WriteLock", "mine")
+    with pytest.raises(ConfigurationError, match="no key"):
+        row_lock(Ticketed, "7", database=alias)
+    await close(alias)
+
+
+@pytest.fixture
+def postgresql(database: str) -> Iterator[DjangoSite]:
+    with postgresql_site(database) as site:
+        yield DjangoSite(site.plain, database)
+
+
+async def test_a_server_that_came_back(postgresql: DjangoSite) -> None:
+    """The reply was lost; the next lock has a connection again."""
+    with Proxy(port_of(postgresql.url)) as proxy:
+        alias = database(through(proxy, postgresql.url))
+        lock = row_lock(Invoice, 1, database=alias)
+        async with lock.read():
+            pass
+        proxy.cut_after(1, to="client")
+        with pytest.raises(AcquireUncertain):
+            await lock.read(timeout=5)
+        assert postgresql.plain.state() == LOCKED["read"]
+        async with row_lock(Invoice, 2, database=alias).write():
+            assert postgresql.plain.state(2) == LOCKED["write"]
+        await close(alias)
+
+
+@pytest.fixture
+def mariadb(mariadb_empty: str) -> Iterator[DjangoSite]:
+    with mariadb_site(mariadb_empty) as site:
+        yield DjangoSite(site.plain, mariadb_empty)
+
+
+def test_outside_of_a_loop(shop: DjangoSite) -> None:
+    with pytest.raises(ConfigurationError, match="loop"):
+        row_lock(Invoice, 1, database=database(shop.url))

@@ -1,0 +1,335 @@
+"""What is FastAPI's own: routers, mounts, middlewares, threads, lifespans."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated
+from uuid import UUID
+
+import anyio
+import httpx
+import pytest
+from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response, WebSocket
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aiorwlock_remote import ConfigurationError, Held, LockLost, connect
+from aiorwlock_remote.integrations.fastapi import LocksDep, add_locks, get_locks, hold
+from tests.integrations.guests import serve_asgi, until
+
+pytestmark = pytest.mark.asyncio
+
+Numbered = Annotated[Held, hold("order:{id:int}", timeout=0.1)]
+Bare = Annotated[Held, hold("order:{id}", timeout=0.1)]
+
+
+@asynccontextmanager
+async def started(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """Its lifespan and its handlers, without a server between."""
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://test"
+        ) as http:
+            yield http
+
+
+def with_locks(*routers: APIRouter) -> FastAPI:
+    app = FastAPI()
+    add_locks(app, connect("memory://"))
+    for router in routers:
+        app.include_router(router)
+    return app
+
+
+async def refused(app: FastAPI) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        async with started(app):
+            pytest.fail("started")
+    return str(caught.value)
+
+
+async def test_a_part_that_the_path_does_not_have() -> None:
+    app = with_locks()
+
+    @app.get("/orders/{order_id}")
+    async def get(held: Numbered) -> None: ...
+
+    assert "needs {id}, '/orders/{order_id}' has none" in await refused(app)
+
+
+@pytest.mark.parametrize("kind", [int, UUID, float, Annotated[int, Path(gt=0)]])
+async def test_text_that_the_handler_reads_as_something_else(kind: object) -> None:
+    app = with_locks()
+
+    @app.get("/orders/{id}")
+    async def get(id: kind, held: Bare) -> None: ...  # type: ignore[valid-type]  # noqa: A002
+
+    assert "7 and 007 may be two locks" in await refused(app)
+
+
+async def test_text_that_another_dependency_reads_as_something_else() -> None:
+    async def order(id: int) -> int:  # noqa: A002
+        return id
+
+    router = APIRouter(prefix="/orders/{id}")
+
+    @router.get("/", dependencies=[Depends(order)])
+    async def get(held: Bare) -> None: ...
+
+    assert "7 and 007" in await refused(with_locks(router))
+
+
+async def test_text_that_is_read_as_text_or_by_the_path_itself() -> None:
+    app = with_locks()
+
+    @app.get("/texts/{id}")
+    async def text(id: str, held: Bare) -> str:  # noqa: A002
+        assert held.name == id
+        return held.resource
+
+    @app.get("/unread/{id}")
+    async def unread(held: Bare) -> str:
+        return held.resource
+
+    @app.get("/numbers/{id:int}")
+    async def number(id: int, held: Bare) -> str:  # noqa: A002
+        assert held.name == str(id)
+        return held.resource
+
+    async with started(app) as http:
+        assert (await http.get("/texts/007")).json() == "order/007"
+        assert (await http.get("/unread/007")).json() == "order/007"
+        assert (await http.get("/numbers/007")).json() == "order/7"
+
+
+async def test_routers_hold_too() -> None:
+    wanted = hold("order:{tenant}/{id:int}", timeout=0.1)
+    inner = APIRouter(prefix="/orders/{id}", dependencies=[wanted])
+
+    @inner.get("/")
+    async def get(locks: LocksDep) -> list[str]:
+        return [repr(seen.target.key) async for seen in locks.list()]
+
+    outer = APIRouter(prefix="/{tenant}")
+    outer.include_router(inner)
+    async with started(with_locks(outer)) as http:
+        assert (await http.get("/acme/orders/007/")).json() == ["'order,acme%2F7'"]
+    assert "needs {tenant}" in await refused(with_locks(inner))
+
+
+async def test_mounted_applications_share_the_locks_and_the_answers() -> None:
+    app, below = with_locks(), FastAPI()
+    app.mount("/shop/{id}", below)
+
+    @below.get("/held")
+    async def get(held: Annotated[Held, hold("order:{id}", timeout=0.1)]) -> str:
+        return held.resource
+
+    async with started(app) as http:
+        assert (await http.get("/shop/7/held")).json() == "order/7"
+        async with get_locks(app).mutex("order", 7):
+            answer = await asyncio.create_task(http.get("/shop/7/held"))
+        assert answer.status_code == 423
+        assert answer.headers["content-type"] == "application/problem+json"
+
+    @below.get("/bad")
+    async def bad(held: Annotated[Held, hold("order:{other}")]) -> None: ...
+
+    assert "needs {other}" in await refused(app)
+
+
+async def test_websockets_are_refused() -> None:
+    app = with_locks()
+
+    @app.websocket("/orders/{id}")
+    async def talk(ws: WebSocket, id: int, held: Numbered) -> None: ...  # noqa: A002
+
+    assert "websockets" in await refused(app)
+
+
+async def test_a_handler_of_the_users_goes_before() -> None:
+    app = FastAPI()
+
+    @app.exception_handler(LockLost)
+    async def lost(_: Request, exc: LockLost) -> Response:
+        return Response(exc.reason, status_code=599)
+
+    add_locks(app, connect("memory://"))
+
+    @app.get("/orders/{id}")
+    async def get(held: Numbered, locks: LocksDep) -> None:
+        async for seen in locks.list():
+            await locks.force_release(seen, reason="test")
+        await held.extend()
+
+    async with started(app) as http:
+        answer = await http.get("/orders/7")
+    assert (answer.status_code, answer.text) == (599, "forced")
+
+
+async def test_a_handler_in_a_thread_is_told_when_it_is_done() -> None:
+    app = FastAPI()
+    add_locks(app, connect("memory://", lease=2))
+    told: list[str | None] = []
+
+    @app.get("/orders/{id}")
+    def get(held: Numbered) -> str:
+        anyio.from_thread.run(break_all, app)
+        while held.lost is None:
+            time.sleep(0.01)
+        told.append(held.lost)
+        return "nobody is told this"
+
+    async with started(app) as http:
+        assert (await http.get("/orders/7")).status_code == 503
+    assert told == ["forced"]
+
+
+async def break_all(app: FastAPI) -> None:
+    locks = get_locks(app)
+    async for seen in locks.list():
+        await locks.force_release(seen, reason="test")
+
+
+async def test_around_the_users_own_lifespan_and_again() -> None:
+    order: list[str] = []
+
+    @asynccontextmanager
+    async def mine(app: FastAPI) -> AsyncIterator[dict[str, int]]:
+        async with get_locks(app).mutex("start", 1) as held:
+            order.append("start")
+            yield {"answer": held.fence}
+        order.append("stop")
+
+    app = FastAPI(lifespan=mine)
+    add_locks(app, connect("memory://"))
+    for _ in range(2):
+        async with app.router.lifespan_context(app) as state:
+            assert state is not None
+            assert state["answer"] > 0
+    assert order == ["start", "stop"] * 2
+
+
+async def test_without_its_lifespan_or_without_locks_it_is_a_bug() -> None:
+    bare, idle = FastAPI(), with_locks()
+    for app, what in ((bare, "no locks"), (idle, "no locks yet")):
+
+        @app.get("/orders/{id}")
+        async def get(held: Numbered) -> None: ...
+
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://t") as http:
+            with pytest.raises(ConfigurationError, match=what):
+                await http.get("/orders/7")
+
+
+async def test_middlewares_that_give_the_same_body_for_ever_or_once() -> None:
+    """A well-known way to read a body twice; it is not to be collected for ever."""
+    app = with_locks()
+
+    @app.post("/orders/{id}")
+    async def post(request: Request, held: Numbered) -> str:
+        held.check()
+        return (await request.body()).decode()
+
+    async def repeating(scope: Scope, receive: Receive, send: Send) -> None:
+        body = (await receive())["body"]
+
+        async def again() -> Message:
+            return {"type": "http.request", "body": body}
+
+        await app(scope, again, send)
+
+    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
+        messages: list[Message] = [{**await receive(), "more_body": False}]
+
+        async def once() -> Message:
+            return messages.pop()
+
+        await app(scope, once, send)
+
+    for outside in (repeating, failing):
+        await refused_and_let_in(app, outside)
+
+
+async def refused_and_let_in(app: FastAPI, outside: ASGIApp) -> None:
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(outside)
+        async with httpx.AsyncClient(transport=transport, base_url="http://t") as http:
+            assert (await http.post("/orders/7", content="abc")).json() == "abc"
+            async with get_locks(app).mutex("order", 7):
+                calling = asyncio.create_task(http.post("/orders/7", content="abc"))
+                assert (await calling).status_code == 423
+
+
+async def test_a_full_queue_is_503() -> None:
+    app = with_locks()
+
+    @app.post("/orders/{id}")
+    async def post(held: Annotated[Held, hold("order:{id}", max_waiters=1)]) -> str:
+        return held.resource
+
+    async with started(app) as http:
+        async with get_locks(app).mutex("order", 7):
+            first = asyncio.create_task(http.post("/orders/7"))
+            await waiting(app, 1)
+            second = await asyncio.create_task(http.post("/orders/7"))
+            assert second.status_code == 503
+        assert (await first).status_code == 200
+
+
+Next = Callable[[Request], Awaitable[Response]]
+
+
+@pytest.mark.parametrize("outside", [True, False])
+async def test_bodies_and_hangups_through_other_middlewares(*, outside: bool) -> None:
+    app = FastAPI()
+
+    async def through(request: Request, call_next: Next) -> Response:
+        return await call_next(request)
+
+    if outside:
+        add_locks(app, connect("memory://"))
+        app.middleware("http")(through)
+    else:
+        app.middleware("http")(through)
+        add_locks(app, connect("memory://"))
+
+    @app.post("/orders/{id}")
+    async def upload(
+        request: Request, held: Annotated[Held, hold("order:{id}")]
+    ) -> int:
+        held.check()
+        return len(await request.body())
+
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+        http = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60
+        )
+        async with serve_asgi(app, sock), http:
+            async with get_locks(app).mutex("order", 7):
+                data = b"x" * 300_000
+                sending = asyncio.create_task(http.post("/orders/7", content=data))
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"POST /orders/7 HTTP/1.1\r\nHost: t\r\n")
+                writer.write(b"Content-Length: 3\r\n\r\nabc")
+                await waiting(app, 2)
+                writer.close()
+                await waiting(app, 1)
+            assert (await sending).json() == len(data)
+
+
+async def waiting(app: FastAPI, count: int) -> None:
+    """Until so many tasks wait for order 7."""
+    lock = get_locks(app).mutex("order", 7)
+
+    async def reached() -> bool:
+        return sum(q.waiting for q in (await lock.info()).queue) == count
+
+    await until(reached)

@@ -1,0 +1,231 @@
+"""Row locks by an engine of SQLAlchemy: the suite of all row locks, and its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Column, Integer, MetaData, Table
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+
+from aiorwlock_remote import (
+    BackendUnavailable,
+    ConfigurationError,
+    LockLost,
+    Unsupported,
+)
+from aiorwlock_remote.errors import AcquireUncertain, LockBusy
+from aiorwlock_remote.integrations.sqlalchemy.row_lock import RowWords, row_lock
+from tests.integrations.fix_alchemy_rows import AlchemySite, Invoice
+from tests.recipes.fix_rows import (
+    mariadb_site,
+    port_of,
+    postgresql_site,
+    sqlite_site,
+    through,
+)
+from tests.recipes.row_suite import (
+    FREE,
+    LOCKED,
+    MODES,
+    RowLockBasics,
+    RowLockSuite,
+    RowSite,
+    ask,
+)
+from tests.servers.proxy import Proxy
+
+pytestmark = pytest.mark.anyio
+on_asyncio = pytest.mark.only_on("asyncio", "its engines know no other loop")
+
+
+@on_asyncio
+class TestSqlite(RowLockSuite):
+    @pytest.fixture
+    def site(self, tmp_path: Path) -> Iterator[RowSite]:
+        with sqlite_site(tmp_path) as site:
+            # The other program blocks this loop, which must not be in its way: a read
+            # of aiosqlite ends only when the loop goes on.
+            site.plain.rows("PRAGMA journal_mode=WAL")
+            path = site.url.partition("?rows=")[2]
+            yield AlchemySite(site.plain, f"sqlite+aiosqlite:///{path}?timeout=20")
+
+
+@on_asyncio
+class TestPostgresql(RowLockSuite):
+    @pytest.fixture
+    def site(self, database: str) -> Iterator[RowSite]:
+        with postgresql_site(database) as site:
+            url = database.replace("postgresql:", "postgresql+asyncpg:")
+            yield AlchemySite(site.plain, url)
+
+
+@on_asyncio
+class TestMariadb(RowLockSuite):
+    @pytest.fixture
+    def site(self, mariadb_empty: str) -> Iterator[RowSite]:
+        with mariadb_site(mariadb_empty) as site:
+            url = mariadb_empty.replace("mariadb:", "mysql+asyncmy:")
+            yield AlchemySite(site.plain, url)
+
+
+@on_asyncio
+class TestLeasedMariadb(RowLockBasics):
+    @pytest.fixture
+    def site(self, mariadb_empty: str) -> Iterator[RowSite]:
+        with mariadb_site(mariadb_empty) as site:
+            url = mariadb_empty.replace("mariadb:", "mysql+asyncmy:")
+            made = AlchemySite(site.plain, url)
+            made.lease = 30.0
+            yield made
+
+
+@pytest.fixture
+def shop(database: str) -> Iterator[AlchemySite]:
+    with postgresql_site(database) as site:
+        url = database.replace("postgresql:", "postgresql+asyncpg:")
+        yield AlchemySite(site.plain, url)
+
+
+@on_asyncio
+async def test_in_a_transaction_of_ones_own(shop: AlchemySite) -> None:
+    """The published UPDATEs: they count when it is committed."""
+    words = RowWords(Invoice, 1)
+    async with engine_of(shop) as engine, AsyncSession(engine) as session:
+        await words.take(session, "write", "mine")
+        assert shop.plain.state() == FREE
+        await session.commit()
+        assert shop.plain.stands() == ("WriteLock", 0, "mine")
+        for mode in ("read", "write"):
+            with pytest.raises(LockBusy) as caught:
+                await words.take(session, mode)
+            assert caught.value.holders == ("WriteLock: mine",)
+        with pytest.raises(LockLost):
+            await words.give(session, "read")
+        await words.give(session, "write", "done")
+        for count in (1, 2):
+            await words.take(session, "read")
+            found = (await session.execute(words.look())).one()
+            assert tuple(found) == ("ReadLock", count, "")
+        for statement in (words.read_unlock("x"), words.read_unlock("y")):
+            await session.execute(statement)
+        assert tuple((await session.execute(words.look())).one()) == (*FREE, "y")
+        await session.rollback()
+    assert shop.plain.stands() == ("WriteLock", 0, "mine")
+    async with engine_of(shop) as engine, engine.begin() as connection:
+        await words.give(connection, "write")
+        with pytest.raises(ConfigurationError, match="no such row"):
+            await RowWords(Invoice, 99).take(connection, "read")
+    assert shop.plain.state() == FREE
+
+
+@on_asyncio
+async def test_a_session_is_left_alone(shop: AlchemySite) -> None:
+    """Its transaction sees the lock, and the lock does not see it."""
+    async with engine_of(shop) as engine, AsyncSession(engine) as session:
+        invoice = await session.get_one(Invoice, 2)
+        invoice.total = 7
+        async with row_lock(session, Invoice, 1).write():
+            assert shop.plain.state() == LOCKED["write"]
+            await session.rollback()
+        assert shop.plain.state() == FREE
+        assert shop.plain.rows("SELECT total FROM invoices WHERE id = 2") == [(0,)]
+
+
+@on_asyncio
+async def test_new_rows_are_free(shop: AlchemySite) -> None:
+    async with engine_of(shop) as engine, AsyncSession(engine) as session:
+        session.add(Invoice(id=9))
+        await session.commit()
+        async with row_lock(session, Invoice, 9).write():
+            assert shop.plain.state(9) == LOCKED["write"]
+
+
+@on_asyncio
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_lost_reply(shop: AlchemySite, mode: str) -> None:
+    with Proxy(port_of(shop.url)) as proxy:
+        there = AlchemySite(shop.plain, through(proxy, shop.url))
+        async with engine_of(there) as engine:
+            lock = row_lock(engine, Invoice, 1)
+            async with ask(lock, mode)():
+                pass
+            proxy.cut_after(1, to="client")
+            with pytest.raises(AcquireUncertain):
+                await ask(lock, mode)(timeout=5)
+
+
+@on_asyncio
+async def test_a_row_that_a_transaction_has_locked(shop: AlchemySite) -> None:
+    """The server waits for a bounded time; nothing is left that would lock it."""
+    async with engine_of(shop) as engine:
+        shop.plain.begin("UPDATE invoices SET total = 1 WHERE id = 1")
+        with pytest.raises(BackendUnavailable) as caught:
+            await row_lock(engine, Invoice, 1).write(timeout=0)
+        assert caught.value.nothing_done
+        shop.plain.commit()
+        assert shop.plain.state() == FREE
+
+
+@on_asyncio
+async def test_what_cannot_be_locked(shop: AlchemySite) -> None:
+    bare = Table("bare", MetaData(), Column("id", Integer, primary_key=True))
+    pair = Table(
+        "pair", MetaData(), *(Column(n, Integer, primary_key=True) for n in "ab")
+    )
+    async with engine_of(shop) as engine:
+        for table in (bare, pair, "invoices", None):
+            with pytest.raises(ConfigurationError):
+                row_lock(engine, table, 1)  # type: ignore[arg-type]
+        for engineless in (None, engine.sync_engine, AsyncSession()):
+            with pytest.raises(ConfigurationError):
+                row_lock(engineless, Invoice, 1)  # type: ignore[arg-type]
+        for key in ("one", 2**70):
+            with pytest.raises((ConfigurationError, Unsupported)):
+                await row_lock(engine, Invoice, key).read()
+
+
+@on_asyncio
+async def test_a_right_that_is_missing(shop: AlchemySite) -> None:
+    role = f"clerk_{shop.url.rpartition('/')[2]}"
+    shop.plain.run(f"CREATE ROLE {role} LOGIN")
+    shop.plain.run(f"GRANT SELECT ON invoices TO {role}")
+    before, _, after = shop.url.partition("://")
+    url = f"{before}://{role}@{after.rpartition('@')[2]}"
+    try:
+        async with engine_of(AlchemySite(shop.plain, url)) as engine:
+            with pytest.raises(Unsupported, match="denied") as caught:
+                await row_lock(engine, Invoice, 1).read()
+            assert "GRANT SELECT, UPDATE" in caught.value.hint
+    finally:
+        shop.plain.run(f"DROP OWNED BY {role}")
+        shop.plain.run(f"DROP ROLE {role}")
+
+
+@on_asyncio
+async def test_a_server_that_is_not_there(shop: AlchemySite) -> None:
+    with Proxy(port_of(shop.url)) as proxy:
+        proxy.refuse()
+        there = AlchemySite(shop.plain, through(proxy, shop.url))
+        async with engine_of(there) as engine:
+            with pytest.raises(BackendUnavailable) as caught:
+                await row_lock(engine, Invoice, 1).read(timeout=0)
+            assert caught.value.nothing_done
+
+
+@asynccontextmanager
+async def engine_of(site: AlchemySite) -> AsyncIterator[AsyncEngine]:
+    engine = create_async_engine(site.url)
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
+
+
+@pytest.mark.only_on("trio", "where it cannot be")
+async def test_not_under_trio() -> None:
+    engine = create_async_engine("sqlite+aiosqlite://")
+    with pytest.raises(ConfigurationError, match="asyncio"):
+        row_lock(engine, Invoice, 1)

@@ -1,0 +1,144 @@
+"""Which lock a path names, and what is refused before the first request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiorwlock_remote import (
+    BackendUnavailable,
+    ConfigurationError,
+    LockBusy,
+    LockError,
+    LockLost,
+    LockTimeout,
+    NotOwner,
+    StaleFence,
+    TooManyWaiters,
+    UpgradeConflict,
+)
+from aiorwlock_remote.integrations import aiohttp, fastapi
+from aiorwlock_remote.integrations._http import Template, answer
+
+TEXT = "6F9619FF-8B86-D011-B42D-00CF4FC964FF"
+HOLDS: list[Callable[..., object]] = [fastapi.hold, aiohttp.hold]
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "name"),
+    [
+        ("report:daily", {}, "daily"),
+        ("report:a:b", {}, "a:b"),
+        ("report:{{x}}", {}, "{x}"),
+        ("order:{id}", {"id": "007"}, "007"),
+        ("order:{id}", {"id": 7}, 7),
+        ("order:{id:int}", {"id": "007"}, 7),
+        ("order:{id:int}", {"id": "+7"}, 7),
+        ("order:{id:str}", {"id": "007"}, "007"),
+        ("order:{id:uuid}", {"id": TEXT}, UUID(TEXT)),
+        ("order:{id:uuid}", {"id": f"{{{TEXT.lower()}}}"}, UUID(TEXT)),
+        ("order:eu-{id}", {"id": "a-b"}, "eu-a-b"),
+        ("order:{a}/{b}", {"a": "x/y", "b": "z"}, "x%2Fy/z"),
+        ("order:{a}/{b}", {"a": "x", "b": "y%z"}, "x/y%25z"),
+    ],
+)
+def test_names(template: str, values: dict[str, Any], name: object) -> None:
+    assert Template(template).resource_id(values) == name
+
+
+parts = st.text(st.sampled_from("a/%-2F"), min_size=1, max_size=6)
+
+
+@given(parts, parts, parts, parts)
+def test_no_two_paths_share_a_lock(a: str, b: str, c: str, d: str) -> None:
+    template = Template("order:{a}/{b}")
+    one = template.resource_id({"a": a, "b": b})
+    other = template.resource_id({"a": c, "b": d})
+    assert (one == other) == ((a, b) == (c, d))
+
+
+@pytest.mark.parametrize(
+    ("template", "value"),
+    [
+        ("order:{id:int}", "x"),
+        ("order:{id:int}", ""),
+        ("order:{id:int}", "7_0"),
+        ("order:{id:int}", "٣"),
+        ("order:{id:int}", "9" * 101),
+        ("order:{id:uuid}", "x"),
+        ("order:{id}", ""),
+        ("order:eu-{id}", ""),
+        ("order:{id}", "\ud800"),
+        ("order:{id}", 1.5),
+        ("order:{id}", True),
+    ],
+)
+def test_a_path_that_names_no_lock(template: str, value: object) -> None:
+    with pytest.raises((ValueError, ConfigurationError)):
+        Template(template).resource_id({"id": value})
+
+
+@pytest.mark.parametrize("hold", HOLDS, ids=["fastapi", "aiohttp"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("", "order", "order:", ":x", "{id}:x", "order:{", "order:}", "order:{}"),
+        *("order:{0}", "order:{a.b}", "order:{a[0]}", "order:{id!r}", "order:{id:d}"),
+        *("order:{id:{x}}", "order:{a}{b}", "order:{a}/{a}", "order:{id:float}"),
+    ],
+)
+def test_bad_templates(hold: Callable[..., object], template: str) -> None:
+    with pytest.raises(ConfigurationError):
+        hold(template)
+
+
+@pytest.mark.parametrize("hold", HOLDS, ids=["fastapi", "aiohttp"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "w"},
+        {"mode": "WRITE"},
+        {"timeout": -1},
+        {"timeout": float("nan")},
+        {"lease": 0.01},
+        {"policy": "unfair"},
+        {"colour": "red"},
+    ],
+)
+def test_bad_options(hold: Callable[..., object], options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        hold("order:{id}", **options)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "headers"),
+    [
+        (LockTimeout(), 423, {"Retry-After": "1"}),
+        (LockTimeout(holders=("secret",)), 423, {"Retry-After": "1"}),
+        (LockTimeout(holders=("x",), retry_after=0.2), 423, {"Retry-After": "1"}),
+        (LockTimeout(holders=("x",), retry_after=7.2), 423, {"Retry-After": "8"}),
+        (LockTimeout(unanswered=True), 503, {}),
+        (LockBusy(), 423, {"Retry-After": "1"}),
+        (LockLost(), 503, {}),
+        (BackendUnavailable(what="secret"), 503, {}),
+        (TooManyWaiters(), 503, {}),
+        (UpgradeConflict(), 409, {}),
+        (StaleFence(fence=1, highest=2), 412, {}),
+    ],
+)
+def test_answers(error: LockError, status: int, headers: dict[str, str]) -> None:
+    told = answer(error)
+    assert told is not None
+    assert (told.status, told.headers) == (status, headers)
+    assert told.body["status"] == status
+    assert "secret" not in str(told.body)
+
+
+def test_bugs_are_not_answered_but_raised() -> None:
+    assert answer(NotOwner()) is None
+    assert answer(ConfigurationError()) is None

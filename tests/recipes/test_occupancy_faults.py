@@ -1,0 +1,360 @@
+"""Occupying objects when something goes wrong at each step of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from aiorwlock_remote import (
+    AcquireUncertain,
+    BackendUnavailable,
+    Closed,
+    LockBusy,
+    LockTimeout,
+)
+from aiorwlock_remote.core.occupancy import Record
+from aiorwlock_remote.recipe_ports import Occupations
+from aiorwlock_remote.recipes import Occupancies, folders
+from aiorwlock_remote.runtime.loops import asyncio_only
+from tests.backends.redis.linking import eventually
+from tests.recipes.occupied_places import BOOK, FolderPlace, Place
+from tests.runtime.cancel_at import CancelAt
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("nothing here depends on what runs the loop"),
+]
+
+T = TypeVar("T")
+NOTHING: tuple[list[str], list[str]] = ([], [])
+
+Upset = Callable[[str], Awaitable[None]]
+
+
+class Watched:
+    """A store; ``before`` and ``after`` each of its steps something may happen."""
+
+    def __init__(self, store: Occupations) -> None:
+        self._store = store
+        self.ages = store.ages
+        self.confirms = store.confirms
+        self.check = store.check
+        self.sign = store.sign
+        self.steps: list[str] = []
+        self.ended = 0
+        self.before: Upset = nothing
+        self.after: Upset = nothing
+
+    async def _step(self, name: str, step: Callable[[], Awaitable[T]]) -> T:
+        self.steps.append(name)
+        await self.before(name)
+        answer = await step()
+        await self.after(name)
+        self.ended += 1
+        return answer
+
+    async def write(self, thing: str, who: str) -> None:
+        await self._step("write", partial(self._store.write, thing, who))
+
+    async def pendings(self, thing: str, who: str) -> Sequence[Record]:
+        return await self._step("pendings", partial(self._store.pendings, thing, who))
+
+    async def usings(self, thing: str, who: str) -> Sequence[Record]:
+        return await self._step("usings", partial(self._store.usings, thing, who))
+
+    async def drop(self, thing: str, record: Record, *, using: bool) -> None:
+        drop = partial(self._store.drop, thing, record, using=using)
+        await self._step("drop", drop)
+
+    async def promote(self, thing: str, who: str) -> bool:
+        return await self._step("promote", partial(self._store.promote, thing, who))
+
+    async def extend(self, thing: str, who: str) -> bool:
+        return await self._step("extend", partial(self._store.extend, thing, who))
+
+    async def remove(self, thing: str, who: str) -> bool:
+        return await self._step("remove", partial(self._store.remove, thing, who))
+
+
+async def nothing(_step: str) -> None:
+    """Happens."""
+
+
+def watched(home: Occupancies) -> tuple[Occupancies, Watched]:
+    store = Watched(home.store)
+    return Occupancies(store, host=home._host), store
+
+
+def at(number: int, store: Watched, action: Callable[[], object]) -> Upset:
+    """Does something at the step of that number."""
+
+    async def upset(_: str) -> None:
+        if len(store.steps) == number:
+            action()
+
+    return upset
+
+
+async def steps_of(place: Place) -> list[str]:
+    """What occupying and giving back takes."""
+    async with place.open() as ours:
+        home, store = watched(ours)
+        async with home.occupy(BOOK):
+            pass
+    return store.steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_cancelled_at_each_step(place: Place, when: str) -> None:
+    """Wherever it is: no record stays, and the next one gets in at once."""
+    steps = await steps_of(place)
+    assert steps[:4] == ["write", "pendings", "usings", "promote"]
+    async with place.open() as ours:
+        for number in range(1, len(steps) + 1):
+            home, store = watched(ours)
+            with anyio.CancelScope() as scope:
+                setattr(store, when, at(number, store, scope.cancel))
+                async with home.occupy(BOOK):
+                    await anyio.lowlevel.checkpoint()
+            assert scope.cancelled_caught, steps[number - 1]
+            assert place.records() == NOTHING, steps[number - 1]
+        async with ours.occupy(BOOK, timeout=0):
+            pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [False, True])
+async def test_cancelled_at_each_suspension(place: Place, *, late: bool) -> None:
+    """Of the caller, who may also rest because another one is pending."""
+    async with place.open() as ours:
+
+        async def use() -> None:
+            async with ours.occupy(BOOK):
+                await anyio.lowlevel.checkpoint()
+
+        for number in range(1, 10):
+            with anyio.CancelScope() as scope:
+                driven = CancelAt(use(), number, scope.cancel, late=late)
+                await driven
+            assert place.records() == NOTHING, number
+            if driven.suspensions < number:
+                break
+        assert number > 2
+        place.plant("pending", "jim")
+        for number in (1, 2, 3, 4):
+            with anyio.CancelScope() as scope:
+                await CancelAt(use(), number, scope.cancel, late=late)
+            assert scope.cancelled_caught
+            assert place.records() == (["jim"], [])
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.only_on("asyncio", "trio has no such cancellation")
+async def test_cancelled_natively_and_again(place: Place, number: int) -> None:
+    """``Task.cancel`` is no scope: what shields from one lets the other through."""
+    async with place.open() as ours:
+        home, store = watched(ours)
+        go_on = asyncio.Event()
+
+        async def stall(_: str) -> None:
+            if len(store.steps) == number:
+                task.cancel()
+                asyncio.get_running_loop().call_later(0.01, task.cancel)
+                asyncio.get_running_loop().call_later(0.03, go_on.set)
+                await go_on.wait()
+
+        async def use() -> None:
+            async with home.occupy(BOOK):
+                pass
+
+        store.before = stall
+        task = asyncio.create_task(use())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await eventually(
+            lambda: store.steps[-1] == "remove" and store.ended == len(store.steps),
+            "the records are taken out",
+        )
+        assert place.records() == NOTHING
+
+
+@pytest.mark.only_on("asyncio", "trio has no such cancellation")
+async def test_a_loop_that_ends_leaves_nothing(place: Place) -> None:
+    """As ``asyncio.run`` ends one: every task is cancelled, ours too."""
+    async with place.open() as ours:
+        home, store = watched(ours)
+        stands = asyncio.Event()
+
+        async def stand(step: str) -> None:
+            if step == "usings":
+                stands.set()
+                await asyncio.sleep(60)
+
+        store.before = stand
+        before = asyncio.all_tasks()
+        using = asyncio.create_task(_use(home))
+        await stands.wait()
+        assert not using.done()
+        ending = asyncio.all_tasks() - before
+        assert len(ending) >= 2
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        assert place.records() == NOTHING
+
+
+async def _use(home: Occupancies) -> None:
+    async with home.occupy(BOOK):
+        pass
+
+
+async def lost(_: str) -> None:
+    raise BackendUnavailable(what="the answer was lost")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_step_that_fails(place: Place, when: str) -> None:
+    """Carried out or not: it is undone, or the caller knows that nobody knows."""
+    steps = await steps_of(place)
+    occupying = len(steps) - 1
+    async with place.open() as ours:
+        for number in range(1, occupying + 1):
+            home, store = watched(ours)
+            fails = _failing(store, number, once=True)
+            setattr(store, when, fails)
+            with pytest.raises(BackendUnavailable):
+                await home.occupy(BOOK)
+            assert place.records() == NOTHING, steps[number - 1]
+            home, store = watched(ours)
+            setattr(store, when, _failing(store, number, once=False))
+            uncertain = number >= 4
+            with pytest.raises(AcquireUncertain if uncertain else BackendUnavailable):
+                await home.occupy(BOOK, who="alice")
+            place.erase()
+
+
+def _failing(store: Watched, number: int, *, once: bool) -> Upset:
+    async def fail(step: str) -> None:
+        count = len(store.steps)
+        if count == number or (count > number and not once):
+            await lost(step)
+
+    return fail
+
+
+async def test_what_is_certainly_not_written_is_not_removed(place: Place) -> None:
+    async with place.open() as ours:
+        home, store = watched(ours)
+
+        async def away(_: str) -> None:
+            raise BackendUnavailable(what="away", nothing_done=True)
+
+        store.before = away
+        with pytest.raises(BackendUnavailable):
+            await home.occupy(BOOK)
+        assert store.steps == ["write"]
+
+
+async def test_a_release_that_fails_is_told(place: Place) -> None:
+    async with place.open() as ours:
+        home, store = watched(ours)
+        with pytest.raises(BackendUnavailable):
+            async with home.occupy(BOOK):
+                store.before = lost
+        with pytest.raises(ZeroDivisionError):
+            store.before = nothing
+            place.erase()
+            async with home.occupy(BOOK):
+                store.before = lost
+                raise ZeroDivisionError
+        place.erase()
+
+
+async def test_cancelled_while_giving_back(place: Place) -> None:
+    async with place.open() as ours:
+        with anyio.CancelScope() as scope:
+            async with ours.occupy(BOOK):
+                scope.cancel()
+        assert place.records() == NOTHING
+
+
+async def test_two_that_meet_rest_and_try_again(place: Place) -> None:
+    """Both pending at once, at the same look: the row of the table that backs off."""
+    async with place.open() as ours, place.open() as theirs:
+        pairs = [watched(some) for some in (ours, theirs)]
+        both, there = anyio.Event(), 0
+
+        async def meet(step: str) -> None:
+            nonlocal there
+            if step == "write" and not both.is_set():
+                there += 1
+                if there == 2:
+                    both.set()
+                await both.wait()
+
+        turns: list[str] = []
+
+        async def use(home: Occupancies, store: Watched) -> None:
+            store.after = meet
+            while True:
+                try:
+                    async with home.occupy(BOOK, timeout=30):
+                        turns.append("in")
+                        await anyio.lowlevel.checkpoint()
+                        turns.append("out")
+                        return
+                except LockBusy:
+                    await anyio.sleep(0.01)
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                for home, store in pairs:
+                    group.start_soon(use, home, store)
+        assert turns == ["in", "out"] * 2
+        seen = [step for _, store in pairs for step in store.steps]
+        assert seen.count("write") > 2, "at least one began again"
+
+
+async def test_closing_calls_off_and_gives_back(tmp_path: Path) -> None:
+    place = FolderPlace(str(tmp_path))
+    home, store = watched(folders.occupancies(tmp_path))
+    held = await home.occupy(("book", 1))
+    stands = anyio.Event()
+
+    async def stand(step: str) -> None:
+        if step == "promote":
+            stands.set()
+            await anyio.sleep(0.05)
+
+    store.before = stand
+    errors: list[str] = []
+
+    async def use(timeout: float | None) -> None:
+        try:
+            await home.occupy(BOOK, timeout)
+        except (Closed, LockTimeout) as exc:
+            errors.append(type(exc).__name__)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(use, None)
+        await stands.wait()
+        await home.aclose()
+    assert errors == ["Closed"]
+    assert place.records() == NOTHING
+    assert not await held.release()
+    with pytest.raises(Closed):
+        await home.occupy(BOOK)
+
+
+@pytest.mark.only_on("trio", "it is about trio")
+async def test_a_library_of_asyncio_says_so() -> None:
+    with pytest.raises(Exception, match="asyncio only"):
+        asyncio_only()

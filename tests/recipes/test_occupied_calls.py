@@ -1,0 +1,94 @@
+"""The decorator, and what an object may be named by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from aiorwlock_remote import ConfigurationError, LockBusy
+from aiorwlock_remote.recipes import Occupancies, folders
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("nothing here depends on what runs the loop"),
+]
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Occupancies:
+    return folders.occupancies(tmp_path)
+
+
+def book(_request: str, number: int) -> tuple[str, int]:
+    return "book", number
+
+
+async def test_a_call_is_one_use(books: Occupancies) -> None:
+    @books.occupied(book)
+    async def view(request: str, number: int) -> str:
+        """Shown."""
+        assert len(await books.holders(("book", number))) == 1
+        if request == "again":
+            return await view("inner", number)
+        return f"{request} {number}"
+
+    assert view.__doc__ == "Shown."
+    assert await view("get", 1) == "get 1"
+    assert await view("get", number=2) == "get 2"
+    with pytest.raises(LockBusy):
+        await view("again", 1)
+    assert await books.holders(("book", 1)) == ()
+
+
+async def test_busy_makes_the_answer_unless_the_body_was_refused(
+    books: Occupancies,
+) -> None:
+    def busy(error: LockBusy) -> str:
+        return f"in use by {error.holders[0]}"
+
+    @books.occupied(book, busy=busy)
+    async def view(request: str, number: int) -> str:
+        if request == "other":
+            raise LockBusy(resource=f"another thing than {number}")
+        return request
+
+    async with books.occupy(("book", 1), who="alice"):
+        assert await view("get", 1) == "in use by alice"
+    with pytest.raises(LockBusy, match="another thing"):
+        await view("other", 1)
+
+
+async def test_only_coroutine_functions(books: Occupancies) -> None:
+    def plain(_request: str, number: int) -> str:
+        return str(number)
+
+    with pytest.raises(ConfigurationError, match="no coroutine function"):
+        books.occupied(book)(plain)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError):
+        books.occupied(book, timeout=-1)
+
+
+async def test_one_that_is_dropped_is_warned_of(books: Occupancies) -> None:
+    occupied = await books.occupy(("book", 1))
+    some = [occupied]
+    del occupied
+    with pytest.warns(ResourceWarning, match=r"'book:1' in use.* was dropped"):
+        some.clear()
+    assert await books.try_occupy(("book", 1)) is None
+    await books.aclose()
+
+
+async def test_names(books: Occupancies) -> None:
+    number = UUID(int=7)
+    async with books.occupy(("book", number)):
+        assert await books.try_occupy(("book", str(number))) is None
+        assert await books.of("book", number).try_occupy() is None
+        assert repr(books.of("book", 7)) == "<Occupancy 'book:7'>"
+    async with await books.occupy(("book", 1)) as occupied:
+        assert repr(occupied) == "<Occupied 'book:1' in use>"
+    assert repr(occupied) == "<Occupied 'book:1' given back>"
+    for timeout in (-1, float("nan"), "1"):
+        with pytest.raises(ConfigurationError):
+            _ = books.of("book", 1).occupy(timeout)  # type: ignore[arg-type]

@@ -1,0 +1,122 @@
+"""Several locks at once over a link that fails: all or none, and nothing left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from aiorwlock_remote import (
+    AcquireUncertain,
+    BackendUnavailable,
+    Locks,
+    LockTimeout,
+    WouldDeadlock,
+)
+from aiorwlock_remote.core.commands import Acquire, Command, Release, Withdraw
+from aiorwlock_remote.locks.lock import Mutex
+from tests.runtime.flaky import LOSE, PASS, REFUSE, Link
+
+pytestmark = pytest.mark.anyio
+
+
+def three(locks: Locks) -> tuple[Mutex, ...]:
+    """Not in the order of their names."""
+    return tuple(locks.mutex("several", number) for number in (3, 1, 2))
+
+
+def at_the(number: int, fate: str) -> Callable[[Command], str]:
+    """That fate for so-and-so-many-th acquire."""
+    seen: list[Command] = []
+
+    def fated(command: Command) -> str:
+        if isinstance(command, Acquire):
+            seen.append(command)
+            if len(seen) == number:
+                return fate
+        return PASS
+
+    return fated
+
+
+async def free(locks: Locks) -> bool:
+    return not any([await lock.locked() for lock in three(locks)])
+
+
+async def test_all_is_asked_before_anything_is_answered(
+    link: Link, locks: Locks
+) -> None:
+    link.hold_back = True
+    async with anyio.create_task_group() as group:
+        entered = anyio.Event()
+
+        async def enter() -> None:
+            async with locks.multi(*three(locks)) as held:
+                assert [one.name for one in held] == ["3", "1", "2"]
+                entered.set()
+
+        group.start_soon(enter)
+        await anyio.wait_all_tasks_blocked()
+        assert [type(command) for command in link.sent] == [Acquire] * 3
+        link.let_through()
+        await entered.wait()
+    assert [type(command) for command in link.sent] == [Acquire] * 3 + [Release] * 3
+
+
+async def test_what_is_not_free_is_waited_for_in_order(
+    locks: Locks, near: Locks
+) -> None:
+    """One is taken: the others go back, and all are acquired one by one."""
+    other = await near.mutex("several", 1).acquire()
+    async with anyio.create_task_group() as group:
+
+        async def enter() -> None:
+            async with locks.multi(*three(locks)) as held:
+                assert [one.valid for one in held] == [True] * 3
+
+        group.start_soon(enter)
+        await anyio.wait_all_tasks_blocked()
+        assert not await near.mutex("several", 2).locked()
+        assert not await near.mutex("several", 3).locked()
+        await other.release()
+    assert await free(near)
+
+
+async def test_the_time_runs_out_while_the_store_is_silent(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    link.hold_back = True
+    with pytest.raises(LockTimeout):
+        async with locks.multi(*three(locks), timeout=0.05):
+            pytest.fail("entered")
+    assert isinstance(link.sent[3], Withdraw)
+    link.let_through()
+    assert await free(near)
+
+
+@pytest.mark.parametrize("fate", [LOSE, REFUSE])
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_an_answer_that_never_comes(
+    link: Link, locks: Locks, near: Locks, number: int, fate: str
+) -> None:
+    link.fate = at_the(number, fate)
+    with pytest.raises(BackendUnavailable):
+        await locks.multi(*three(locks))
+    assert await free(near)
+
+
+async def test_uncertain_when_nothing_comes_back(link: Link, locks: Locks) -> None:
+    link.fate = lambda command: LOSE if isinstance(command, Acquire) else REFUSE
+    with pytest.raises(AcquireUncertain):
+        await locks.multi(*three(locks))
+
+
+async def test_nothing_is_asked_of_who_holds_one_already(
+    link: Link, locks: Locks
+) -> None:
+    async with three(locks)[1]:
+        sent = len(link.sent)
+        with pytest.raises(WouldDeadlock):
+            await locks.multi(*three(locks))
+        assert len(link.sent) == sent

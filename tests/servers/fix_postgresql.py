@@ -1,0 +1,61 @@
+"""Fixtures: databases at the shared PostgreSQL, and servers to be stopped."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from aiorwlock_remote.backends.postgresql.schema import statements_of
+from tests.servers.postgresql import Postgresql, PostgresqlServer
+
+StartPostgresql = Callable[..., Postgresql]
+
+
+def make_tables(url: str) -> None:
+    """What ``rwlock schema postgresql`` prints."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements_of():
+            connection.execute(statement)
+
+
+@pytest.fixture
+def database(postgresql_server: PostgresqlServer) -> Iterator[str]:
+    """The URL of an empty database for this test."""
+    with postgresql_server.database(f"t_{secrets.token_hex(6)}") as url:
+        yield url
+
+
+@pytest.fixture
+def tables(database: str) -> str:
+    """The same, with our tables in it."""
+    make_tables(database)
+    return database
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that the server's user may enter."""
+    with tempfile.TemporaryDirectory(prefix="postgresql-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def start_postgresql(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[StartPostgresql]:
+    """Starts a server with our tables: ``start_postgresql(config=…)``."""
+    servers: list[Postgresql] = []
+
+    def start(*, config: dict[str, str] | None = None) -> Postgresql:
+        servers.append(Postgresql(tmp_path_factory.mktemp("postgresql"), config))
+        make_tables(servers[-1].url)
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()

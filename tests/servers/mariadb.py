@@ -1,0 +1,204 @@
+"""A MariaDB of the tests' own, that keeps nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from tests.servers.process import IP, end_of, free_port, needed, until
+from tests.servers.server import Server
+from tests.servers.shared import Facts
+from tests.servers.template import copied, empty_home
+
+STARTS_IN = 60.0
+_PACKAGE = "mariadb-server"
+_USER = "mysql"
+OWNER = "root"
+"""Who may do anything there, without a password."""
+_KEPT = "/usr/bin:/usr/sbin"
+_SETTINGS = {
+    "bind-address": IP,
+    "innodb-buffer-pool-size": "32M",
+    "innodb-flush-log-at-trx-commit": "0",
+    "innodb-log-file-size": "16M",
+    "max-connections": "400",
+    "performance-schema": "OFF",
+}
+# Asked to go (SIGTERM), it does so at once and leaves no file behind.
+_RUN = """
+folder=$1; shift
+"$@" >"$folder/log" 2>&1 &
+server=$!
+trap 'kill -KILL $server; wait $server; rm -rf "$folder"; exit' TERM
+wait $server
+"""
+
+
+def _program(name: str) -> str:
+    kept = shutil.which(name, path=_KEPT)  # not everybody's PATH has it
+    return kept or needed(name, _PACKAGE)
+
+
+def _as_user() -> list[str]:
+    """It refuses to run as root."""
+    if os.geteuid():
+        return []
+    setpriv = needed("setpriv", "util-linux")
+    return [setpriv, f"--reuid={_USER}", f"--regid={_USER}", "--init-groups"]
+
+
+def _made() -> Path:
+    """The files of a new one, in a folder that its user may enter."""
+    install, home = _program("mariadb-install-db"), empty_home("mariadb", _USER)
+    made = subprocess.run(
+        [
+            *_as_user(),
+            *(install, "--no-defaults", f"--datadir={home / 'data'}"),
+            *("--auth-root-authentication-method=normal", "--skip-test-db"),
+        ],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.fail(f"{install} fails: {made.stdout}{made.stderr}")
+    return home
+
+
+def _command(home: Path, port: int, settings: Mapping[str, str]) -> list[str]:
+    own = {"datadir": home / "data", "port": port, "socket": home / "socket"}
+    own |= {"pid-file": home / "pid"}
+    options = [f"--{name}={value}" for name, value in {**settings, **own}.items()]
+    command = [_program("mariadbd"), "--no-defaults", *options]
+    return [*_as_user(), *command, "--skip-name-resolve"]
+
+
+def connected(url: str, **more: Any) -> pymysql.Connection[Any]:  # noqa: ANN401
+    """By another driver than ours; ``url`` as ours are, without options."""
+    login, _, rest = url.partition("://")[2].partition("@")
+    user, _, password = login.partition(":")
+    address, _, database = rest.partition("/")
+    return pymysql.connect(
+        host=IP,
+        port=int(address.rpartition(":")[2]),
+        user=user,
+        password=password,
+        database=database.partition("?")[0] or None,
+        ssl_disabled=True,  # else it reads all certificates each time
+        **{"autocommit": True, "connect_timeout": 5, **more},
+    )
+
+
+def _serves(url: str) -> bool:
+    try:
+        connected(url, connect_timeout=1).close()
+    except pymysql.OperationalError:  # Django makes another class of `pymysql.err`'s
+        return False
+    return True
+
+
+def prepare(_folder: Path) -> tuple[list[str], Facts]:
+    """Makes its files and gives the command that runs it."""
+    home, port = _made(), free_port()
+    command = _command(home, port, _SETTINGS)
+    return ["sh", "-c", _RUN, "run", str(home), *command], {
+        "home": str(home),
+        "port": port,
+    }
+
+
+class Mariadb(Server):
+    """One of a test's own, to be stopped and killed. What it told, it keeps.
+
+    ``config``: settings beside ours.
+    """
+
+    program = "MariaDB"
+    starts_in = STARTS_IN
+
+    def __init__(self, folder: Path, config: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder)
+        self._config = dict(config or {})
+        self._home = copied(folder.parent, "mariadb", _USER, _made)
+        self.port: int = 0
+        self.begin()
+
+    @property
+    def root(self) -> str:
+        """As its superuser, over TCP."""
+        return f"mariadb://{OWNER}@{IP}:{self.port}/"
+
+    @property
+    def url(self) -> str:
+        """The same, at the database that it is made with."""
+        return f"{self.root}app"
+
+    def choose_ports(self) -> None:
+        self.port = free_port()
+
+    def command(self) -> list[str]:
+        durable = {"innodb-flush-log-at-trx-commit": "1"}
+        settings = _SETTINGS | durable | self._config
+        command = _command(self._home, self.port, settings)
+        # The guard throws away what it writes.
+        script = f'exec "$@" >>{self.folder / self.log_name} 2>&1'
+        return ["sh", "-c", script, "run", *command]
+
+    def answers(self) -> bool:
+        return _serves(self.root)
+
+    def close(self) -> None:
+        """Gone, with its data."""
+        super().close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MariadbServer:
+    """The one of this pytest run: use a database of your own."""
+
+    home: Path
+    port: int
+
+    @property
+    def root(self) -> str:
+        """As its superuser, over TCP."""
+        return f"mariadb://{OWNER}@{IP}:{self.port}/"
+
+    @property
+    def socket(self) -> Path:
+        """In the file system."""
+        return self.home / "socket"
+
+    @contextmanager
+    def database(self, name: str) -> Iterator[str]:
+        """The URL of an empty database, dropped afterwards."""
+        run(self.root, f"CREATE DATABASE {name}")
+        try:
+            yield f"{self.root}{name}"
+        finally:
+            run(self.root, f"DROP DATABASE {name}")
+
+    def wait(self) -> None:
+        try:
+            until(lambda: _serves(self.root), "MariaDB takes connections", STARTS_IN)
+        except TimeoutError:
+            pytest.fail(f"MariaDB does not start: {end_of(self.home / 'log')}")
+
+
+def run(url: str, *statements: str) -> list[Any]:
+    """One after the other; what the last one tells."""
+    with connected(url) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall())

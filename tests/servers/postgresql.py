@@ -1,0 +1,185 @@
+"""A PostgreSQL of the tests' own, that keeps nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.servers.process import IP, end_of, free_port, needed, until
+from tests.servers.server import Server
+from tests.servers.shared import Facts
+from tests.servers.template import copied, empty_home
+
+STARTS_IN = 60.0
+USER = "postgres"
+_KEPT = Path("/usr/lib/postgresql")  # where Debian keeps each version apart
+_SETTINGS = {
+    "autovacuum": "off",
+    "deadlock_timeout": "200ms",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "listen_addresses": IP,
+    "max_connections": "400",
+    "shared_buffers": "32MB",
+    "synchronous_commit": "off",
+}
+# Asked to go (SIGTERM), it does so at once and leaves no file behind.
+_RUN = """
+folder=$1; shift
+"$@" >"$folder/log" 2>&1 &
+server=$!
+trap 'kill -QUIT $server; wait $server; rm -rf "$folder"; exit' TERM
+wait $server
+"""
+
+
+def _program(name: str) -> str:
+    kept = sorted(_KEPT.glob(f"*/bin/{name}"))
+    return shutil.which(name) or (str(kept[-1]) if kept else needed(name, "postgresql"))
+
+
+def as_user() -> list[str]:
+    """It refuses to run as root."""
+    if os.geteuid():
+        return []
+    setpriv = needed("setpriv", "util-linux")
+    return [setpriv, f"--reuid={USER}", f"--regid={USER}", "--init-groups"]
+
+
+def _made() -> Path:
+    """The files of a new one, in a folder that its user may enter."""
+    initdb, home = _program("initdb"), empty_home("postgresql", USER)
+    made = subprocess.run(
+        [
+            *as_user(),
+            *(initdb, "--no-sync", "--auth=trust", f"--username={USER}"),
+            *("--encoding=UTF8", "--locale=C", "--pgdata", home / "data"),
+        ],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.fail(f"initdb fails: {made.stderr}")
+    return home
+
+
+def _command(home: Path, settings: Mapping[str, str]) -> list[str]:
+    command = [*as_user(), _program("postgres"), "-D", str(home / "data")]
+    for name, value in settings.items():
+        command += ["-c", f"{name}={value}"]
+    return command
+
+
+def _serves(url: str) -> bool:
+    """It takes connections earlier than it serves them."""
+    try:
+        with psycopg.connect(url, connect_timeout=1):
+            return True
+    except psycopg.OperationalError:
+        return False
+
+
+def prepare(_folder: Path) -> tuple[list[str], Facts]:
+    """Makes its files and gives the command that runs it."""
+    home, port = _made(), free_port()
+    settings = _SETTINGS | {"port": str(port), "unix_socket_directories": str(home)}
+    command = ["sh", "-c", _RUN, "run", str(home), *_command(home, settings)]
+    return command, {"home": str(home), "port": port}
+
+
+class Postgresql(Server):
+    """One of a test's own, to be stopped and killed. It survives that: ``fsync``.
+
+    ``config``: settings beside ours.
+    """
+
+    program = "PostgreSQL"
+    starts_in = STARTS_IN
+    ends_by = signal.SIGINT
+    """Whoever is connected is sent away."""
+
+    def __init__(self, folder: Path, config: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder)
+        self._config = dict(config or {})
+        self._home = copied(folder.parent, "postgresql", USER, _made)
+        self.port: int = 0
+        self.begin()
+
+    @property
+    def url(self) -> str:
+        """As its superuser, over TCP."""
+        return f"postgresql://{USER}@{IP}:{self.port}/{USER}"
+
+    def choose_ports(self) -> None:
+        self.port = free_port()
+
+    def command(self) -> list[str]:
+        own = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+        settings = _SETTINGS | own | self._config
+        settings |= {
+            "port": str(self.port),
+            "unix_socket_directories": str(self._home),
+            "logging_collector": "off",
+        }
+        command = _command(self._home, settings)
+        # The guard throws away what it writes.
+        script = f'exec "$@" >>{self.folder / self.log_name} 2>&1'
+        return ["sh", "-c", script, "run", *command]
+
+    def answers(self) -> bool:
+        return _serves(self.url)
+
+    def close(self) -> None:
+        """Gone, with its data."""
+        super().close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresqlServer:
+    """The one of this pytest run: use a database or a schema of your own."""
+
+    home: Path
+    port: int
+
+    @property
+    def url(self) -> str:
+        """As its superuser, over TCP."""
+        return f"postgresql://{USER}@{IP}:{self.port}/{USER}"
+
+    @property
+    def local(self) -> str:
+        """As its superuser, over its socket in the file system."""
+        return f"postgresql://{USER}@/{USER}?host={self.home}&port={self.port}"
+
+    @contextmanager
+    def database(self, name: str) -> Iterator[str]:
+        """The URL of an empty database, dropped afterwards."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+            try:
+                yield f"postgresql://{USER}@{IP}:{self.port}/{name}"
+            finally:
+                drop = f"DROP DATABASE {name} WITH (FORCE)"
+                connection.execute(drop)
+
+    def wait(self) -> None:
+        try:
+            until(
+                lambda: _serves(self.url),
+                "PostgreSQL takes connections",
+                STARTS_IN,
+            )
+        except TimeoutError:
+            pytest.fail(f"PostgreSQL does not start: {end_of(self.home / 'log')}")

@@ -1,0 +1,33 @@
+"""The files of a new server, made once and copied for the next ones."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.servers.process import needed
+
+
+def empty_home(program: str, user: str) -> Path:
+    """A folder that ``user`` may enter; that of the tests is for ourselves alone."""
+    home = Path(tempfile.mkdtemp(prefix=f"{program}-"))
+    if not os.geteuid():
+        shutil.chown(home, user, user)
+    return home
+
+
+def copied(kept: Path, program: str, user: str, make: Callable[[], Path]) -> Path:
+    """A home with a copy of the data that ``make`` made first, kept in ``kept``."""
+    copy, template = needed("cp", "coreutils"), kept / f"{program}-template"
+    if template.exists():
+        home = empty_home(program, user)
+        made, copies = template, home / "data"
+    else:
+        home = make()
+        made, copies = home / "data", template
+    subprocess.run([copy, "-a", made, copies], check=True)
+    return home

@@ -1,0 +1,102 @@
+"""Connections of our own: one request at a time, and none is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from aiorwlock_remote import BackendUnavailable
+from aiorwlock_remote.swapping.own_lines import OwnLines
+
+pytestmark = pytest.mark.asyncio
+
+
+@dataclass
+class Dialler:
+    """Connections are numbers; the next one is there when it is ``let``."""
+
+    let: asyncio.Event = field(default_factory=asyncio.Event)
+    fails: bool = False
+    made: int = 0
+    ended: list[int] = field(default_factory=list[int])
+    dead: set[int] = field(default_factory=set[int])
+
+    async def dial(self) -> int:
+        await self.let.wait()
+        if self.fails:
+            raise OSError("refused")
+        self.made += 1
+        return self.made
+
+    def healthy(self, connection: int) -> bool:
+        return connection not in self.dead
+
+    async def log_off(self, connection: int) -> None:
+        self.ended.append(connection)
+
+    def hang_up(self, connection: int) -> None:
+        self.ended.append(connection)
+
+
+def lines(dialler: Dialler, most: int = 1, seconds: float = 30.0) -> OwnLines[int]:
+    return OwnLines(dialler, "db", seconds, most)
+
+
+async def test_one_is_used_again_and_by_one_at_a_time() -> None:
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler)
+    first = await own.take()
+    second = asyncio.ensure_future(own.take())
+    await asyncio.sleep(0)
+    assert not second.done()
+    await own.give_back(first)
+    assert await second == first
+    await own.drop(first)
+    assert await own.take() == 2
+    assert dialler.ended == [1]
+
+
+async def test_one_that_died_while_idle_is_not_used() -> None:
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler)
+    await own.give_back(await own.take())
+    dialler.dead.add(1)
+    assert await own.take() == 2
+
+
+async def test_whoever_waits_is_told_why_there_is_none() -> None:
+    dialler = Dialler(fails=True)
+    dialler.let.set()
+    own = lines(dialler)
+    with pytest.raises(OSError, match="refused"):
+        await own.take()
+    dialler.fails = False
+    assert await own.take() == 1
+
+
+async def test_there_is_a_time_limit() -> None:
+    own = lines(Dialler(), seconds=0.05)
+    with pytest.raises(BackendUnavailable) as caught:
+        await own.take()
+    assert caught.value.nothing_done
+
+
+@pytest.mark.parametrize("how", ["close", "hang_up"])
+async def test_one_that_comes_after_the_end_is_ended(how: str) -> None:
+    dialler = Dialler()
+    own = lines(dialler)
+    connecting = asyncio.ensure_future(own.connect())
+    await asyncio.sleep(0)
+    if how == "close":
+        await own.close()
+    else:
+        own.hang_up()
+    dialler.let.set()
+    while not dialler.ended:  # noqa: ASYNC110 - a step of the loop or two
+        await asyncio.sleep(0)
+    assert dialler.made == 1
+    connecting.cancel()

@@ -1,0 +1,240 @@
+"""Steps out of compare-and-set, over a store whose requests and answers get lost."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Downgrade,
+    Granted,
+    IllegalCommand,
+    Refused,
+    Release,
+    Released,
+    Renew,
+    Withdraw,
+    Withdrawn,
+)
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.swapping import GaveUp
+from aiorwlock_remote.swapping.steps import TRIES
+from tests.swapping.party import NOTHING, Party, Shelf
+
+LEASE = 1_000_000
+GATE = "g"
+
+
+def write(ticket: str, **more: Any) -> Acquire:  # noqa: ANN401
+    return Acquire((Claim(ticket, LEASE),), Mode.WRITE, **more)
+
+
+def test_uncontended_each_step_is_one_request() -> None:
+    shelf = Shelf()
+    party = Party(shelf)
+    for number in range(3):
+        granted = party.do(write(f"t{number}"))
+        assert granted.grants[0].fence == shelf.ballot
+        assert party.asked == ["swap"]
+        shelf.now += 10
+        (renewed,) = party.do(Renew(((f"t{number}", LEASE),))).outcomes
+        assert renewed.fence == granted.grants[0].fence
+        assert party.asked == ["swap"]
+        assert party.do(Release(f"t{number}")).held
+        assert party.asked == ["swap"]
+        assert shelf.state == NOTHING
+
+
+def test_a_refused_step_goes_on_from_what_it_was_told() -> None:
+    shelf = Shelf()
+    one, two = Party(shelf), Party(shelf)
+    one.do(write("t1"))
+    assert isinstance(two.do(write("t2")), Refused)
+    assert two.asked == ["swap"]
+    one.do(Release("t1"))
+    assert isinstance(two.do(write("t2")), Granted)  # from the old one: refused once
+    assert two.asked in (["load", "swap"], ["swap", "swap"])
+
+
+def test_no_answer_is_given_from_memory() -> None:
+    shelf = Shelf()
+    one, two = Party(shelf), Party(shelf)
+    one.do(write("t1"))
+    two.do(write("t2"))
+    one.do(Release("t1"))
+    two.asked.clear()
+    assert two.do(Withdraw(GATE, Mode.WRITE, ("t2",))) == Withdrawn(())
+    assert two.asked[:1] == ["load"] or two.asked == []
+    assert one.do(Release("t1")).held is False
+
+
+def test_commands_for_one_resource_keep_their_order() -> None:
+    party = Party(Shelf())
+    answers: list[str] = []
+    for name, command in (
+        ("acquire", write("t1")),
+        ("release", Release("t1")),
+        ("again", write("t2")),
+    ):
+        party.begin(command).then(lambda _, name=name: answers.append(name))  # type: ignore[misc]
+    assert party.cas.asked == ["swap"]
+    party.cas.run()
+    assert answers == ["acquire", "release", "again"]
+
+
+def test_an_illegal_command_is_told_after_a_look() -> None:
+    shelf = Shelf()
+    party = Party(shelf)
+    party.do(Acquire((Claim("t1", LEASE),), Mode.READ))
+    party.asked.clear()
+    with pytest.raises(IllegalCommand):
+        party.do(Downgrade("t1", Claim("t2", LEASE)))
+
+
+def test_a_lost_swap_from_a_version_is_burnt_before_an_answer() -> None:
+    shelf = Shelf()
+    party = Party(shelf)
+    party.do(write("t1"))
+    party.cas.fates = ["late"]
+    lost = party.begin(Renew((("t1", 9 * LEASE),)))
+    party.cas.run()
+    assert isinstance(lost.error, BackendUnavailable)
+    assert party.do(Withdraw(GATE, Mode.WRITE, ("other",))) == Withdrawn(())
+    before = shelf.state
+    for ghost in shelf.late:
+        assert not ghost()
+    assert shelf.state == before
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_a_grant_that_seemed_lost_is_as_old_as_its_request(carried: bool) -> None:
+    shelf = Shelf()
+    party = Party(shelf)
+    command: Acquire | Release = write("t2")
+    if carried:
+        party.do(write("t1"))
+        command = Release("t1", then=(write("t2"),))
+    party.cas.fates = ["done"]
+    sent = shelf.now
+    lost = party.begin(command)
+    party.cas.run()
+    assert isinstance(lost.error, BackendUnavailable)
+    shelf.now += LEASE // 2
+    party.cas.slow = LEASE // 2  # the store's frame does not know of that time
+    granted = party.do(write("t2"))
+    assert granted.grants[0].since == sent
+    assert granted.now - granted.grants[0].since == LEASE // 2
+    party.do(Withdraw(GATE, Mode.WRITE, ("t2",)))
+    fresh = party.do(write("t3"))
+    assert fresh.now == fresh.grants[0].since
+
+
+@pytest.mark.parametrize("fate", ["gave up", "gave up, done", "gave up, late"])
+def test_what_the_store_gave_up_is_tried_again(fate: str) -> None:
+    shelf = Shelf()
+    party = Party(shelf)
+    party.cas.fates = [fate]
+    granted = party.do(write("t1"))
+    assert shelf.state.record is not None
+    assert shelf.state.record.grants == granted.grants
+    assert party.asked[:2] == ["swap", "load"]  # what became of it is seen first
+    shelf.now += 10
+    party.cas.fates = [fate]
+    (renewed,) = party.do(Renew((("t1", LEASE),))).outcomes
+    assert renewed.fence == granted.grants[0].fence
+    assert not any(ghost() for ghost in shelf.late)
+    assert party.do(Release("t1")).held
+
+
+def test_given_up_again_and_again_it_is_told() -> None:
+    party = Party(Shelf())
+    party.cas.fates = ["gave up"] * TRIES
+    pending = party.begin(write("t1"))
+    party.cas.run()
+    assert isinstance(pending.error, GaveUp)
+    assert not party.cas.fates
+    assert isinstance(party.do(write("t1")), Granted)
+
+
+def test_a_release_that_may_be_done_is_not_repeated() -> None:
+    """Its second answer would be: not held."""
+    shelf = Shelf()
+    party = Party(shelf)
+    party.do(write("t1"))
+    party.cas.fates = ["gave up, done"]
+    pending = party.begin(Release("t1"))
+    party.cas.run()
+    assert isinstance(pending.error, BackendUnavailable)
+    assert shelf.state == NOTHING
+
+
+def test_a_release_that_was_certainly_not_done_is_repeated() -> None:
+    shelf = Shelf()
+    party = Party(shelf)
+    party.do(write("t1"))
+    party.cas.fates = ["gave up, undone"] * (TRIES - 1)
+    assert party.do(Release("t1")).held
+    assert shelf.state == NOTHING
+
+
+def test_a_lost_swap_from_nothing_is_burnt_too() -> None:
+    shelf = Shelf()
+    party = Party(shelf)
+    party.cas.fates = ["late"]
+    lost = party.begin(write("t1"))
+    party.cas.run()
+    assert isinstance(lost.error, BackendUnavailable)
+    assert shelf.late
+    assert party.do(Withdraw(GATE, Mode.WRITE, ("t1",))) == Withdrawn(())
+    assert not any(ghost() for ghost in shelf.late)
+    assert isinstance(party.do(write("t2")), Granted)
+
+
+def test_what_is_told_is_what_is_so() -> None:
+    """Two parties, lost and late requests: who is told of a grant has it, alone."""
+    grants = failures = ghosts = 0
+    for seed in range(200):
+        shelf = Shelf(random=Random(seed))
+        parties = [Party(shelf, trouble=0.2), Party(shelf, trouble=0.2)]
+        held: dict[int, str] = {}
+        fences: list[int] = []
+        for number in range(60):
+            shelf.now += shelf.random.randrange(LEASE // 50)
+            which = shelf.random.randrange(2)
+            party, ticket = parties[which], held.get(which, f"t{number}")
+            acquiring = which not in held
+            pending = party.begin(write(ticket) if acquiring else Release(ticket))
+            party.cas.run()
+            if pending.error is not None:  # resolved, as the runtime does
+                failures += 1
+                trouble, party.cas.trouble = party.cas.trouble, 0.0
+                party.do(Withdraw(GATE, Mode.WRITE, (ticket,)))
+                party.cas.trouble = trouble
+                held.pop(which, None)
+                left = shelf.state.record
+                assert left is None or left.grant(ticket) is None
+            elif isinstance(reply := pending.result(), Granted):
+                grants += 1
+                fences.append(reply.grants[0].fence)
+                held[which] = ticket
+                assert shelf.state.record is not None
+                assert shelf.state.record.grant(ticket) == reply.grants[0]
+                assert all(
+                    shelf.state.record.grant(other) is None
+                    for at, other in held.items()
+                    if at != which
+                )
+            elif isinstance(reply, Released):
+                held.pop(which, None)
+            if shelf.late and shelf.random.random() < 0.3:
+                ghosts += bool(shelf.late.pop()())
+        assert fences == sorted(set(fences))
+    assert grants > 1000
+    assert failures > 500
+    # Absence comes again, after the burn: then a ghost is a grant that nobody uses.
+    assert 0 < ghosts < grants / 20

@@ -1,0 +1,48 @@
+"""Random bits out of a stock: never the same ones twice, also after a fork."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from aiorwlock_remote.nonces import SIZE, STOCK, nonce
+
+FORK = """
+import os
+from aiorwlock_remote.nonces import nonce
+nonce()
+read, write = os.pipe()
+if os.fork() == 0:
+    os.write(write, b"".join(nonce() for _ in range(100)))
+    os._exit(0)
+os.wait()
+of_child = os.read(read, 1 << 16)
+of_parent = b"".join(nonce() for _ in range(100))
+print(of_child.hex(), of_parent.hex())
+"""
+
+
+def test_nobody_gets_the_same_in_any_thread() -> None:
+    def draw(_: int) -> list[bytes]:
+        return [nonce() for _ in range(3 * STOCK)]
+
+    with ThreadPoolExecutor(8) as pool:
+        drawn = [each for many in pool.map(draw, range(32)) for each in many]
+    assert len(set(drawn)) == 32 * 3 * STOCK
+    assert {len(each) for each in drawn} == {SIZE}
+
+
+def test_a_forked_child_has_none_of_its_parents() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FORK], capture_output=True, text=True, check=True
+    )
+    of_child, of_parent = (bytes.fromhex(text) for text in ran.stdout.split())
+    for bits in (of_child, of_parent):
+        assert len(bits) == 100 * SIZE
+    drawn = {
+        bits[n : n + SIZE]
+        for bits in (of_child, of_parent)
+        for n in range(0, len(bits), SIZE)
+    }
+    assert len(drawn) == 200
