@@ -189,7 +189,6 @@ def pytest_collection_modifyitems(
         sleeping = item.name.partition("[")[0] in SLEEPING
         if CROWDED & set(fixtures) or hasattr(getattr(item, "module", None), "Fleet"):
             item.add_marker(pytest.mark.crowd)
-            item.add_marker(pytest.mark.timeout(600))
         if name.startswith(SLOW) or uvloop or node or sleeping or (trio and store):
             item.add_marker(pytest.mark.slow)
     if left_out:

@@ -34,7 +34,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_quick_measures_every_peer(tmp_path: Path) -> None:
     """Of what is counted."""
     file = tmp_path / "result.json"

@@ -106,7 +106,7 @@ class Probe:
 
     def _aim(self) -> Aim:
         if self._random.random() < 0.5:
-            return Aim(10 * JITTER, self._random.uniform(0, 2 * JITTER))
+            return Aim(100 * JITTER, self._random.uniform(0, 2 * JITTER))
         # Seldom much longer than a turn takes, or nothing would be interrupted.
         return Aim(self._random.expovariate(0.5 / JITTER), None)
 

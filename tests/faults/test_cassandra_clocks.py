@@ -25,7 +25,6 @@ from tests.servers.cassandra_ring import IPS, CassandraRing, Visit
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.anyio,
-    pytest.mark.timeout(300),
     pytest.mark.no_uvloop("the driver has a thread of its own"),
 ]
 

@@ -32,7 +32,7 @@ LEASE = 1.0
 
 @pytest.fixture
 def group(start_sentinels: StartSentinels) -> SentinelGroup:
-    return start_sentinels(down_after=0.5)
+    return start_sentinels(down_after=2)
 
 
 def strike(primary: RedisServer, how: str) -> None:

@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture
 def group(start_sentinels: StartSentinels) -> SentinelGroup:
-    return start_sentinels(down_after=0.5)
+    return start_sentinels(down_after=2)
 
 
 def place(group: SentinelGroup) -> Place:

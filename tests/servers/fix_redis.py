@@ -85,10 +85,10 @@ def sentinel_group(
 def start_sentinels(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[StartSentinels]:
-    """Starts a group to be broken: ``start_sentinels(down_after=0.5)``, seconds."""
+    """Starts a group to be broken: ``start_sentinels(down_after=2)``, seconds."""
     groups: list[SentinelGroup] = []
 
-    def start(*, down_after: float = 0.5) -> SentinelGroup:
+    def start(*, down_after: float = 2) -> SentinelGroup:
         folder = tmp_path_factory.mktemp("sentinels")
         groups.append(SentinelGroup(folder, down_after=down_after))
         return groups[-1]

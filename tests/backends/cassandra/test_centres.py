@@ -12,7 +12,7 @@ from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.core.url import parse
 from tests.servers.cassandra_ring import IPS, CassandraRing, Visit
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 LOCAL = "consistency=LOCAL_QUORUM&serial_consistency=LOCAL_SERIAL"
 

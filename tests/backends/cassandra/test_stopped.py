@@ -17,7 +17,7 @@ from aiorwlock_remote.runtime.loops import current_host
 from tests.servers.cassandra_ring import IPS, CassandraRing, Visit
 from tests.servers.fix_cassandra import StartCassandra
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 TASKS = 8
 ENOUGH = 20

@@ -13,7 +13,7 @@ from aiorwlock_remote.hosted import Side
 from tests.servers.mariadb import connected
 from tests.swapping.differential import Comparison, compare
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 
 class MariadbTables:

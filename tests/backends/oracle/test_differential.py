@@ -9,7 +9,7 @@ from tests.servers.oracle.client import OracleUser
 from tests.servers.real_oracle import OracleDatabase
 from tests.swapping.differential import Comparison, compare
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
