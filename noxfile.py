@@ -224,6 +224,29 @@ def paxos_v1(session: nox.Session) -> None:
 
 
 @nox.session
+def all_turns(session: nox.Session) -> None:
+    """The conformance suite of stores whose cases take turns, all of it; half an hour.
+
+    `-- tests/conformance/test_oracle*.py` for some of them.
+    """
+    install(session, "test", package=WORKING_COPY)
+    wanted = session.posargs or ["tests/conformance"]
+    session.run(
+        *("pytest", "-n", "3", "--dist", "worksteal", *wanted), env={"ALL_TURNS": "1"}
+    )
+
+
+@nox.session
+def mirror(session: nox.Session) -> None:
+    """The conformance suite of Oracle at a second double of it; half an hour."""
+    install(session, "test", package=WORKING_COPY)
+    session.run(
+        *("pytest", "-n", "2", "--dist", "worksteal", "tests/conformance/mirror.py"),
+        *session.posargs,
+    )
+
+
+@nox.session
 def differential(session: nox.Session) -> None:
     """The Redis scripts against the core: a million random commands; half an hour.
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.loops import LOOPS, is_on, turn_of
+from tests.loops import LOOPS, is_in_share, is_on, turn_of
 from tests.servers.shared import file_lock
 
 pytest_plugins = [
@@ -161,11 +161,15 @@ def _left_out(item: pytest.Item) -> bool:
         return True
     if is_on("uvloop", name) and item.get_closest_marker("no_uvloop"):
         return True
-    if item.get_closest_marker("in_turn") is None:
+    in_turn = item.get_closest_marker("in_turn")
+    if in_turn is None:
         return False
-    _, _, cases, test = name.split("::")
-    loops = turn_of(cases, test.partition("[")[0])
-    return not any(is_on(loop, name) for loop in loops)
+    _, _, cases, parametrized = name.split("::")
+    test = parametrized.partition("[")[0]
+    share = in_turn.kwargs.get("share")
+    if share is not None and not is_in_share(cases, test, share):
+        return True
+    return not any(is_on(loop, name) for loop in turn_of(cases, test))
 
 
 def pytest_collection_modifyitems(
@@ -193,4 +197,5 @@ def pytest_collection_modifyitems(
             item.add_marker(pytest.mark.slow)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+    # All crowds in one worker's share, and early: nobody waits for another's to end.
+    items[:] = sorted(kept, key=lambda item: item.get_closest_marker("crowd") is None)

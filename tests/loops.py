@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from zlib import crc32
 
 import pytest
@@ -15,6 +16,8 @@ LOOPS = (
 IN_TURN = ("asyncio", "trio")
 ON_ALL = ("Cancellation",)
 """Parts of the names of cases that each loop must show for every store."""
+ALL_TURNS = bool(os.environ.get("ALL_TURNS"))
+"""Nobody takes turns: each case on both, at each of the servers that share them."""
 
 
 def is_on(loop: str, name: str) -> bool:
@@ -24,6 +27,12 @@ def is_on(loop: str, name: str) -> bool:
 
 def turn_of(cases: str, test: str) -> frozenset[str]:
     """The loops of a case in a suite whose cases run on asyncio and trio in turn."""
-    if any(part in cases for part in ON_ALL):
+    if ALL_TURNS or any(part in cases for part in ON_ALL):
         return frozenset(IN_TURN)
     return frozenset({IN_TURN[crc32(f"{cases}::{test}".encode()) % len(IN_TURN)]})
+
+
+def is_in_share(cases: str, test: str, share: tuple[int, int]) -> bool:
+    """Whether a case belongs to the n-th of so many suites that share all cases."""
+    number, suites = share
+    return ALL_TURNS or crc32(f"{test} of {cases}".encode()) % suites == number

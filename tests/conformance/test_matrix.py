@@ -46,7 +46,7 @@ from tests.conformance.test_redis_rights import TestRedisRights as RedisRights
 from tests.conformance.test_redis_tls import TestRedisTls as RedisTls
 from tests.conformance.test_sentinel import TestSentinel as Sentinel
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
-from tests.loops import LOOPS, turn_of
+from tests.loops import LOOPS, is_in_share, turn_of
 
 ROOT = Path(__file__).parents[2]
 EVERYWHERE = {
@@ -94,15 +94,23 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     RedisPairs: EVERYWHERE - {"Seat"},
     Sentinel: EVERYWHERE | {"Process"},
 }
-# The others of their kind are run on both, and these in turn.
-TURNS: set[type[ConformanceSuite]] = {Cassandra, Cluster, Files, Mariadb, Oracle}
+# The others of their kind are run on both, and these in turn. `nox -s all_turns` runs
+# all cases on both.
+TURNS: set[type[ConformanceSuite]] = {
+    *(Cassandra, Cluster, Files, Mariadb, PooledPostgresql),
+    *(Oracle, Oracle122, Oracle23, OraclePool),
+}
+# They share the cases.
+SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
+    Oracle122: (0, 2),
+    Oracle23: (1, 2),
+}
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 # Each says why where it is run.
 RUN_ON: dict[type[ConformanceSuite], set[str]] = {
     **{suite: {"asyncio", "trio"} for suite in MATRIX},
     # Their stores are run on both; a driver's pool and redis-py know nothing of trio.
-    **{suite: {"asyncio"} for suite in (Oracle122, Oracle23, OraclePool)},
-    PooledPostgresql: {"asyncio"},
+    **{suite: {"asyncio"} for suite in (OraclePool, PooledPostgresql)},
     **{suite: {"asyncio"} for suite in (PublishedCassandra, RedisRights, Sentinel)},
     **{suite: {"trio"} for suite in (RedisPairs, RedisTls)},
     Redis: {"asyncio", "trio", "uvloop"},
@@ -186,6 +194,8 @@ def _loops(
 ) -> set[str]:
     native = issubclass(cases, NativeCancellationCases)  # which names its loops itself
     loops = RUN_ON[suite] - ({"trio"} if native else set())
+    if suite in SHARES and not is_in_share(kind, name, SHARES[suite]):
+        return set()
     return loops & turn_of(kind, name) if suite in TURNS else loops
 
 

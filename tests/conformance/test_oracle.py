@@ -1,7 +1,7 @@
 """The Oracle store, by the conformance suite: the real driver, a double of the server.
 
 At an Oracle Database instead: ``ORACLE_DSN``, see ``docs/stores/oracle.md``. The double
-is one of 19c; older and newer ones are in ``test_oracle_versions.py``.
+is one of 19c; ``test_oracle_12_2.py`` and ``test_oracle_23ai.py`` share the cases, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Oracle store by the conformance suite, at a server of 23ai; on asyncio alone."""
+"""The Oracle store by the conformance suite, at a server of 23ai: half of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from tests.conformance.stores.oracle import Oracle23Harness
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.only_on("asyncio", "test_oracle.py has trio"),
+    pytest.mark.in_turn("test_oracle.py has all cases", share=(1, 2)),
+    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
     pytest.mark.usefixtures("oracle_tables"),
 ]
 

@@ -10,6 +10,7 @@ from tests.conformance.stores.oracle import OraclePoolHarness
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.only_on("asyncio", "the driver's pool knows nothing of trio"),
+    pytest.mark.in_turn("test_oracle.py has the other half"),
     pytest.mark.usefixtures("oracle_tables"),
 ]
 

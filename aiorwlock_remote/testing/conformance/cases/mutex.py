@@ -118,7 +118,7 @@ class MutexCases(Cases):
         """A wait ends after ``timeout``, names the holders, leaves no place behind."""
         async with locks.mutex("order", 42) as held:
             with pytest.raises(LockTimeout) as caught:
-                await others.mutex("order", 42).acquire(timeout=0.3)
+                await others.mutex("order", 42).acquire(timeout=self.harness.short)
             assert held.holder in caught.value.holders[0]
             async with party(store) as guests:
                 await guests.places(locks.mutex("order", 42), 0)
