@@ -26,9 +26,9 @@ pytest_plugins = [
     "tests.servers.fix_ring",
 ]
 
-# A shell starts background jobs with these ignored, and the processes that tests start
-# would inherit that.
-for _number in (signal.SIGINT, signal.SIGQUIT):
+# A shell starts background jobs with these ignored, nohup with SIGHUP, and the processes
+# that tests start would inherit that.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
 

@@ -1,7 +1,7 @@
 """Ours and the published statements at a second server of Oracle's wire, not our own.
 
-It takes a tenth of a second for a step and reads no cancellation while it works, so the
-conformance suite, with its short leases, is left to the double.
+It takes a tenth of a second for a step: the conformance suite at it is a session of its
+own, `nox -s mirror`.
 """
 
 from __future__ import annotations
