@@ -26,8 +26,8 @@ pytest_plugins = [
     "tests.servers.fix_ring",
 ]
 
-# A shell starts background jobs with these ignored, nohup with SIGHUP, and the processes
-# that tests start would inherit that.
+# A shell starts background jobs with these ignored, nohup with SIGHUP, and what tests
+# start would inherit that.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from aiorwlock_remote.testing.judge import Verdict, judge
 from tests.faults.fleet import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.process import until
+from tests.servers.server import Server
 
 LOOPS = ("asyncio", "trio", "asyncio", "trio")
 PATIENCE = 120.0
@@ -65,6 +68,20 @@ class Crowd:
         since = now()
         enough = f"{count} turns"
         until(lambda: len(self.granted(since)) >= count, enough, PATIENCE, every=GLANCE)
+
+    def outlives(self, server: Server, cut: Callable[[], None]) -> None:
+        """It is killed, stands still, and ``cut`` ends all sessions at it."""
+        for round_ in range(3):
+            server.restart()  # kill -9
+            self.goes_on(f"killed {round_}")
+        server.pause()
+        time.sleep(2)
+        server.resume()
+        self.goes_on("stopped")
+        for _ in range(10):
+            time.sleep(0.2)
+            cut()
+        self.goes_on("cut off")
 
     def granted(self, after: int) -> list[Granted]:
         """Who was let in since then, in order."""

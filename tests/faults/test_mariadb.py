@@ -54,17 +54,7 @@ def test_killed_stopped_and_cut_off(
         crowd = Crowd(fleet)
         crowd.start()
         crowd.goes_on("begun")
-        for round_ in range(3):
-            server.restart()  # kill -9
-            crowd.goes_on(f"killed {round_}")
-        server.pause()
-        time.sleep(2)
-        server.resume()
-        crowd.goes_on("stopped")
-        for _ in range(10):
-            time.sleep(0.2)
-            cut(server.url)
-        crowd.goes_on("cut off")
+        crowd.outlives(server, lambda: cut(server.url))
         deadlocks = sum(cross(server.url) for _ in range(20))
         crowd.goes_on("crossed")
         crowd.takes_turns(100)

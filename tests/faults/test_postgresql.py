@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import psycopg
@@ -21,6 +20,12 @@ WHERE application_name = 'aiorwlock_remote'
 """
 
 
+def cut(url: str) -> None:
+    """All sessions of ours."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(CUT)
+
+
 def test_killed_stopped_and_cut_off(
     start_postgresql: StartPostgresql, tmp_path: Path, go_judge: GoJudge
 ) -> None:
@@ -30,18 +35,7 @@ def test_killed_stopped_and_cut_off(
         crowd = Crowd(fleet)
         crowd.start()
         crowd.goes_on("begun")
-        for round_ in range(3):
-            server.restart()  # kill -9
-            crowd.goes_on(f"killed {round_}")
-        server.pause()
-        time.sleep(2)
-        server.resume()
-        crowd.goes_on("stopped")
-        for _ in range(10):
-            time.sleep(0.2)
-            with psycopg.connect(server.url, autocommit=True) as connection:
-                connection.execute(CUT)
-        crowd.goes_on("cut off")
+        crowd.outlives(server, lambda: cut(server.url))
         crowd.takes_turns(100)
         events = crowd.end()
     verdict = acquit(events, tmp_path, go_judge)

@@ -1,65 +1,24 @@
-"""The published statements of another program, by another driver than ours."""
+"""Another program at MariaDB, by pymysql."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, closing
 from typing import Any
 
 import pymysql
 
-from aiorwlock_remote.testing.conformance import Foreigner, Name
 from tests.servers.mariadb import connected
-
-_INSERT = """
-INSERT INTO mutex_locks (resource_type, resource_id, ticket)
-VALUES (%(kind)s, %(num)s, %(ticket)s)
-"""
-_UPDATE = """
-UPDATE mutex_locks SET ticket = %(ticket)s
-WHERE resource_type = %(kind)s AND resource_id = %(num)s
-"""
-_DELETE = """
-DELETE FROM mutex_locks
-WHERE resource_type = %(kind)s AND resource_id = %(num)s AND ticket = %(ticket)s
-"""
-_SELECT = """
-SELECT ticket FROM mutex_locks
-WHERE resource_type = %(kind)s AND resource_id = %(num)s
-"""
+from tests.servers.plain_seats import PlainSeats
 
 
-class PlainMariadb(Foreigner):
-    """``INSERT`` and ``DELETE`` on ``mutex_locks``, one transaction each."""
+class PlainMariadb(PlainSeats):
+    """The published statements at ``url``."""
+
+    taken = pymysql.IntegrityError
 
     def __init__(self, url: str, prefix: str) -> None:
+        super().__init__(prefix)
         self._url = url
-        self._prefix = prefix
 
-    def take(self, name: Name, ticket: str) -> bool:
-        try:
-            self._run(_INSERT, name, ticket=ticket)
-        except pymysql.IntegrityError:
-            return False
-        return True
-
-    def put(self, name: Name, ticket: str) -> None:
-        changed, _ = self._run(_UPDATE, name, ticket=ticket)
-        if not changed:
-            assert self.take(name, ticket)
-
-    def free(self, name: Name, ticket: str) -> bool:
-        deleted, _ = self._run(_DELETE, name, ticket=ticket)
-        return deleted == 1
-
-    def read(self, name: Name) -> str | None:
-        _, row = self._run(_SELECT, name)
-        return None if row is None else str(row[0])
-
-    def _run(
-        self, sql: str, name: Name, **values: str
-    ) -> tuple[int, tuple[Any, ...] | None]:
-        kind, number = name
-        with connected(self._url) as connection, connection.cursor() as cursor:
-            binds = {"kind": self._prefix + kind, "num": number, **values}
-            changed = cursor.execute(sql, binds)
-            row = cursor.fetchone() if cursor.description else None
-            return changed, row
+    def connected(self) -> AbstractContextManager[Any]:
+        return closing(connected(self._url))
