@@ -12,9 +12,9 @@ import anyio
 from aiorwlock_remote.backends.postgresql import opening, rows
 from aiorwlock_remote.backends.postgresql.desk import PostgresqlDesk
 from aiorwlock_remote.backends.postgresql.dialling import own_lines
+from aiorwlock_remote.backends.postgresql.driver import Connection
 from aiorwlock_remote.backends.postgresql.examine import examine
 from aiorwlock_remote.backends.postgresql.joining import ASYNCPG
-from aiorwlock_remote.backends.postgresql.lines import Lines, Source
 from aiorwlock_remote.backends.postgresql.listener import Listener
 from aiorwlock_remote.backends.postgresql.options import Options, options_of
 from aiorwlock_remote.backends.postgresql.statements import statement
@@ -38,6 +38,8 @@ from aiorwlock_remote.swapping.gathering import Send
 from aiorwlock_remote.swapping.hosted_keeping import Keeping, closing_on_failure, ready
 from aiorwlock_remote.swapping.hosted_store import HostedStore
 from aiorwlock_remote.swapping.joining import lock_row
+from aiorwlock_remote.swapping.lent_lines import LentLines
+from aiorwlock_remote.swapping.own_lines import OwnLines
 from aiorwlock_remote.swapping.rows import Found, state_of
 from aiorwlock_remote.swapping.server_time import ServerTime
 
@@ -60,7 +62,7 @@ class PostgresqlStore(HostedStore):
         host: Host,
         bell: Bell,
         settings: Settings,
-        keeping: Keeping[Lines] | Lines,
+        keeping: Keeping[OwnLines[Connection]] | LentLines[Connection],
     ) -> None:
         """``keeping``: how renewals go; over a user's pool, through the loop."""
         own = keeping if isinstance(keeping, Keeping) else None
@@ -68,7 +70,7 @@ class PostgresqlStore(HostedStore):
         self._side = side
         self._desk = desk
         self._options = options
-        self._lines = keeping.lines if isinstance(keeping, Keeping) else keeping
+        self._lines = keeping if isinstance(keeping, LentLines) else keeping.lines
         self._waited: set[Resource] = set()
         self._listening = False
         self._listener: Listener | None = None
@@ -175,22 +177,24 @@ async def open_store(
 
 
 async def open_over(
-    lent: Source | None, options: Options, host: Host, bell: Bell, settings: Settings
+    lent: LentLines[Connection] | None,
+    options: Options,
+    host: Host,
+    bell: Bell,
+    settings: Settings,
 ) -> PostgresqlStore:
     """Over a user's connections, of the running asyncio loop; None: our own.
 
     Raises:
         ConfigurationError, BackendError: as ``open_store``.
     """
-    side = side_of(host, "postgresql")
-    source = lent or own_lines(options, options.connections)
-    lines = Lines(source, options)
-    desk, own = PostgresqlDesk(side, lines, options), None
+    side, own = side_of(host, "postgresql"), None
+    lines = lent or own_lines(options, options.connections)
+    desk = PostgresqlDesk(side, lines, options)
     if lent is None:
-        kept = Lines(own_lines(options, 1), options)
-        own = Keeping("postgresql", kept, host.clock)
+        own = Keeping("postgresql", own_lines(options, 1), host.clock)
     async with closing_on_failure(desk.close, own):
         time = await opening.opened(desk, options, host.clock, ready(own))
-    return PostgresqlStore(
-        side, desk, options, time, host, bell, settings, own or lines
-    )
+    keeping = own or lent
+    assert keeping is not None
+    return PostgresqlStore(side, desk, options, time, host, bell, settings, keeping)
