@@ -87,8 +87,11 @@ class MariadbBackend:
 
         options = Options(call_timeout=self._call_timeout)
         lines = LentLines(self._lender, options.where, options.connect_timeout)
-        for statement in statements_of(self._tables):
-            await carried(lines, partial(_run, statement), options)
+        try:
+            for statement in statements_of(self._tables):
+                await carried(lines, partial(_run, statement), options)
+        finally:
+            await lines.close()
 
 
 async def _run(statement: str, connection: Connection) -> None:
