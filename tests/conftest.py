@@ -86,7 +86,7 @@ SLOW = (
     "tests/faults/test_processes.py",
     "tests/faults/test_redis_",
     "tests/integrations/test_django_row_lock.py",
-    "tests/integrations/test_fastapi.py::test_bodies_and_hangups",
+    "tests/integrations/test_fastapi_waiting.py::test_bodies_and_hangups",
     "tests/integrations/test_requests.py",
     "tests/integrations/test_sqlalchemy_row_lock.py",
     "tests/recipes/test_occupancy_",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 
@@ -18,29 +18,20 @@ from aiorwlock_remote.hosted import Far
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.swapping.keeping import ThreadHost
+from aiorwlock_remote.swapping.lent_lines import LentLines
+from aiorwlock_remote.swapping.own_lines import Lines, OwnLines
+
+C = TypeVar("C")
 
 
-class FarLines(Protocol):
-    """Connections that live in the loop of a thread."""
-
-    async def connect(self) -> None:
-        """Open one; a failure is left to the first request."""
-
-    def hang_up(self) -> None:
-        """Close them without a word."""
-
-
-L = TypeVar("L", bound=FarLines)
-
-
-class Keeping(Generic[L]):
+class Keeping(Generic[C]):
     """Runs from the beginning; ``connect`` once it is known that one can."""
 
-    def __init__(self, name: str, lines: L, clock: Clock) -> None:
+    def __init__(self, name: str, lines: OwnLines[C], clock: Clock) -> None:
         """``host``: of the keeper's thread, where answers are wanted."""
         self.host: ThreadHost = ThreadHost(clock)
         self.far: Far = Far(self.host, f"{name} keeper")
-        self.lines: L = lines
+        self.lines: OwnLines[C] = lines
 
     def connect(self) -> Pending[None]:
         """Connect now: a renewal is due. Told in the keeper's thread."""
@@ -61,21 +52,41 @@ class Keeping(Generic[L]):
         self.far.tell(pending.resolve, None)
 
 
-def ready(keeping: Keeping[Any] | None) -> Callable[[], object]:
-    """What is to be called once it is known that one can log in."""
-    return (lambda: None) if keeping is None else keeping.get_ready
+Renewals = Keeping[C] | LentLines[C]
+"""Over a connection of the keeper's own; or, over a user's pool, through the loop."""
+
+
+def lines_of(
+    name: str,
+    lent: LentLines[C] | None,
+    own: Callable[[int], OwnLines[C]],
+    most: int,
+    clock: Clock,
+) -> tuple[Lines[C], Renewals[C]]:
+    """What requests go over, and renewals. ``own``: makes lines, so many at most."""
+    if lent is not None:
+        return lent, lent
+    return own(most), Keeping(name, own(1), clock)
 
 
 @asynccontextmanager
 async def closing_on_failure(
-    close: Callable[[], Awaitable[object]], keeping: Keeping[Any] | None
-) -> AsyncIterator[None]:
-    """While a store is opened: what was made for it goes if that fails."""
+    close: Callable[[], Awaitable[object]], renewals: Renewals[Any]
+) -> AsyncIterator[Callable[[], object]]:
+    """While a store is opened: what was made for it goes if that fails.
+
+    Gives what is to be called once it is known that one can log in.
+    """
+    keeping = renewals if isinstance(renewals, Keeping) else None
     try:
-        yield
+        yield _nothing if keeping is None else keeping.get_ready
     except BaseException:
         with anyio.CancelScope(shield=True):
             if keeping is not None:
                 await anyio.to_thread.run_sync(keeping.end)
             await close()
         raise
+
+
+def _nothing() -> None:
+    """A user's pool is ready."""

@@ -12,11 +12,14 @@ from aiorwlock_remote.hosted import Across, Side
 from aiorwlock_remote.pending import UnderWay
 from aiorwlock_remote.ports import Bell, Capability, Host, Settings
 from aiorwlock_remote.swapping.gathering import Gathering, Send
-from aiorwlock_remote.swapping.hosted_keeping import Keeping
+from aiorwlock_remote.swapping.hosted_desk import HostedDesk
+from aiorwlock_remote.swapping.hosted_keeping import Keeping, Renewals
 from aiorwlock_remote.swapping.keeping import SwapRenewer, ThreadHost, nobody
+from aiorwlock_remote.swapping.lent_lines import LentLines
+from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.table_store import TableStore
-from aiorwlock_remote.swapping.tables import Desk, TableCas, TableSteps, newer
+from aiorwlock_remote.swapping.tables import TableCas, TableSteps, newer
 
 
 class HostedStore(TableStore):
@@ -26,38 +29,35 @@ class HostedStore(TableStore):
 
     def __init__(
         self,
-        desk: Desk,
+        desk: HostedDesk,
         time: ServerTime,
         host: Host,
         bell: Bell,
         settings: Settings,
-        keeping: Keeping[Any] | None,
+        renewals: Renewals[Any],
     ) -> None:
-        """``keeping`` None: over a user's pool, which lives in the loop of ``host``."""
+        """``desk``: of the loop of ``host``, as a user's pool is."""
         super().__init__(desk, time, host, bell, settings)
-        self._keeping = keeping
+        self._close = desk.close
+        self._renewals = renewals
         self._renewed = False
         self._plans: UnderWay = UnderWay()  # on tables of the user's
-        if keeping is None:
+        if isinstance(renewals, LentLines):
             self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
 
     @abstractmethod
-    def _sending(self, side: Side) -> Send:
-        """Sends several requests at once, over the keeper's lines or the pool's."""
-
-    @abstractmethod
-    async def _close(self) -> None:
-        """Close the connections of the loop."""
+    def _sending(self, side: Side, lines: Lines[Any]) -> Send:
+        """Sends several requests at once."""
 
     def renewer(self) -> SwapRenewer:
         """Renews over a connection of its own, in a loop of its own."""
-        keeping, self._renewed = self._keeping, True
-        if keeping is None:
+        renewals, self._renewed = self._renewals, True
+        if isinstance(renewals, LentLines):
             host, close, ready = ThreadHost(self._host.clock), None, None
-            send = self._sending(Across(self._host, host))
+            send = self._sending(Across(self._host, host), renewals)
         else:
-            host, close, ready = keeping.host, keeping.end, keeping.connect
-            send = self._sending(keeping.far)
+            host, close, ready = renewals.host, renewals.end, renewals.connect
+            send = self._sending(renewals.far, renewals.lines)
         cas = TableCas(
             Gathering(send, host.call_soon),
             host.clock,
@@ -75,6 +75,6 @@ class HostedStore(TableStore):
         await super().aclose()
         with anyio.CancelScope(shield=True):
             await self._plans.over()
-            if self._keeping is not None and not self._renewed:
-                await anyio.to_thread.run_sync(self._keeping.end)
+            if isinstance(self._renewals, Keeping) and not self._renewed:
+                await anyio.to_thread.run_sync(self._renewals.end)
             await self._close()

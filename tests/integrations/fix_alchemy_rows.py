@@ -14,7 +14,7 @@ from aiorwlock_remote.integrations.sqlalchemy.row_lock import (
     row_lock,
 )
 from aiorwlock_remote.recipes import RowLock
-from tests.recipes.row_suite import LockOf, RowSite
+from tests.recipes.row_sites import LockOf, RowSite
 from tests.servers.plain_rows import PlainRows
 
 

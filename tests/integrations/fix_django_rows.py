@@ -11,7 +11,7 @@ from django.db import models
 from aiorwlock_remote.integrations.django.row_lock import RowLeaseFields, row_lock
 from aiorwlock_remote.recipes import RowLock
 from tests.recipes.occupied_django import close, database
-from tests.recipes.row_suite import LockOf, RowSite
+from tests.recipes.row_sites import LockOf, RowSite
 from tests.servers.plain_rows import PlainRows
 
 

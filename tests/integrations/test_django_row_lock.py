@@ -23,7 +23,9 @@ from tests.recipes.fix_rows import (
     through,
 )
 from tests.recipes.occupied_django import close, database
-from tests.recipes.row_suite import FREE, LOCKED, RowLockBasics, RowLockSuite, RowSite
+from tests.recipes.row_basics import RowLockBasics
+from tests.recipes.row_sites import FREE, LOCKED, RowSite
+from tests.recipes.row_suite import RowLockSuite
 from tests.servers.proxy import Proxy
 
 pytestmark = [

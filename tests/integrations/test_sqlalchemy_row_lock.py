@@ -26,15 +26,9 @@ from tests.recipes.fix_rows import (
     sqlite_site,
     through,
 )
-from tests.recipes.row_suite import (
-    FREE,
-    LOCKED,
-    MODES,
-    RowLockBasics,
-    RowLockSuite,
-    RowSite,
-    ask,
-)
+from tests.recipes.row_basics import RowLockBasics
+from tests.recipes.row_sites import FREE, LOCKED, MODES, RowSite, ask
+from tests.recipes.row_suite import RowLockSuite
 from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.anyio

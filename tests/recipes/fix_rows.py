@@ -14,7 +14,7 @@ import psycopg
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.recipes import RowLock
 from tests.backends.oracle.programs import make_tables
-from tests.recipes.row_suite import LockOf, RowSite
+from tests.recipes.row_sites import LockOf, RowSite
 from tests.servers.mariadb import connected
 from tests.servers.oracle.client import OracleUser
 from tests.servers.plain_rows import PlainRows

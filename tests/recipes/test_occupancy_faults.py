@@ -3,112 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from pathlib import Path
-from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from aiorwlock_remote import (
-    AcquireUncertain,
-    BackendUnavailable,
-    Closed,
-    LockBusy,
-    LockTimeout,
-)
-from aiorwlock_remote.core.occupancy import Record
-from aiorwlock_remote.recipe_ports import Occupations
-from aiorwlock_remote.recipes import Occupancies, folders
-from aiorwlock_remote.runtime.loops import asyncio_only
+from aiorwlock_remote import AcquireUncertain, BackendUnavailable, LockBusy
+from aiorwlock_remote.recipes import Occupancies
 from tests.backends.redis.linking import eventually
-from tests.recipes.occupied_places import BOOK, FolderPlace, Place
+from tests.recipes.occupied_places import BOOK, Place
+from tests.recipes.watched_steps import (
+    NOTHING,
+    Upset,
+    Watched,
+    at,
+    nothing,
+    steps_of,
+    watched,
+)
 from tests.runtime.cancel_at import CancelAt
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.no_uvloop("nothing here depends on what runs the loop"),
 ]
-
-T = TypeVar("T")
-NOTHING: tuple[list[str], list[str]] = ([], [])
-
-Upset = Callable[[str], Awaitable[None]]
-
-
-class Watched:
-    """A store; ``before`` and ``after`` each of its steps something may happen."""
-
-    def __init__(self, store: Occupations) -> None:
-        self._store = store
-        self.ages = store.ages
-        self.confirms = store.confirms
-        self.check = store.check
-        self.sign = store.sign
-        self.steps: list[str] = []
-        self.ended = 0
-        self.before: Upset = nothing
-        self.after: Upset = nothing
-
-    async def _step(self, name: str, step: Callable[[], Awaitable[T]]) -> T:
-        self.steps.append(name)
-        await self.before(name)
-        answer = await step()
-        await self.after(name)
-        self.ended += 1
-        return answer
-
-    async def write(self, thing: str, who: str) -> None:
-        await self._step("write", partial(self._store.write, thing, who))
-
-    async def pendings(self, thing: str, who: str) -> Sequence[Record]:
-        return await self._step("pendings", partial(self._store.pendings, thing, who))
-
-    async def usings(self, thing: str, who: str) -> Sequence[Record]:
-        return await self._step("usings", partial(self._store.usings, thing, who))
-
-    async def drop(self, thing: str, record: Record, *, using: bool) -> None:
-        drop = partial(self._store.drop, thing, record, using=using)
-        await self._step("drop", drop)
-
-    async def promote(self, thing: str, who: str) -> bool:
-        return await self._step("promote", partial(self._store.promote, thing, who))
-
-    async def extend(self, thing: str, who: str) -> bool:
-        return await self._step("extend", partial(self._store.extend, thing, who))
-
-    async def remove(self, thing: str, who: str) -> bool:
-        return await self._step("remove", partial(self._store.remove, thing, who))
-
-
-async def nothing(_step: str) -> None:
-    """Happens."""
-
-
-def watched(home: Occupancies) -> tuple[Occupancies, Watched]:
-    store = Watched(home.store)
-    return Occupancies(store, host=home._host), store
-
-
-def at(number: int, store: Watched, action: Callable[[], object]) -> Upset:
-    """Does something at the step of that number."""
-
-    async def upset(_: str) -> None:
-        if len(store.steps) == number:
-            action()
-
-    return upset
-
-
-async def steps_of(place: Place) -> list[str]:
-    """What occupying and giving back takes."""
-    async with place.open() as ours:
-        home, store = watched(ours)
-        async with home.occupy(BOOK):
-            pass
-    return store.steps
 
 
 @pytest.mark.slow
@@ -321,40 +239,3 @@ async def test_two_that_meet_rest_and_try_again(place: Place) -> None:
         assert turns == ["in", "out"] * 2
         seen = [step for _, store in pairs for step in store.steps]
         assert seen.count("write") > 2, "at least one began again"
-
-
-async def test_closing_calls_off_and_gives_back(tmp_path: Path) -> None:
-    place = FolderPlace(str(tmp_path))
-    home, store = watched(folders.occupancies(tmp_path))
-    held = await home.occupy(("book", 1))
-    stands = anyio.Event()
-
-    async def stand(step: str) -> None:
-        if step == "promote":
-            stands.set()
-            await anyio.sleep(0.05)
-
-    store.before = stand
-    errors: list[str] = []
-
-    async def use(timeout: float | None) -> None:
-        try:
-            await home.occupy(BOOK, timeout)
-        except (Closed, LockTimeout) as exc:
-            errors.append(type(exc).__name__)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(use, None)
-        await stands.wait()
-        await home.aclose()
-    assert errors == ["Closed"]
-    assert place.records() == NOTHING
-    assert not await held.release()
-    with pytest.raises(Closed):
-        await home.occupy(BOOK)
-
-
-@pytest.mark.only_on("trio", "it is about trio")
-async def test_a_library_of_asyncio_says_so() -> None:
-    with pytest.raises(Exception, match="asyncio only"):
-        asyncio_only()

@@ -13,7 +13,9 @@ from tests.recipes.fix_rows import (
     postgresql_site,
     sqlite_site,
 )
-from tests.recipes.row_suite import RowLockBasics, RowLockSuite, RowSite
+from tests.recipes.row_basics import RowLockBasics
+from tests.recipes.row_sites import RowSite
+from tests.recipes.row_suite import RowLockSuite
 from tests.servers.oracle.client import OracleUser
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ import pytest
 
 from aiorwlock_remote.recipes import RowHeld, RowLock
 from tests.recipes.fix_rows import LocksSite, mariadb_site, postgresql_site, sqlite_site
-from tests.recipes.row_suite import FREE, opened
+from tests.recipes.row_sites import FREE, opened
 from tests.recipes.row_worker import PATIENCE, put, value
 from tests.servers.plain_rows import PlainRows
 

@@ -26,7 +26,7 @@ from tests.recipes.fix_rows import (
     sqlite_site,
     through,
 )
-from tests.recipes.row_suite import FREE, LOCKED, MODES, PATIENCE, ask
+from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask
 from tests.runtime.cancel_at import CancelAt
 from tests.servers.oracle.client import OracleUser
 from tests.servers.proxy import Proxy

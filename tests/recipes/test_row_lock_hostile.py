@@ -12,7 +12,7 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, Unsupported, connect
 from tests.recipes.fix_rows import LocksSite, mariadb_site, postgresql_site, sqlite_site
-from tests.recipes.row_suite import FREE, LOCKED, MODES, ask, opened
+from tests.recipes.row_sites import FREE, LOCKED, MODES, ask, opened
 from tests.servers.mariadb import run
 
 pytestmark = [

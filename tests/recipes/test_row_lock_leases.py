@@ -19,7 +19,7 @@ from tests.recipes.fix_rows import (
     sqlite_site,
     through,
 )
-from tests.recipes.row_suite import FREE, LOCKED, MODES, PATIENCE, ask, opened
+from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask, opened
 from tests.servers.proxy import Proxy
 
 pytestmark = [

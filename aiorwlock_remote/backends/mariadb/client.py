@@ -60,7 +60,7 @@ class MariadbBackend:
         Raises:
             ConfigurationError: not in an asyncio loop.
         """
-        from aiorwlock_remote.backends.mariadb.store import open_lent  # noqa: PLC0415
+        from aiorwlock_remote.backends.mariadb.store import open_over  # noqa: PLC0415
         from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
 
         check_asyncio("a pool of asyncmy", "mariadb")
@@ -70,7 +70,7 @@ class MariadbBackend:
             call_timeout=self._call_timeout,
         )
         lent = LentLines(self._lender, options.where, options.connect_timeout)
-        return await open_lent(lent, options, host, bell, settings)
+        return await open_over(lent, options, host, bell, settings)
 
     async def create_schema(self) -> None:
         """Make both tables where they are not there.
@@ -87,8 +87,11 @@ class MariadbBackend:
 
         options = Options(call_timeout=self._call_timeout)
         lines = LentLines(self._lender, options.where, options.connect_timeout)
-        for statement in statements_of(self._tables):
-            await carried(lines, partial(_run, statement), options)
+        try:
+            for statement in statements_of(self._tables):
+                await carried(lines, partial(_run, statement), options)
+        finally:
+            await lines.close()
 
 
 async def _run(statement: str, connection: Connection) -> None:

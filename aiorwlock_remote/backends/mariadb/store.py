@@ -24,11 +24,15 @@ from aiorwlock_remote.hosted import Side, side_of
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Bell, Finding, Host, Settings, Snapshot
 from aiorwlock_remote.swapping.gathering import Send
-from aiorwlock_remote.swapping.hosted_keeping import Keeping, closing_on_failure, ready
+from aiorwlock_remote.swapping.hosted_keeping import (
+    Renewals,
+    closing_on_failure,
+    lines_of,
+)
 from aiorwlock_remote.swapping.hosted_store import HostedStore
 from aiorwlock_remote.swapping.joining import lock_row
 from aiorwlock_remote.swapping.lent_lines import LentLines
-from aiorwlock_remote.swapping.own_lines import Lines, OwnLines
+from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.watcher import Looks
 
@@ -50,14 +54,12 @@ class MariadbStore(HostedStore):
         host: Host,
         bell: Bell,
         settings: Settings,
-        keeping: Keeping[OwnLines[Connection]] | LentLines[Connection],
+        renewals: Renewals[Connection],
     ) -> None:
-        """``keeping``: how renewals go; over a user's pool, through the loop."""
-        own = keeping if isinstance(keeping, Keeping) else None
-        super().__init__(desk, time, host, bell, settings, own)
+        """``desk``: of the loop of ``host``."""
+        super().__init__(desk, time, host, bell, settings, renewals)
         self._desk = desk
         self._options = options
-        self._lines = keeping if isinstance(keeping, LentLines) else keeping.lines
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
         """All that is there, a page at a time."""
@@ -101,11 +103,8 @@ class MariadbStore(HostedStore):
         kind, number = self._cas.key(resource)
         return {"kind": kind, "number": number, "ticket": ticket}
 
-    def _sending(self, side: Side) -> Send:
-        return MariadbDesk(side, self._lines, self._options).ask_all
-
-    async def _close(self) -> None:
-        await self._desk.close()
+    def _sending(self, side: Side, lines: Lines[Connection]) -> Send:
+        return MariadbDesk(side, lines, self._options).ask_all
 
 
 async def open_store(
@@ -119,36 +118,24 @@ async def open_store(
     """
     options = options_of(address, connect_timeout=settings.connect_timeout)
     options.tls_context()  # files that cannot be used are told of at once
-    lines = own_lines(options, options.connections)
-    keeping = Keeping("mariadb", own_lines(options, 1), host.clock)
-    return await _opened(lines, options, host, bell, settings, keeping)
+    return await open_over(None, options, host, bell, settings)
 
 
-async def open_lent(
-    lent: LentLines[Connection],
+async def open_over(
+    lent: LentLines[Connection] | None,
     options: Options,
     host: Host,
     bell: Bell,
     settings: Settings,
 ) -> MariadbStore:
-    """Over a user's pool, which lives in the running asyncio loop.
+    """Over a user's connections, of the running asyncio loop; None: our own.
 
     Raises:
         ConfigurationError, BackendError: as ``open_store``.
     """
-    return await _opened(lent, options, host, bell, settings, lent)
-
-
-async def _opened(
-    lines: Lines[Connection],
-    options: Options,
-    host: Host,
-    bell: Bell,
-    settings: Settings,
-    keeping: Keeping[OwnLines[Connection]] | LentLines[Connection],
-) -> MariadbStore:
+    own, most = partial(own_lines, options), options.connections
+    lines, renewals = lines_of("mariadb", lent, own, most, host.clock)
     desk = MariadbDesk(side_of(host, "mariadb"), lines, options)
-    own = keeping if isinstance(keeping, Keeping) else None
-    async with closing_on_failure(desk.close, own):
-        time = await opening.opened(desk, options, host.clock, ready(own))
-    return MariadbStore(desk, options, time, host, bell, settings, keeping)
+    async with closing_on_failure(desk.close, renewals) as let_in:
+        time = await opening.opened(desk, options, host.clock, let_in)
+    return MariadbStore(desk, options, time, host, bell, settings, renewals)

@@ -60,7 +60,7 @@ class OracleBackend:
         Raises:
             ConfigurationError: not in an asyncio loop.
         """
-        from aiorwlock_remote.backends.oracle.store import open_lent  # noqa: PLC0415
+        from aiorwlock_remote.backends.oracle.store import open_over  # noqa: PLC0415
         from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
 
         check_asyncio("a pool or engine over python-oracledb", "oracle")
@@ -70,7 +70,7 @@ class OracleBackend:
             call_timeout=self._call_timeout,
         )
         lent = LentLines(self._lender, options.where, options.connect_timeout)
-        return await open_lent(lent, options, host, bell, settings)
+        return await open_over(lent, options, host, bell, settings)
 
     async def create_schema(self) -> None:
         """Make both tables; the user needs ``CREATE TABLE``.

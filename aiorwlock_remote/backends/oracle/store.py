@@ -27,10 +27,14 @@ from aiorwlock_remote.ports import (
     Snapshot,
 )
 from aiorwlock_remote.swapping.gathering import Send
-from aiorwlock_remote.swapping.hosted_keeping import Keeping, closing_on_failure, ready
+from aiorwlock_remote.swapping.hosted_keeping import (
+    Renewals,
+    closing_on_failure,
+    lines_of,
+)
 from aiorwlock_remote.swapping.hosted_store import HostedStore
 from aiorwlock_remote.swapping.lent_lines import LentLines
-from aiorwlock_remote.swapping.own_lines import OwnLines
+from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.server_time import ServerTime
 
 T = TypeVar("T")
@@ -53,14 +57,12 @@ class OracleStore(HostedStore):
         host: Host,
         bell: Bell,
         settings: Settings,
-        keeping: Keeping[OwnLines[Connection]] | LentLines[Connection],
+        renewals: Renewals[Connection],
     ) -> None:
-        """``keeping``: how renewals go; over a user's pool, through the loop."""
-        own = keeping if isinstance(keeping, Keeping) else None
-        super().__init__(desk, time, host, bell, settings, own)
+        """``desk``: of the loop of ``host``."""
+        super().__init__(desk, time, host, bell, settings, renewals)
         self._desk = desk
         self._options = options
-        self._lines = keeping if isinstance(keeping, LentLines) else keeping.lines
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
         """All that is there, a page of keys at a time."""
@@ -98,11 +100,8 @@ class OracleStore(HostedStore):
         """Delete the doormen that nobody has used for so long."""
         await self._desk.rows("forget", {"i_seconds": seconds})
 
-    def _sending(self, side: Side) -> Send:
-        return OracleDesk(side, self._lines, self._options).ask_all
-
-    async def _close(self) -> None:
-        await self._desk.close()
+    def _sending(self, side: Side, lines: Lines[Connection]) -> Send:
+        return OracleDesk(side, lines, self._options).ask_all
 
 
 async def open_store(
@@ -117,37 +116,24 @@ async def open_store(
     """
     options = options_of(address, connect_timeout=settings.connect_timeout)
     opening.check_driver()
-    lines = own_lines(options, options.connections)
-    desk = OracleDesk(side_of(host, "oracle"), lines, options)
-    keeping = Keeping("oracle", own_lines(options, 1), host.clock)
-    return await _opened(desk, options, host, bell, settings, keeping)
+    return await open_over(None, options, host, bell, settings)
 
 
-async def open_lent(
-    lent: LentLines[Connection],
+async def open_over(
+    lent: LentLines[Connection] | None,
     options: Options,
     host: Host,
     bell: Bell,
     settings: Settings,
 ) -> OracleStore:
-    """Over a user's pool, which lives in the running asyncio loop.
+    """Over a user's connections, of the running asyncio loop; None: our own.
 
     Raises:
         ConfigurationError, BackendError: as ``open_store``.
     """
-    desk = OracleDesk(side_of(host, "oracle"), lent, options)
-    return await _opened(desk, options, host, bell, settings, lent)
-
-
-async def _opened(
-    desk: OracleDesk,
-    options: Options,
-    host: Host,
-    bell: Bell,
-    settings: Settings,
-    keeping: Keeping[OwnLines[Connection]] | LentLines[Connection],
-) -> OracleStore:
-    own = keeping if isinstance(keeping, Keeping) else None
-    async with closing_on_failure(desk.close, own):
-        time = await opening.opened(desk, options, host.clock, ready(own))
-    return OracleStore(desk, options, time, host, bell, settings, keeping)
+    own, most = partial(own_lines, options), options.connections
+    lines, renewals = lines_of("oracle", lent, own, most, host.clock)
+    desk = OracleDesk(side_of(host, "oracle"), lines, options)
+    async with closing_on_failure(desk.close, renewals) as let_in:
+        time = await opening.opened(desk, options, host.clock, let_in)
+    return OracleStore(desk, options, time, host, bell, settings, renewals)

@@ -45,12 +45,11 @@ class PostgresqlBackend:
         Raises:
             ConfigurationError: it is neither, or an option cannot be used.
         """
-        from aiorwlock_remote.backends.postgresql.lent import source_of  # noqa: PLC0415 - an extra
+        from aiorwlock_remote.backends.postgresql.lent import lender_of  # noqa: PLC0415 - an extra
 
         self._schema = check_schema(schema)
         self._call_timeout = check_timeout(call_timeout)
-        self._pool: Any = pool
-        source_of(pool, Options())
+        self._lender = lender_of(pool)
 
     def __repr__(self) -> str:
         """Without the pool, which knows a password."""
@@ -62,8 +61,8 @@ class PostgresqlBackend:
         Raises:
             ConfigurationError: not in an asyncio loop.
         """
-        from aiorwlock_remote.backends.postgresql.lent import source_of  # noqa: PLC0415
         from aiorwlock_remote.backends.postgresql.store import open_over  # noqa: PLC0415
+        from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
 
         check_asyncio("a pool of asyncpg", "postgresql")
         options = Options(
@@ -72,9 +71,8 @@ class PostgresqlBackend:
             connect_timeout=settings.connect_timeout,
             call_timeout=self._call_timeout,
         )
-        return await open_over(
-            source_of(self._pool, options), options, host, bell, settings
-        )
+        lent = LentLines(self._lender, options.where, options.connect_timeout)
+        return await open_over(lent, options, host, bell, settings)
 
     async def create_schema(self) -> None:
         """Make both tables where they are not there.
@@ -85,14 +83,17 @@ class PostgresqlBackend:
         Raises:
             BackendError: the role may not, nobody answers.
         """
-        from aiorwlock_remote.backends.postgresql.lent import source_of  # noqa: PLC0415
-        from aiorwlock_remote.backends.postgresql.lines import Lines  # noqa: PLC0415
+        from aiorwlock_remote.backends.postgresql.lines import carried  # noqa: PLC0415
         from aiorwlock_remote.backends.postgresql.schema import statements_of  # noqa: PLC0415
+        from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
 
         options = Options(call_timeout=self._call_timeout)
-        lines = Lines(source_of(self._pool, options), options)
-        for statement in statements_of(self._schema):
-            await lines.carry(partial(_run, statement))
+        lines = LentLines(self._lender, options.where, options.connect_timeout)
+        try:
+            for statement in statements_of(self._schema):
+                await carried(lines, partial(_run, statement), options)
+        finally:
+            await lines.close()
 
 
 async def _run(statement: str, connection: Connection) -> None:

@@ -6,7 +6,7 @@ import json
 
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError, Row
-from aiorwlock_remote.backends.postgresql.lines import Lines
+from aiorwlock_remote.backends.postgresql.lines import carried
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.statements import (
     Asking,
@@ -16,6 +16,7 @@ from aiorwlock_remote.backends.postgresql.statements import (
 )
 from aiorwlock_remote.hosted import Side
 from aiorwlock_remote.swapping.hosted_desk import EachDesk, T, Work, seat_of
+from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.rows import Found
 from aiorwlock_remote.swapping.tables import Values
 
@@ -26,7 +27,7 @@ TOLD = 7_800
 class PostgresqlDesk(EachDesk):
     """Requests of one thread or loop, carried on a side by its connections."""
 
-    def __init__(self, side: Side, lines: Lines, options: Options) -> None:
+    def __init__(self, side: Side, lines: Lines[Connection], options: Options) -> None:
         """``lines`` live on ``side``."""
         super().__init__(side, lines, options.where)
         self._lines = lines
@@ -34,7 +35,7 @@ class PostgresqlDesk(EachDesk):
 
     async def carry(self, work: Work[T]) -> T:
         """As ``HostedDesk.carry``."""
-        return await self._lines.carry(work)
+        return await carried(self._lines, work, self._options)
 
     async def rows(self, name: str, *values: object) -> list[Row]:
         """What any other statement tells.

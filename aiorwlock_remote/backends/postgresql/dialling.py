@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.driver import (
     DRIVER,
     Connection,
@@ -29,10 +28,7 @@ class Dialling:
 
     async def dial(self) -> Connection:
         """A new connection."""
-        try:
-            return await DRIVER.connect(**connecting(self._options))
-        except Exception as exc:
-            raise errors.of_connecting(exc, self._options.where) from exc
+        return await DRIVER.connect(**connecting(self._options))
 
     def healthy(self, connection: Connection) -> bool:
         """Whether nothing was heard of its end."""

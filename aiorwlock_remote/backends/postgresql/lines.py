@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.dialling import terminate
@@ -22,81 +21,43 @@ from aiorwlock_remote.errors import (
     BackendUnavailable,
     ConfigurationError,
 )
+from aiorwlock_remote.swapping.own_lines import Lines
 
 T = TypeVar("T")
 
 
-class Source(Protocol):
-    """Where connections come from."""
+async def carried(
+    lines: Lines[Connection],
+    work: Callable[[Connection], Awaitable[T]],
+    options: Options,
+) -> T:
+    """What ``work`` makes of a connection.
 
-    async def take(self) -> Connection:
-        """One that nobody else uses; in ``connect_timeout``.
-
-        Raises:
-            BackendError, ConfigurationError: nothing was asked.
-        """
-
-    async def give_back(self, connection: Connection) -> None:
-        """It has answered."""
-
-    async def drop(self, connection: Connection) -> None:
-        """It is not to be used again; perhaps it is terminated."""
-
-    async def close(self) -> None:
-        """Close what is ours; nobody uses it any more."""
-
-    def hang_up(self) -> None:
-        """Close what is ours without a word."""
-
-
-class Lines:
-    """Requests over the connections of a source."""
-
-    def __init__(self, source: Source, options: Options) -> None:
-        """``source``: of the loop in which ``carry`` is called."""
-        self._source = source
-        self._options = options
-
-    async def carry(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """What ``work`` makes of a connection.
-
-        Raises:
-            BackendError, ConfigurationError: as ``errors`` says.
-        """
-        connection = await self._source.take()
-        loop, spoilt = asyncio.get_running_loop(), False
-        timer = loop.call_later(self._options.call_timeout, terminate, connection)
-        try:
-            return await work(connection)
-        except Exception as exc:
-            spoilt = errors.spoilt(exc)
-            if spoilt and loop.time() >= timer.when():
-                what = f"{self._options.where} does not answer"
-                raise BackendUnavailable(what=what) from exc
-            raise errors.of(exc, self._options.where) from exc
-        except BaseException:  # the loop is about to end
-            spoilt = True
-            raise
-        finally:
-            timer.cancel()
-            if spoilt or connection.is_closed():
-                await self._source.drop(connection)
-            else:
-                await self._source.give_back(connection)
-
-    async def connect(self) -> None:
-        """Open one; a failure is left to the first request."""
-        with suppress(BackendError, ConfigurationError):
-            await self.carry(_nothing)
-
-    async def close(self) -> None:
-        """Close what is ours; nobody uses it any more."""
-        await self._source.close()
-
-    def hang_up(self) -> None:
-        """Close what is ours without a word."""
-        self._source.hang_up()
-
-
-async def _nothing(_: Connection) -> None:
-    return
+    Raises:
+        BackendError, ConfigurationError: as ``errors`` says.
+    """
+    try:
+        connection = await lines.take()
+    except (BackendError, ConfigurationError):
+        raise
+    except Exception as exc:
+        raise errors.of_connecting(exc, options.where) from exc
+    loop, spoilt = asyncio.get_running_loop(), False
+    timer = loop.call_later(options.call_timeout, terminate, connection)
+    try:
+        return await work(connection)
+    except Exception as exc:
+        spoilt = errors.spoilt(exc)
+        if spoilt and loop.time() >= timer.when():
+            what = f"{options.where} does not answer"
+            raise BackendUnavailable(what=what) from exc
+        raise errors.of(exc, options.where) from exc
+    except BaseException:  # the loop is about to end
+        spoilt = True
+        raise
+    finally:
+        timer.cancel()
+        if spoilt or connection.is_closed():
+            await lines.drop(connection)
+        else:
+            await lines.give_back(connection)

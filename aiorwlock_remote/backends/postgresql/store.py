@@ -12,9 +12,9 @@ import anyio
 from aiorwlock_remote.backends.postgresql import opening, rows
 from aiorwlock_remote.backends.postgresql.desk import PostgresqlDesk
 from aiorwlock_remote.backends.postgresql.dialling import own_lines
+from aiorwlock_remote.backends.postgresql.driver import Connection
 from aiorwlock_remote.backends.postgresql.examine import examine
 from aiorwlock_remote.backends.postgresql.joining import ASYNCPG
-from aiorwlock_remote.backends.postgresql.lines import Lines, Source
 from aiorwlock_remote.backends.postgresql.listener import Listener
 from aiorwlock_remote.backends.postgresql.options import Options, options_of
 from aiorwlock_remote.backends.postgresql.statements import statement
@@ -35,9 +35,15 @@ from aiorwlock_remote.ports import (
     Snapshot,
 )
 from aiorwlock_remote.swapping.gathering import Send
-from aiorwlock_remote.swapping.hosted_keeping import Keeping, closing_on_failure, ready
+from aiorwlock_remote.swapping.hosted_keeping import (
+    Renewals,
+    closing_on_failure,
+    lines_of,
+)
 from aiorwlock_remote.swapping.hosted_store import HostedStore
 from aiorwlock_remote.swapping.joining import lock_row
+from aiorwlock_remote.swapping.lent_lines import LentLines
+from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.rows import Found, state_of
 from aiorwlock_remote.swapping.server_time import ServerTime
 
@@ -60,15 +66,13 @@ class PostgresqlStore(HostedStore):
         host: Host,
         bell: Bell,
         settings: Settings,
-        keeping: Keeping[Lines] | Lines,
+        renewals: Renewals[Connection],
     ) -> None:
-        """``keeping``: how renewals go; over a user's pool, through the loop."""
-        own = keeping if isinstance(keeping, Keeping) else None
-        super().__init__(desk, time, host, bell, settings, own)
+        """``desk``: of the loop of ``host``."""
+        super().__init__(desk, time, host, bell, settings, renewals)
         self._side = side
         self._desk = desk
         self._options = options
-        self._lines = keeping.lines if isinstance(keeping, Keeping) else keeping
         self._waited: set[Resource] = set()
         self._listening = False
         self._listener: Listener | None = None
@@ -135,11 +139,8 @@ class PostgresqlStore(HostedStore):
                 await outcome(self._side, self._listener.close)
         await super().aclose()
 
-    def _sending(self, side: Side) -> Send:
-        return PostgresqlDesk(side, self._lines, self._options).ask_all
-
-    async def _close(self) -> None:
-        await self._desk.close()
+    def _sending(self, side: Side, lines: Lines[Connection]) -> Send:
+        return PostgresqlDesk(side, lines, self._options).ask_all
 
     def _heard(self, kind: str, number: int, found: Found | None) -> None:
         prefix = self._settings.prefix
@@ -175,22 +176,21 @@ async def open_store(
 
 
 async def open_over(
-    lent: Source | None, options: Options, host: Host, bell: Bell, settings: Settings
+    lent: LentLines[Connection] | None,
+    options: Options,
+    host: Host,
+    bell: Bell,
+    settings: Settings,
 ) -> PostgresqlStore:
     """Over a user's connections, of the running asyncio loop; None: our own.
 
     Raises:
         ConfigurationError, BackendError: as ``open_store``.
     """
+    own, most = partial(own_lines, options), options.connections
+    lines, renewals = lines_of("postgresql", lent, own, most, host.clock)
     side = side_of(host, "postgresql")
-    source = lent or own_lines(options, options.connections)
-    lines = Lines(source, options)
-    desk, own = PostgresqlDesk(side, lines, options), None
-    if lent is None:
-        kept = Lines(own_lines(options, 1), options)
-        own = Keeping("postgresql", kept, host.clock)
-    async with closing_on_failure(desk.close, own):
-        time = await opening.opened(desk, options, host.clock, ready(own))
-    return PostgresqlStore(
-        side, desk, options, time, host, bell, settings, own or lines
-    )
+    desk = PostgresqlDesk(side, lines, options)
+    async with closing_on_failure(desk.close, renewals) as let_in:
+        time = await opening.opened(desk, options, host.clock, let_in)
+    return PostgresqlStore(side, desk, options, time, host, bell, settings, renewals)

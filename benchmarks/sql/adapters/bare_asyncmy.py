@@ -1,64 +1,17 @@
-"""A bare INSERT and DELETE of the published row in MariaDB, by asyncmy: the floor.
-
-No lease, no fence, no queue, and nobody can wait for it.
-"""
+"""The bare pair in MariaDB, by asyncmy."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
 import asyncmy
 
-from benchmarks.shared.client import Client, Cycle
-from benchmarks.shared.row import row
-from benchmarks.sql.adapters.bare_psycopg import FREE, TAKE
+from benchmarks.shared.client import Client
+from benchmarks.sql.adapters.bare import CONNECTIONS, BareClient, Values
 from benchmarks.sql.adapters.stock import Stock
-
-CONNECTIONS = 8
-"""As many as our own store opens at most."""
-
-
-class _Client:
-    def __init__(self, stock: Stock[Any]) -> None:
-        self._stock = stock
-
-    async def lock(self, key: str, mode: str) -> Cycle:
-        assert mode == "mutex"
-        return _Lock(self._stock, key)
-
-
-class _Lock:
-    """One for each task."""
-
-    def __init__(self, stock: Stock[Any], key: str) -> None:
-        self._stock = stock
-        self._key = row(key)
-        self._ticket = ""
-
-    async def __aenter__(self) -> None:
-        self._ticket = secrets.token_hex(16)
-        await self._ask(TAKE)
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._ask(FREE)
-
-    async def _ask(self, statement: str) -> None:
-        connection = await self._stock.take()
-        try:
-            async with connection.cursor() as cursor:
-                await cursor.execute(statement, (*self._key, self._ticket))
-        finally:
-            self._stock.give(connection)
 
 
 async def dial(url: str) -> Any:  # noqa: ANN401 - asyncmy's
@@ -78,6 +31,11 @@ async def connect(url: str, lease: float) -> AsyncIterator[Client]:
     """As many connections as our own store has."""
     del lease
     stock: Stock[Any] = Stock(lambda: dial(url), CONNECTIONS)
-    yield _Client(stock)
+    yield BareClient(stock, _execute)
     for connection in stock.opened:
         connection.close()
+
+
+async def _execute(connection: Any, text: str, values: Values) -> None:  # noqa: ANN401
+    async with connection.cursor() as cursor:
+        await cursor.execute(text, values)

@@ -7,7 +7,6 @@ import pytest
 
 from aiorwlock_remote.backends.postgresql.desk import PostgresqlDesk
 from aiorwlock_remote.backends.postgresql.dialling import own_lines
-from aiorwlock_remote.backends.postgresql.lines import Lines
 from aiorwlock_remote.backends.postgresql.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.hosted import Side
@@ -24,8 +23,7 @@ class PostgresqlTables:
         self._foreign = psycopg.connect(url, autocommit=True)
 
     def desk(self, side: Side) -> PostgresqlDesk:
-        lines = Lines(own_lines(self._options, 1), self._options)
-        return PostgresqlDesk(side, lines, self._options)
+        return PostgresqlDesk(side, own_lines(self._options, 1), self._options)
 
     async def delete(self, table: str, kind: str, number: int) -> None:
         where = "resource_type = %s AND resource_id = %s"

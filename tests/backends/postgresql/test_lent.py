@@ -1,0 +1,75 @@
+"""Connections that a user lends, of either kind, when they are few or fail."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from aiorwlock_remote import BackendUnavailable, LockError, connect
+from aiorwlock_remote.backends.postgresql import PostgresqlBackend
+from tests.servers.proxy import Proxy
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+
+MOST = 2
+
+
+@asynccontextmanager
+async def lent(kind: str, url: str) -> AsyncIterator[object]:
+    """A pool or an engine, which has that many connections at most."""
+    if kind == "pool":
+        async with asyncpg.create_pool(url, min_size=0, max_size=MOST) as pool:
+            yield pool
+        return
+    driven = url.replace("postgresql:", "postgresql+asyncpg:")
+    engine = create_async_engine(driven, pool_size=MOST, max_overflow=0)
+    yield engine
+    assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    await engine.dispose()
+
+
+def one_of(given: Any) -> AbstractAsyncContextManager[object]:  # noqa: ANN401 - either
+    """A connection, for its owner's own use."""
+    taking = given.acquire if isinstance(given, asyncpg.Pool) else given.connect
+    context: AbstractAsyncContextManager[object] = taking()
+    return context
+
+
+@pytest.mark.parametrize("kind", ["pool", "engine"])
+async def test_none_is_free(tables: str, kind: str) -> None:
+    async with (
+        lent(kind, tables) as given,
+        connect(PostgresqlBackend(given), connect_timeout=0.3) as locks,
+    ):
+        async with one_of(given), one_of(given):
+            with pytest.raises(BackendUnavailable, match=r"in 0\.3 s") as caught:
+                await locks.mutex("order", 1).acquire(timeout=0)
+            assert caught.value.nothing_done
+        async with locks.mutex("order", 1):
+            pass
+
+
+@pytest.mark.parametrize("kind", ["pool", "engine"])
+async def test_a_silent_server_costs_no_place(tables: str, kind: str) -> None:
+    port = urlsplit(tables).port
+    assert port is not None
+    with Proxy(port) as proxy:
+        through = tables.replace(f":{port}/", f":{proxy.port}/")
+        async with lent(kind, through) as given:
+            backend = PostgresqlBackend(given, call_timeout=0.3)
+            async with connect(backend) as locks:
+                async with locks.mutex("order", 1):
+                    pass
+                proxy.black_hole(on=True)
+                for _ in range(MOST + 1):
+                    with pytest.raises(LockError):
+                        await locks.mutex("order", 1).acquire(timeout=1)
+                proxy.black_hole(on=False)
+                async with locks.mutex("order", 2).acquire(timeout=20):
+                    pass

@@ -1,0 +1,72 @@
+"""Databases with a table to lock rows of, and the ways in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import anyio
+
+from aiorwlock_remote.recipes import RowAcquisition, RowHeld, RowLock
+from tests.servers.plain_rows import PlainRows
+
+FREE = ("Unlock", 0)
+PATIENCE = 30.0
+MODES = ("read", "write")
+LOCKED = {"read": ("ReadLock", 1), "write": ("WriteLock", 0)}
+THEIRS = {"read": ("RLock", "RUnlock"), "write": ("WLock", "WUnlock")}
+
+
+class LockOf(Protocol):
+    """Locks of one ``Locks``, or of whatever else is a way in."""
+
+    def __call__(self, key: int, table: str = "invoices") -> RowLock:
+        """The lock of that row."""
+
+
+class RowSite(ABC):
+    """A database with the table, and our way in."""
+
+    def __init__(self, plain: PlainRows) -> None:
+        self.plain = plain
+
+    @abstractmethod
+    def open(self) -> AsyncIterator[LockOf]:
+        """A context, closed afterwards."""
+
+
+@asynccontextmanager
+async def opened(site: RowSite) -> AsyncIterator[LockOf]:
+    """What the site opens, closed in time."""
+    context = asynccontextmanager(site.open)()
+    yielded = await context.__aenter__()
+    try:
+        yield yielded
+    finally:
+        with anyio.fail_after(PATIENCE, shield=True):
+            await context.__aexit__(None, None, None)
+
+
+def ask(lock: RowLock, mode: str) -> Callable[..., RowAcquisition]:
+    return lock.read if mode == "read" else lock.write
+
+
+async def held_elsewhere(lock: RowLock, mode: str) -> RowHeld:
+    """By another task, which has ended."""
+    held = await try_elsewhere(lock, mode)
+    assert held is not None
+    return held
+
+
+async def try_elsewhere(lock: RowLock, mode: str) -> RowHeld | None:
+    found: list[RowHeld | None] = []
+
+    async def take() -> None:
+        attempt = lock.try_read if mode == "read" else lock.try_write
+        found.append(await attempt())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(take)
+    return found[0]
