@@ -100,9 +100,9 @@ def test_a_burn_in_the_empty_row_refuses_it_too(scene: Scene) -> None:
 
 
 def test_a_burn_goes_by_itself(scene: Scene) -> None:
-    assert scene.here.do("burn", 1, uuid4(), *KEY).applied
+    assert scene.here.do("burn", 5, uuid4(), *KEY).applied  # for seconds
     assert not scene.here.take("other")
-    until(lambda: scene.here.take("other"), "the burn has gone", 10.0)
+    until(lambda: scene.here.take("other"), "the burn has gone", 30.0)
 
 
 def test_a_ghost_that_comes_later_still_is_one_holder_and_its_fence_rises(
