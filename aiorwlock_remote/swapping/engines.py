@@ -45,7 +45,8 @@ class Engine(Protocol):
 class EngineLender(Generic[C]):
     """Lends the connections of an ``AsyncEngine``; never disposes of or changes it.
 
-    Its pool rolls back what comes back, which is a request more that nobody waits for.
+    Its pool rolls back what comes back: with most drivers a request more, for which
+    nobody waits.
     """
 
     def __init__(
@@ -53,11 +54,18 @@ class EngineLender(Generic[C]):
         engine: Engine,
         hang_up: Callable[[C], object],
         meant: Callable[[BaseException], Exception],
+        *,
+        asks: bool = True,
     ) -> None:
-        """``hang_up``: at once. ``meant``: what an error of the driver's means."""
+        """``hang_up``: at once. ``meant``: what an error of the driver's means.
+
+        ``asks``: whether that rolling back is a request. If not it is waited for, and
+        the next request gets the same connection.
+        """
         self._engine = engine
         self._hang_up = hang_up
         self._meant = meant
+        self._asks = asks
         self._lent: dict[C, Lent] = {}
         self._returning: set[asyncio.Future[None]] = set()
 
@@ -83,6 +91,8 @@ class EngineLender(Generic[C]):
         returning = asyncio.ensure_future(self._return(lent, connection))
         self._returning.add(returning)
         returning.add_done_callback(self._returning.discard)
+        if not self._asks:
+            await asyncio.wait({returning})
 
     async def drop(self, connection: C) -> None:
         """As ``abandon``."""

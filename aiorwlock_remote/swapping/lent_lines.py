@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from aiorwlock_remote.errors import BackendUnavailable
@@ -66,6 +67,21 @@ class Lending(Generic[C]):
     async def settle(self) -> None:
         """Until all that was given back has arrived."""
         await self._lender.settle()
+
+
+class Checked(Lending[C]):
+    """Lends none whose server has hung up meanwhile; engines do not look."""
+
+    def __init__(self, lender: Lender[C], healthy: Callable[[C], bool]) -> None:
+        """``healthy``: as far as is known without asking."""
+        super().__init__(lender)
+        self._healthy = healthy
+
+    async def borrow(self) -> C:
+        """The next one that seems well."""
+        while not self._healthy(connection := await self._lender.borrow()):
+            self._lender.abandon(connection)
+        return connection
 
 
 class LentLines(Generic[C]):

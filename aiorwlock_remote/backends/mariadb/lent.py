@@ -9,7 +9,7 @@ from aiorwlock_remote.backends.mariadb.driver import POOL, Connection, Pool
 from aiorwlock_remote.backends.mariadb.lines import healthy, hung_up
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
-from aiorwlock_remote.swapping.lent_lines import Lender, Lending
+from aiorwlock_remote.swapping.lent_lines import Checked, Lender
 
 WHERE = "the pool"
 
@@ -42,16 +42,6 @@ class PoolLender:
         """They are there already."""
 
 
-class Checked(Lending[Connection]):
-    """Lends none whose server has hung up meanwhile; engines do not look."""
-
-    async def borrow(self) -> Connection:
-        """The next one that seems well."""
-        while not healthy(connection := await self._lender.borrow()):
-            self._lender.abandon(connection)
-        return connection
-
-
 def lender_of(given: object) -> Lender[Connection]:
     """What lends connections of this pool or engine.
 
@@ -59,10 +49,10 @@ def lender_of(given: object) -> Lender[Connection]:
         ConfigurationError: it is neither, or not over asyncmy.
     """
     if isinstance(given, POOL):
-        return Checked(PoolLender(given))
+        return Checked(PoolLender(given), healthy)
     if is_engine(given) and given.dialect.driver == "asyncmy":
         meant = partial(errors.of, where=WHERE)
-        return Checked(EngineLender(given, hung_up, meant))
+        return Checked(EngineLender(given, hung_up, meant), healthy)
     raise ConfigurationError(
         what=f"{kind_of(given)} is not a pool of asyncmy",
         hint="MariadbBackend(await asyncmy.create_pool(…)), or SQLAlchemy's "

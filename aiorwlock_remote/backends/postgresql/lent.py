@@ -7,7 +7,7 @@ from aiorwlock_remote.backends.postgresql.dialling import terminate
 from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection, Pool
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
-from aiorwlock_remote.swapping.lent_lines import Lender, Lending
+from aiorwlock_remote.swapping.lent_lines import Checked, Lender
 from aiorwlock_remote.swapping.own_lines import later
 
 WHERE = "the pool"
@@ -41,15 +41,6 @@ class PoolLender:
         """They are there already."""
 
 
-class Returned(Lending[Connection]):
-    """Of an engine, which asks nothing when it takes one back: it has it at once."""
-
-    async def give_back(self, connection: Connection) -> None:
-        """The next request gets the same one."""
-        await self._lender.give_back(connection)
-        await self._lender.settle()
-
-
 def lender_of(given: object) -> Lender[Connection]:
     """What lends connections of this pool or engine.
 
@@ -59,11 +50,15 @@ def lender_of(given: object) -> Lender[Connection]:
     if isinstance(given, DRIVER.Pool):
         return PoolLender(given)
     if is_engine(given) and given.dialect.driver == "asyncpg":
-        return Returned(EngineLender(given, terminate, _meant))
+        return Checked(EngineLender(given, terminate, _meant, asks=False), _healthy)
     raise ConfigurationError(
         what=f"{kind_of(given)} is no pool of asyncpg, nor an async engine over it",
         hint="asyncpg.create_pool(…), create_async_engine('postgresql+asyncpg://…')",
     )
+
+
+def _healthy(connection: Connection) -> bool:
+    return not connection.is_closed()
 
 
 def _meant(exc: BaseException) -> errors.Failure:

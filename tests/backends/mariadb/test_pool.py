@@ -16,7 +16,8 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.backends.mariadb import MariadbBackend
-from aiorwlock_remote.backends.mariadb.lent import Checked, PoolLender
+from aiorwlock_remote.backends.mariadb.lent import PoolLender
+from aiorwlock_remote.swapping.lent_lines import Checked
 from tests.backends.mariadb.pools import FOUND_ROWS, STRICT, pool_of
 from tests.servers.mariadb import run
 

@@ -8,11 +8,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
+import psycopg
 import pytest
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from aiorwlock_remote import BackendUnavailable, LockError, connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
+from tests.backends.redis.linking import eventually
 from tests.servers.proxy import Proxy
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
@@ -73,3 +75,30 @@ async def test_a_silent_server_costs_no_place(tables: str, kind: str) -> None:
                 proxy.black_hole(on=False)
                 async with locks.mutex("order", 2).acquire(timeout=20):
                     pass
+
+
+@pytest.mark.parametrize("kind", ["pool", "engine"])
+async def test_one_whose_server_has_gone_is_not_used(tables: str, kind: str) -> None:
+    """As after a restart: all that the pool keeps are dead, and known to be."""
+    async with lent(kind, tables) as given:
+        async with one_of(given) as one, one_of(given) as another:
+            idle = [await beneath(one), await beneath(another)]
+        with psycopg.connect(tables, autocommit=True) as admin:
+            for connection in idle:
+                pid = connection.get_server_pid()
+                admin.execute("SELECT pg_terminate_backend(%s)", [pid])
+        await eventually(lambda: all(c.is_closed() for c in idle), "heard of it")
+        async with connect(PostgresqlBackend(given)) as locks:
+            for number in range(MOST):
+                async with locks.mutex("order", number).acquire(timeout=0):
+                    pass
+
+
+async def beneath(one: Any) -> asyncpg.Connection[Any]:  # noqa: ANN401 - either
+    """The driver's connection."""
+    if isinstance(one, AsyncConnection):
+        found: asyncpg.Connection[Any] = (
+            await one.get_raw_connection()
+        ).driver_connection
+        return found
+    return one._con
