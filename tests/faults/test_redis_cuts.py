@@ -75,7 +75,7 @@ class Case:
             proxy.cut_after(count, to=side)
             outcome = await self._acquired(lock, proxy)
         proxy.cut_after(FAR, to=side)  # it may have been shorter than thought
-        await self._again(locks.mutex("cut", self._name))
+        await self._again(locks.mutex("cut", self._name, lease=60))
         assert self._stands() == (None, 0, 0)
         return outcome
 
