@@ -91,10 +91,10 @@ async def run(
     **out: type,
 ) -> dict[str, Any]:
     """What the block writes; ``out`` says with which types."""
-    cursor = connection.cursor()
-    written = {name: cursor.var(kind) for name, kind in out.items()}
-    await cursor.execute(block, {**values, **written})
-    return {name: variable.getvalue() for name, variable in written.items()}
+    with connection.cursor() as cursor:
+        written = {name: cursor.var(kind) for name, kind in out.items()}
+        await cursor.execute(block, {**values, **written})
+        return {name: variable.getvalue() for name, variable in written.items()}
 
 
 def code_of(error: BaseException) -> str:

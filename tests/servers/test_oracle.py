@@ -186,16 +186,16 @@ async def test_merge(user: OracleUser) -> None:
 
 async def test_a_statement_is_parsed_and_not_executed(user: OracleUser) -> None:
     async with with_tables(user) as c:
-        cursor = c.cursor()
-        await cursor.parse(SIT)
-        await cursor.parse("BEGIN DELETE FROM seats; COMMIT; END;")
-        await cursor.parse("SELECT num FROM seats")
-        assert [d[0] for d in cursor.description or ()] == ["NUM"]
-        assert await number(c, "SELECT COUNT(*) FROM seats") == 0
-        with refused(942):
-            await cursor.parse("DELETE FROM nowhere")
-        with refused(6550, "PL/SQL: ORA-00942"):
-            await cursor.parse("BEGIN DELETE FROM nowhere; END;")
+        with c.cursor() as cursor:
+            await cursor.parse(SIT)
+            await cursor.parse("BEGIN DELETE FROM seats; COMMIT; END;")
+            await cursor.parse("SELECT num FROM seats")
+            assert [d[0] for d in cursor.description or ()] == ["NUM"]
+            assert await number(c, "SELECT COUNT(*) FROM seats") == 0
+            with refused(942):
+                await cursor.parse("DELETE FROM nowhere")
+            with refused(6550, "PL/SQL: ORA-00942"):
+                await cursor.parse("BEGIN DELETE FROM nowhere; END;")
 
 
 async def test_a_session_tells_about_itself(user: OracleUser) -> None:

@@ -142,13 +142,15 @@ async def test_long_texts_in_and_out(user: OracleUser) -> None:
     END;"""
     long = '{"a":"' + "x" * 32750 + '"}'
     async with with_tables(user) as c:
-        cursor = c.cursor()
-        back = cursor.var(oracledb.DB_TYPE_VARCHAR, 32767)
-        await cursor.execute(block, doc=long, back=back)
-        assert back.getvalue() == long
-        short = cursor.var(oracledb.DB_TYPE_VARCHAR, 100)
-        with refused(6502):
-            await cursor.execute(block.replace("INSERT", "-- INSERT"), [long, short])
+        with c.cursor() as cursor:
+            back = cursor.var(oracledb.DB_TYPE_VARCHAR, 32767)
+            await cursor.execute(block, doc=long, back=back)
+            assert back.getvalue() == long
+            short = cursor.var(oracledb.DB_TYPE_VARCHAR, 100)
+            with refused(6502):
+                await cursor.execute(
+                    block.replace("INSERT", "-- INSERT"), [long, short]
+                )
 
 
 async def test_returning_into(user: OracleUser) -> None:
