@@ -224,7 +224,7 @@ def bound(kind: Any) -> Tried:  # noqa: ANN401 - one of the driver's types
 
 def many(**how: bool) -> Tried:
     # Another text: options do not go with a statement that the session knows.
-    return lambda _, cursor: cursor.executemany(f"{INSERT} ", ROWS, **how)
+    return lambda _, cursor: cursor.executemany(INSERT.lower(), ROWS, **how)
 
 
 async def scrolled(c: Connection, _: oracledb.AsyncCursor) -> None:
