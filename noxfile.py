@@ -94,7 +94,7 @@ WORKING_COPY = "-e .[all]"
 # held at once or a fence went back.
 SECOND_LOOK = (
     *("--reruns", "1", "--reruns-delay", "5", "--max-suite-reruns", "8"),
-    *("--rerun-except", "[Vv]iolation|[Oo]verlap|[Ee]xclusion|[Ff]ence"),
+    "--rerun-except=(?s)^Assert.*([Vv]iolation|[Oo]verlap|[Ee]xclusion|[Ff]ence)",
     *("--rerun-exclude-path", "tests/core", "--rerun-exclude-path", "tests/testing"),
     *("--rerun-exclude-path", "tests/faults/test_redis_cancels.py"),
     "--rerun-show-tracebacks",
