@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import anyio
 import pytest
@@ -22,8 +21,6 @@ from tests.recipes.fix_rows import (
     LocksSite,
     oracle_site,
     port_of,
-    postgresql_site,
-    sqlite_site,
     through,
 )
 from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask
@@ -35,18 +32,6 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.no_uvloop("what differs is in the driver's sockets, and tested there"),
 ]
-
-
-@pytest.fixture
-def postgresql(tables: str) -> Iterator[LocksSite]:
-    with postgresql_site(tables) as site:
-        yield site
-
-
-@pytest.fixture
-def sqlite(tmp_path: Path) -> Iterator[LocksSite]:
-    with sqlite_site(tmp_path) as site:
-        yield site
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,7 +10,7 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import ConfigurationError, Unsupported, connect
-from tests.recipes.fix_rows import LocksSite, mariadb_site, postgresql_site, sqlite_site
+from tests.recipes.fix_rows import LocksSite
 from tests.recipes.row_sites import FREE, LOCKED, MODES, ask, opened
 from tests.servers.mariadb import run
 
@@ -23,24 +22,6 @@ pytestmark = [
 NASTY = (
     "O'Brien; DROP TABLE invoices --\n\t\\' %s %% {0} :1 $1 ? ` \" \u2028 \U0001f512"
 )
-
-
-@pytest.fixture
-def sqlite(tmp_path: Path) -> Iterator[LocksSite]:
-    with sqlite_site(tmp_path) as site:
-        yield site
-
-
-@pytest.fixture
-def postgresql(tables: str) -> Iterator[LocksSite]:
-    with postgresql_site(tables) as site:
-        yield site
-
-
-@pytest.fixture
-def mariadb(mariadb_tables: str) -> Iterator[LocksSite]:
-    with mariadb_site(mariadb_tables) as site:
-        yield site
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mariadb"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
 
 import anyio
 import pytest
@@ -13,10 +11,7 @@ from aiorwlock_remote import LockLost, NotOwner, connect
 from aiorwlock_remote.errors import AcquireUncertain, BadRecord, ConfigurationError
 from tests.recipes.fix_rows import (
     LocksSite,
-    mariadb_site,
     port_of,
-    postgresql_site,
-    sqlite_site,
     through,
 )
 from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask, opened
@@ -28,24 +23,6 @@ pytestmark = [
 ]
 
 SHORT, KEPT = 1.5, 3.0
-
-
-@pytest.fixture
-def sqlite(tmp_path: Path) -> Iterator[LocksSite]:
-    with sqlite_site(tmp_path) as site:
-        yield site
-
-
-@pytest.fixture
-def postgresql(tables: str) -> Iterator[LocksSite]:
-    with postgresql_site(tables) as site:
-        yield site
-
-
-@pytest.fixture
-def mariadb(mariadb_tables: str) -> Iterator[LocksSite]:
-    with mariadb_site(mariadb_tables) as site:
-        yield site
 
 
 async def die(site: LocksSite, mode: str, lease: float) -> int | None:
