@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ import pytest
 from tests.servers.process import IP, end_of, free_port, needed, until
 from tests.servers.server import Server
 from tests.servers.shared import Facts
-from tests.servers.template import copied, empty_home
+from tests.servers.template import as_user, copied, empty_home, leaving_nothing
 
 STARTS_IN = 60.0
 _PACKAGE = "mariadb-server"
@@ -33,14 +32,6 @@ _SETTINGS = {
     "max-connections": "400",
     "performance-schema": "OFF",
 }
-# Asked to go (SIGTERM), it does so at once and leaves no file behind.
-_RUN = """
-folder=$1; shift
-"$@" >"$folder/log" 2>&1 &
-server=$!
-trap 'kill -KILL $server; wait $server; rm -rf "$folder"; exit' TERM
-wait $server
-"""
 
 
 def _program(name: str) -> str:
@@ -48,20 +39,12 @@ def _program(name: str) -> str:
     return kept or needed(name, _PACKAGE)
 
 
-def _as_user() -> list[str]:
-    """It refuses to run as root."""
-    if os.geteuid():
-        return []
-    setpriv = needed("setpriv", "util-linux")
-    return [setpriv, f"--reuid={_USER}", f"--regid={_USER}", "--init-groups"]
-
-
 def _made() -> Path:
     """The files of a new one, in a folder that its user may enter."""
     install, home = _program("mariadb-install-db"), empty_home("mariadb", _USER)
     made = subprocess.run(
         [
-            *_as_user(),
+            *as_user(_USER),
             *(install, "--no-defaults", f"--datadir={home / 'data'}"),
             *("--auth-root-authentication-method=normal", "--skip-test-db"),
         ],
@@ -80,7 +63,7 @@ def _command(home: Path, port: int, settings: Mapping[str, str]) -> list[str]:
     own |= {"pid-file": home / "pid"}
     options = [f"--{name}={value}" for name, value in {**settings, **own}.items()]
     command = [_program("mariadbd"), "--no-defaults", *options]
-    return [*_as_user(), *command, "--skip-name-resolve"]
+    return [*as_user(_USER), *command, "--skip-name-resolve"]
 
 
 def connected(url: str, **more: Any) -> pymysql.Connection[Any]:  # noqa: ANN401
@@ -110,11 +93,8 @@ def _serves(url: str) -> bool:
 def prepare(_folder: Path) -> tuple[list[str], Facts]:
     """Makes its files and gives the command that runs it."""
     home, port = _made(), free_port()
-    command = _command(home, port, _SETTINGS)
-    return ["sh", "-c", _RUN, "run", str(home), *command], {
-        "home": str(home),
-        "port": port,
-    }
+    command = leaving_nothing(home, "KILL", _command(home, port, _SETTINGS))
+    return command, {"home": str(home), "port": port}
 
 
 class Mariadb(Server):

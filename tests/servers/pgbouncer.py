@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tests.servers.postgresql import USER, as_user
+from tests.servers.postgresql import USER
 from tests.servers.process import (
     IP,
     ServerProcess,
@@ -17,6 +17,7 @@ from tests.servers.process import (
     takes_connections,
     until,
 )
+from tests.servers.template import as_user
 
 _SETTINGS = """
 [databases]
@@ -49,7 +50,7 @@ class Pgbouncer:
             for path in (self._home, *self._home.iterdir()):
                 shutil.chown(path, USER, USER)
         program = _program()
-        self._process = ServerProcess(*as_user(), program, self._home / "settings")
+        self._process = ServerProcess(*as_user(USER), program, self._home / "settings")
         try:
             until(lambda: takes_connections(IP, self.port), "PgBouncer is there")
         except TimeoutError as exc:

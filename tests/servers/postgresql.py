@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 from tests.servers.process import IP, end_of, free_port, needed, until
 from tests.servers.server import Server
 from tests.servers.shared import Facts
-from tests.servers.template import copied, empty_home
+from tests.servers.template import as_user, copied, empty_home, leaving_nothing
 
 STARTS_IN = 60.0
 USER = "postgres"
@@ -32,14 +31,6 @@ _SETTINGS = {
     "shared_buffers": "32MB",
     "synchronous_commit": "off",
 }
-# Asked to go (SIGTERM), it does so at once and leaves no file behind.
-_RUN = """
-folder=$1; shift
-"$@" >"$folder/log" 2>&1 &
-server=$!
-trap 'kill -QUIT $server; wait $server; rm -rf "$folder"; exit' TERM
-wait $server
-"""
 
 
 def _program(name: str) -> str:
@@ -47,20 +38,12 @@ def _program(name: str) -> str:
     return shutil.which(name) or (str(kept[-1]) if kept else needed(name, "postgresql"))
 
 
-def as_user() -> list[str]:
-    """It refuses to run as root."""
-    if os.geteuid():
-        return []
-    setpriv = needed("setpriv", "util-linux")
-    return [setpriv, f"--reuid={USER}", f"--regid={USER}", "--init-groups"]
-
-
 def _made() -> Path:
     """The files of a new one, in a folder that its user may enter."""
     initdb, home = _program("initdb"), empty_home("postgresql", USER)
     made = subprocess.run(
         [
-            *as_user(),
+            *as_user(USER),
             *(initdb, "--no-sync", "--auth=trust", f"--username={USER}"),
             *("--encoding=UTF8", "--locale=C", "--pgdata", home / "data"),
         ],
@@ -75,7 +58,7 @@ def _made() -> Path:
 
 
 def _command(home: Path, settings: Mapping[str, str]) -> list[str]:
-    command = [*as_user(), _program("postgres"), "-D", str(home / "data")]
+    command = [*as_user(USER), _program("postgres"), "-D", str(home / "data")]
     for name, value in settings.items():
         command += ["-c", f"{name}={value}"]
     return command
@@ -94,7 +77,7 @@ def prepare(_folder: Path) -> tuple[list[str], Facts]:
     """Makes its files and gives the command that runs it."""
     home, port = _made(), free_port()
     settings = _SETTINGS | {"port": str(port), "unix_socket_directories": str(home)}
-    command = ["sh", "-c", _RUN, "run", str(home), *_command(home, settings)]
+    command = leaving_nothing(home, "QUIT", _command(home, settings))
     return command, {"home": str(home), "port": port}
 
 

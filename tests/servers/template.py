@@ -6,10 +6,18 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.servers.process import needed
+
+_RUN = """
+folder=$1; shift
+"$@" >"$folder/log" 2>&1 &
+server=$!
+trap 'kill -{kill} $server; wait $server; rm -rf "$folder"; exit' TERM
+wait $server
+"""
 
 
 def empty_home(program: str, user: str) -> Path:
@@ -18,6 +26,19 @@ def empty_home(program: str, user: str) -> Path:
     if not os.geteuid():
         shutil.chown(home, user, user)
     return home
+
+
+def as_user(user: str) -> list[str]:
+    """What goes before the command of a server that refuses to run as root."""
+    if os.geteuid():
+        return []
+    setpriv = needed("setpriv", "util-linux")
+    return [setpriv, f"--reuid={user}", f"--regid={user}", "--init-groups"]
+
+
+def leaving_nothing(home: Path, kill: str, command: Sequence[str]) -> list[str]:
+    """Asked to go (SIGTERM), it gets the signal ``kill`` and leaves no file behind."""
+    return ["sh", "-c", _RUN.format(kill=kill), "run", str(home), *command]
 
 
 def copied(kept: Path, program: str, user: str, make: Callable[[], Path]) -> Path:
