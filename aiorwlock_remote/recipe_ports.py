@@ -103,6 +103,20 @@ class HoldsRows(Protocol):
 
 
 @runtime_checkable
+class TellsOfRows(Protocol):
+    """A store that is told when a row lock was given back by another process."""
+
+    def watch_row(
+        self, table: str, key: str, ring: Callable[[], object]
+    ) -> Callable[[], object]:
+        """Ring when the row may be free, until what this returns is called.
+
+        ``table``: as it stands in statements. It may ring for nothing, and does when it
+        begins to be told; of what other programs do it is told nothing.
+        """
+
+
+@runtime_checkable
 class JoinsTransactions(Protocol):
     """A store whose grants can be tied to a transaction of the caller's."""
 

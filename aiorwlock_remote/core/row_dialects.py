@@ -15,6 +15,7 @@ class Dialect:
     ``uuids``: the driver takes them as they are. ``condition``: one that is always
     true, for what it does. ``leases``: the statement for the column that leases need.
     ``now``: microseconds of Unix time as a number, or UTC as text, by the server.
+    ``freed``: the end of an UPDATE that may free the row: tells those who wait for it.
     """
 
     quote: str
@@ -26,6 +27,7 @@ class Dialect:
     capitals: bool = False
     uuids: bool = False
     condition: str = ""
+    freed: str = ""
 
     def patient(self, milliseconds: int) -> Dialect:
         """The same; PostgreSQL waits so long at most for a row somebody has locked.
@@ -46,6 +48,10 @@ class Dialect:
         return f"{self.quote}{name}{self.quote}"
 
 
+_ROW = (
+    "CAST(CAST('{table}' AS regclass) AS oid)::int4, "
+    "hashtext('rwlock ' || CAST({key} AS text))"
+)
 POSTGRESQL = Dialect(
     quote='"',
     bind="${}",
@@ -58,6 +64,13 @@ POSTGRESQL = Dialect(
     leases="ALTER TABLE {table} ADD {grants} text",
     now="CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)",
     uuids=True,
+    # Who waits for a row has a shared lock on these two numbers. `NOTIFY` takes a lock
+    # of the whole server while its transaction commits: for those who wait alone.
+    freed=(
+        " RETURNING CASE WHEN {mark} = 'Unlock'"
+        f" AND NOT pg_try_advisory_xact_lock({_ROW})"
+        f" THEN CAST(pg_notify('rwlock_rows', concat_ws(' ', {_ROW})) AS text) END"
+    ),
 )
 MARIADB = Dialect(
     quote="`",

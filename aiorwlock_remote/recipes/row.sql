@@ -3,7 +3,8 @@
 -- MariaDB and MySQL evaluate SET from left to right and see NEW values, the others see
 -- the OLD ones: the mark is set before the count, and made of the old count. Names are
 -- whitelisted and quoted, values bound; marks stand as literals, which also fit an
--- enumerated column. {and_} is nothing, or a condition that is always true.
+-- enumerated column. {and_} is nothing, or a condition that is always true; {freed} is
+-- nothing, or tells those who wait if the row is free now.
 
 -- name: read_lock
 UPDATE {table}
@@ -15,7 +16,7 @@ AND (({mark} = 'Unlock' AND {count} = 0) OR ({mark} = 'ReadLock' AND {count} > 0
 UPDATE {table}
 SET {mark} = CASE WHEN {count} > 1 THEN {mark} ELSE 'Unlock' END,
 {count} = {count} - 1, {reason} = {b1}
-WHERE {key} = {b2} AND {mark} = 'ReadLock' AND {count} > 0{and_}
+WHERE {key} = {b2} AND {mark} = 'ReadLock' AND {count} > 0{and_}{freed}
 
 -- name: write_lock
 UPDATE {table}
@@ -25,7 +26,7 @@ WHERE {key} = {b2} AND {mark} = 'Unlock' AND {count} = 0{and_}
 -- name: write_unlock
 UPDATE {table}
 SET {mark} = 'Unlock', {reason} = {b1}
-WHERE {key} = {b2} AND {mark} = 'WriteLock'{and_}
+WHERE {key} = {b2} AND {mark} = 'WriteLock'{and_}{freed}
 
 -- name: look
 SELECT {mark}, {count}, {reason} FROM {table} WHERE {key} = {b1}
@@ -36,11 +37,12 @@ SELECT {mark}, {count}, {reason}, {grants}, {now} FROM {table} WHERE {key} = {b1
 
 -- name: swap_first
 UPDATE {table} SET {mark} = {b1}, {count} = {b2}, {reason} = {b3}, {grants} = {b4}
-WHERE {key} = {b5} AND {mark} = {b6} AND {count} = {b7} AND {grants} IS NULL{and_}
+WHERE {key} = {b5} AND {mark} = {b6} AND {count} = {b7}
+AND {grants} IS NULL{and_}{freed}
 
 -- name: swap
 UPDATE {table} SET {mark} = {b1}, {count} = {b2}, {reason} = {b3}, {grants} = {b4}
-WHERE {key} = {b5} AND {mark} = {b6} AND {count} = {b7} AND {grants} = {b8}{and_}
+WHERE {key} = {b5} AND {mark} = {b6} AND {count} = {b7} AND {grants} = {b8}{and_}{freed}
 
 -- What an error says there is to run.
 -- name: repair

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -22,6 +23,8 @@ from aiorwlock_remote.recipes.row_ways import Got, Leased, Published, Way
 S = TypeVar("S")
 T = TypeVar("T")
 
+Watch = Callable[[Callable[[], object]], Callable[[], object]]
+"""Rings when the row may be free, until what it returns is called."""
 
 _OURS = ("rwlock schema ", "mutex_locks", "its tables were")
 """In a store's hints that are about the library's own tables."""
@@ -48,24 +51,33 @@ class Hints:
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[S]):
-    """A row: how it is asked for and held, and what to run if that is of no use."""
+    """A row: how it is asked for and held, and what to run if that is of no use.
+
+    ``watch``: if the store is told of it by those who give it back.
+    """
 
     table: str
     key: str
     words: Words[S]
     way: Way[S]
     hints: Hints
+    watch: Watch | None = None
 
     @staticmethod
     def of(
-        table: str, key: str, words: LeasedWords[T], texts: Texts, lease: float | None
+        table: str,
+        key: str,
+        words: LeasedWords[T],
+        texts: Texts,
+        lease: float | None,
+        watch: Watch | None = None,
     ) -> Row[T]:
         """One with the hints that these texts give."""
         way: Way[T] = Published(words) if lease is None else Leased(words, lease)
         row = texts.repair, texts.insert, texts.forget
         leases = None if lease is None else (texts.grants, texts.leases)
         hints = Hints(texts.needs, texts.grant, *row, leases)
-        return Row(table, key, words, way, hints)
+        return Row(table, key, words, way, hints, watch)
 
     @property
     def label(self) -> str:

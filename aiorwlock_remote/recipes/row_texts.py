@@ -20,8 +20,9 @@ class Texts:
     def __init__(self, table: RowTable, key: RowKey, dialect: Dialect) -> None:
         """``dialect``: of the database that carries them out."""
         self._key = str(key) if isinstance(key, UUID) and not dialect.uuids else key
-        self._names: Mapping[str, str] = {
-            "table": ".".join(map(dialect.quoted, parts_of(table.name))),
+        self.table: str = ".".join(map(dialect.quoted, parts_of(table.name)))
+        names = {
+            "table": self.table,
             **{
                 name: dialect.quoted(getattr(table, name))
                 for name in ("key", "mark", "count", "reason", "grants")
@@ -30,6 +31,8 @@ class Texts:
             "now": dialect.now,
             **{f"b{number}": dialect.bind.format(number) for number in range(1, 9)},
         }
+        freed = dialect.freed.format_map(names)
+        self._names: Mapping[str, str] = {**names, "freed": freed}
         self._dialect = dialect
         self.grants: str = table.grants
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from random import random
@@ -16,7 +17,7 @@ from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, RowState
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable, LockError
-from aiorwlock_remote.recipes.row_faults import Row
+from aiorwlock_remote.recipes.row_faults import Row, Watch
 from aiorwlock_remote.recipes.row_holding import Holding
 from aiorwlock_remote.recipes.row_requests import PATIENCE, RowRequests
 from aiorwlock_remote.recipes.row_ways import Attempt, Got
@@ -45,6 +46,22 @@ class Crowd:
     def __init__(self) -> None:
         self.gates: dict[Mode, anyio.Lock] = {mode: anyio.Lock() for mode in Mode}
         self.bell: anyio.Event = anyio.Event()
+        self._looking = 0
+        self._stop: Callable[[], object] | None = None
+
+    @contextmanager
+    def looking(self, watch: Watch | None) -> Iterator[None]:
+        """Told by the store as long as anybody here looks."""
+        self._looking += 1
+        if self._looking == 1 and watch is not None:
+            self._stop = watch(self.ring)
+        try:
+            yield
+        finally:
+            self._looking -= 1
+            if not self._looking and self._stop is not None:
+                self._stop()
+                self._stop = None
 
     def ring(self) -> None:
         """It may be free now."""
@@ -89,7 +106,8 @@ class RowWaiting(Generic[S]):
         if scope.cancelled_caught:
             return state
         try:
-            return await self._poll(crowd, wish)
+            with crowd.looking(wish.row.watch):
+                return await self._poll(crowd, wish)
         finally:
             gate.release()
 

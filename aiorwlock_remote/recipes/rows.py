@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aiorwlock_remote.core.row import RowKey, RowTable
 from aiorwlock_remote.core.row_plans import Statement
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.recipe_ports import HoldsRows
+from aiorwlock_remote.recipe_ports import HoldsRows, TellsOfRows
 from aiorwlock_remote.recipes.row_desk import RowDesk
 from aiorwlock_remote.recipes.row_faults import Row
 from aiorwlock_remote.recipes.row_lock import RowLock
@@ -18,12 +20,16 @@ class Rows:
     def __init__(self, session: Session, store: HoldsRows) -> None:
         """None yet."""
         self._dialect = store.dialect
+        self._tells = store if isinstance(store, TellsOfRows) else None
         self._desk: RowDesk[Statement] = RowDesk(store, session.host, session.check)
 
     def lock(self, table: RowTable, key: RowKey, lease: float | None) -> RowLock:
         """That row's."""
         texts = Texts(table, key, self._dialect)
-        row = Row.of(table.name, str(key), texts, texts, lease)
+        tells, watch = self._tells, None
+        if tells is not None:
+            watch = partial(tells.watch_row, texts.table, str(key))
+        row = Row.of(table.name, str(key), texts, texts, lease, watch)
         return RowLock(self._desk, row)
 
     def close(self) -> None:

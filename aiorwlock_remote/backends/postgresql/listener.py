@@ -1,7 +1,7 @@
 """The one connection that listens: whoever is to come in next is told on its channel.
 
 It is opened when somebody waits for the first time, and again whenever it is lost;
-meanwhile the store polls.
+meanwhile the store polls. It also attends to rows of the user's, see ``attendance.py``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from random import random
 from typing import Any
 
+from aiorwlock_remote.backends.postgresql.attendance import Attendance
 from aiorwlock_remote.backends.postgresql.dialling import connecting
 from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection
 from aiorwlock_remote.backends.postgresql.options import Options
@@ -27,6 +27,9 @@ CHANNEL = "rwlock_"
 CHECKED = 5.0
 """Seconds after which a quiet connection is asked whether it is still there."""
 
+AGAIN = 0.1
+"""The same, while a row could not be attended to: somebody had locked its numbers."""
+
 log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
 
 
@@ -38,10 +41,13 @@ class Listener:
         side: Side,
         options: Options,
         gate: str,
+        attendance: Attendance,
         heard: Callable[[str, int, Found | None], object],
         listens: Callable[[bool], object],
     ) -> None:
-        """``heard(type, id, found)``: it is our turn there; perhaps what stands there.
+        """``attendance``: of rows of the user's, on the same side.
+
+        ``heard(type, id, found)``: it is our turn there; perhaps what stands there.
 
         ``listens``: from now on, or not.
 
@@ -50,6 +56,7 @@ class Listener:
         self._side = side
         self._options = options
         self._channel = CHANNEL + gate
+        self._attendance = attendance
         self._heard = heard
         self._listens = listens
         self._task: asyncio.Task[None] | None = None
@@ -85,7 +92,14 @@ class Listener:
 
     async def _listen(self) -> bool:
         """Until the connection is lost; whether it is worth to try again."""
-        options, lost = self._options.listen_at or self._options, asyncio.Event()
+        options, lost = self._options.listen_at or self._options, False
+        attendance, patience = self._attendance, self._options.call_timeout
+
+        def ended(_: object) -> None:
+            nonlocal lost
+            lost = True
+            attendance.changed.set()
+
         connection: Connection = await DRIVER.connect(**connecting(options))
         try:
             if self._options.listen_at is None and await _pooled(connection):
@@ -93,15 +107,19 @@ class Listener:
                 said = {"server": options.where, "hint": hint}
                 log.warning("listener_not_told", extra=said)
                 return False
-            connection.add_termination_listener(partial(_set, lost))
-            async with asyncio.timeout(options.call_timeout):
+            attendance.begin()
+            connection.add_termination_listener(ended)
+            async with asyncio.timeout(patience):
                 await connection.add_listener(self._channel, self._told)
             self._side.tell(self._listens, True)  # noqa: FBT003
-            while not lost.is_set():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(lost.wait(), CHECKED)
-                if not lost.is_set():
-                    await connection.execute("SELECT 1", timeout=options.call_timeout)
+            while not lost:
+                async with asyncio.timeout(patience):
+                    done = await attendance.settle(connection)
+                try:
+                    async with asyncio.timeout(CHECKED if done else AGAIN):
+                        await attendance.changed.wait()
+                except TimeoutError:
+                    await connection.execute("SELECT 1", timeout=patience)
             return True
         finally:
             connection.terminate()
@@ -137,7 +155,3 @@ async def _pooled(connection: Connection) -> bool:
         await connection.fetchval("SELECT pg_backend_pid()", timeout=CHECKED)
         != connection.get_server_pid()
     )
-
-
-def _set(event: asyncio.Event, _: object) -> None:
-    event.set()

@@ -163,6 +163,18 @@ SELECT EXISTS (
   WHERE resource_type = $1::varchar AND resource_id = $2::integer AND ticket = $3::varchar
 ) AND NOT EXISTS (SELECT FROM free) AS joined
 
+-- Who waits for a row of the user's, see `attendance.py`; the two numbers as `freed` in
+-- `row_dialects.py` makes them.
+-- name: row_waited_for
+SELECT a, b, pg_try_advisory_lock_shared(a, b) AS done
+FROM (
+  SELECT CAST(CAST($1::text AS regclass) AS oid)::int4 AS a,
+    hashtext('rwlock ' || $2::text) AS b
+) AS numbers
+
+-- name: row_left
+SELECT pg_advisory_unlock_shared($1::int4, $2::int4)
+
 -- name: scan
 SELECT resource_type, resource_id,
   to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,

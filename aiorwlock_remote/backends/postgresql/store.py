@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -10,6 +10,7 @@ from typing import TypeVar
 import anyio
 
 from aiorwlock_remote.backends.postgresql import opening, rows
+from aiorwlock_remote.backends.postgresql.attendance import Attendance
 from aiorwlock_remote.backends.postgresql.desk import PostgresqlDesk
 from aiorwlock_remote.backends.postgresql.dialling import own_lines
 from aiorwlock_remote.backends.postgresql.driver import Connection
@@ -75,6 +76,7 @@ class PostgresqlStore(HostedStore):
         self._options = options
         self._waited: set[Resource] = set()
         self._listening = False
+        self._attendance = Attendance(side)
         self._listener: Listener | None = None
 
     def watch(self, resource: Resource) -> None:
@@ -83,13 +85,7 @@ class PostgresqlStore(HostedStore):
         if self._listening:
             return
         super().watch(resource)
-        if self._listener is None and self._options.listen:
-            self._listener = Listener(
-                *(self._side, self._options, self._settings.gate),
-                self._heard,
-                self._listens,
-            )
-            self._listener.start()
+        self._listen()
 
     def unwatch(self, resource: Resource) -> None:
         """Not any more."""
@@ -106,6 +102,15 @@ class PostgresqlStore(HostedStore):
         """Of statements on the user's tables."""
         half = max(1, round(self._options.call_timeout * 500))
         return POSTGRESQL.patient(half)
+
+    def watch_row(
+        self, table: str, key: str, ring: Callable[[], object]
+    ) -> Callable[[], object]:
+        """As ``TellsOfRows``; never rings if nobody is to listen."""
+        row = table, key
+        self._attendance.come(row, ring)
+        self._listen()
+        return partial(self._attendance.go, row)
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         """Statements on the user's tables; see ``HoldsRows``."""
@@ -138,6 +143,16 @@ class PostgresqlStore(HostedStore):
             if self._listener is not None:
                 await outcome(self._side, self._listener.close)
         await super().aclose()
+
+    def _listen(self) -> None:
+        if self._listener is None and self._options.listen:
+            self._listener = Listener(
+                *(self._side, self._options, self._settings.gate),
+                self._attendance,
+                self._heard,
+                self._listens,
+            )
+            self._listener.start()
 
     def _sending(self, side: Side, lines: Lines[Connection]) -> Send:
         return PostgresqlDesk(side, lines, self._options).ask_all

@@ -1,0 +1,191 @@
+"""Who waits for a row of the user's is told by whoever gives it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anyio
+import psycopg
+import pytest
+
+from aiorwlock_remote import Locks, connect
+from aiorwlock_remote.recipes import RowLock, row_waiting
+from aiorwlock_remote.testing.conformance.party import until
+from tests.recipes.row_sites import MODES, PATIENCE, ask, held_elsewhere
+from tests.servers.plain_rows import PlainRows
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
+]
+
+LEASES = (None, 30.0)
+NEVER = 600.0
+SHORT = 0.3
+WAITERS = """
+SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+@pytest.fixture
+def plain(tables: str) -> Iterator[PlainRows]:
+    """The user's table, with rows 1 to 5."""
+    with PlainRows.at(lambda: psycopg.connect(tables), "%s") as plain:
+        plain.make()
+        yield plain
+
+
+@pytest.fixture(autouse=True)
+def nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is not told waits for ever."""
+    monkeypatch.setattr(row_waiting, "FIRST", NEVER)
+    monkeypatch.setattr(row_waiting, "LONGEST", NEVER)
+    monkeypatch.setattr(row_waiting, "back_off", lambda *_, **__: NEVER)
+
+
+@pytest.mark.parametrize("lease", LEASES)
+@pytest.mark.parametrize("mode", MODES)
+async def test_told(
+    tables: str, plain: PlainRows, mode: str, lease: float | None
+) -> None:
+    """By another process, as far as the two know of each other."""
+    async with connect(tables) as ours, connect(tables) as theirs:
+        held = await row(theirs, lease).write()
+        async with anyio.create_task_group() as group:
+            group.start_soon(take, row(ours, lease), mode)
+            await until(lambda: waited_for(plain, 1), PATIENCE)
+            await held.release()
+        await until(lambda: waited_for(plain, 0), PATIENCE)
+
+
+async def test_each_has_its_row(tables: str, plain: PlainRows) -> None:
+    async with connect(tables) as ours, connect(tables) as theirs:
+        one, two = [await row(theirs, None, key).write() for key in (1, 2)]
+        got: list[int] = []
+        async with anyio.create_task_group() as group:
+            for key in (1, 2):
+                group.start_soon(take, row(ours, None, key), "write", got)
+            await until(lambda: waited_for(plain, 2), PATIENCE)
+            await two.release()
+            await until(lambda: has(got, 1), PATIENCE)
+            assert plain.state(1) == ("WriteLock", 0)
+            await one.release()
+
+
+async def test_readers_that_leave_one_are_not_told_of(
+    tables: str, plain: PlainRows
+) -> None:
+    """Only when the row is free."""
+    async with connect(tables) as ours, connect(tables) as theirs:
+        first, last = [await held_elsewhere(row(theirs), "read") for _ in range(2)]
+        with heard(tables) as notices:
+            async with anyio.create_task_group() as group:
+                group.start_soon(take, row(ours), "write")
+                await until(lambda: waited_for(plain, 1), PATIENCE)
+                await first.release()
+                assert not told(notices)
+                await last.release()
+            assert len(told(notices)) == 1
+
+
+async def test_with_nobody_waiting_nothing_is_told(
+    tables: str, plain: PlainRows
+) -> None:
+    async with connect(tables) as ours:
+        with heard(tables) as notices:
+            for lease in LEASES:
+                await (await row(ours, lease).write()).release()
+            assert not told(notices)
+    assert plain.state() == ("Unlock", 0)
+
+
+async def test_what_the_published_program_does_nobody_is_told_of(
+    tables: str, plain: PlainRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: it is being told that wakes, and nothing else."""
+    rings: list[int] = []
+    monkeypatch.setattr(row_waiting.Crowd, "ring", lambda _: rings.append(1))
+    assert plain.step("WLock")
+    async with connect(tables) as ours, anyio.create_task_group() as group:
+        group.start_soon(take, row(ours), "write")
+        await until(lambda: has(rings, 1), PATIENCE)  # it is there
+        assert plain.step("WUnlock")
+        await anyio.sleep(SHORT)
+        assert len(rings) == 1
+        group.cancel_scope.cancel()
+
+
+async def test_a_lost_connection_comes_again_and_looks(
+    tables: str, plain: PlainRows
+) -> None:
+    async with connect(tables) as ours, connect(tables) as theirs:
+        held = await row(theirs).write()
+        async with anyio.create_task_group() as group:
+            group.start_soon(take, row(ours), "write")
+            await until(lambda: waited_for(plain, 1), PATIENCE)
+            with psycopg.connect(tables, autocommit=True) as admin:
+                ((pid,),) = admin.execute(WAITERS)
+                admin.execute("SELECT pg_terminate_backend(%s)", [pid])
+            await held.release()  # whether anybody is there just now or not
+
+
+async def test_numbers_that_somebody_has_locked_are_had_later(
+    tables: str, plain: PlainRows
+) -> None:
+    async with connect(tables) as ours, connect(tables) as theirs:
+        held = await row(theirs).write()
+        with psycopg.connect(tables) as stranger:
+            stranger.execute(
+                "SELECT pg_advisory_xact_lock("
+                " CAST('invoices'::regclass AS oid)::int4, hashtext('rwlock 1'))"
+            )
+            async with anyio.create_task_group() as group:
+                group.start_soon(take, row(ours), "write")
+                await anyio.sleep(SHORT)
+                stranger.rollback()
+                await until(lambda: waited_for(plain, 1), PATIENCE)
+                await held.release()
+
+
+async def test_a_cancelled_waiter_is_not_waited_for(
+    tables: str, plain: PlainRows
+) -> None:
+    async with connect(tables) as ours, connect(tables) as theirs:
+        held = await row(theirs).write()
+        async with anyio.create_task_group() as group:
+            group.start_soon(take, row(ours), "write")
+            await until(lambda: waited_for(plain, 1), PATIENCE)
+            group.cancel_scope.cancel()
+        await until(lambda: waited_for(plain, 0), PATIENCE)
+        await held.release()
+
+
+def row(locks: Locks, lease: float | None = None, key: int = 1) -> RowLock:
+    return locks.row_lock("invoices", key, lease=lease)
+
+
+async def take(lock: RowLock, mode: str, got: list[int] | None = None) -> None:
+    with anyio.fail_after(PATIENCE):
+        async with ask(lock, mode)():
+            if got is not None:
+                got.append(1)
+
+
+async def waited_for(plain: PlainRows, number: int) -> bool:
+    return len(plain.rows(WAITERS)) == number
+
+
+async def has(got: list[int], number: int) -> bool:
+    return len(got) == number
+
+
+def heard(url: str) -> psycopg.Connection:
+    """Whoever else listens."""
+    connection = psycopg.connect(url, autocommit=True)
+    connection.execute("LISTEN rwlock_rows")
+    return connection
+
+
+def told(connection: psycopg.Connection) -> list[str]:
+    return [notice.payload for notice in connection.notifies(timeout=SHORT)]
