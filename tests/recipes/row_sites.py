@@ -18,6 +18,12 @@ MODES = ("read", "write")
 LOCKED = {"read": ("ReadLock", 1), "write": ("WriteLock", 0)}
 THEIRS = {"read": ("RLock", "RUnlock"), "write": ("WLock", "WUnlock")}
 
+ATTENDING = """
+SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+"""Connections of PostgreSQL that listen for somebody who waits for a row."""
+
 
 class LockOf(Protocol):
     """Locks of one ``Locks``, or of whatever else is a way in."""

@@ -11,7 +11,7 @@ import pytest
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.recipes import RowLock, row_waiting
 from aiorwlock_remote.testing.conformance.party import until
-from tests.recipes.row_sites import MODES, PATIENCE, ask, held_elsewhere
+from tests.recipes.row_sites import ATTENDING, MODES, PATIENCE, ask, held_elsewhere
 from tests.servers.plain_rows import PlainRows
 
 pytestmark = [
@@ -22,10 +22,6 @@ pytestmark = [
 LEASES = (None, 30.0)
 NEVER = 600.0
 SHORT = 0.3
-WAITERS = """
-SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
-AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
 
 
 @pytest.fixture
@@ -125,7 +121,7 @@ async def test_a_lost_connection_comes_again_and_looks(
             group.start_soon(take, row(ours), "write")
             await until(lambda: waited_for(plain, 1), PATIENCE)
             with psycopg.connect(tables, autocommit=True) as admin:
-                ((pid,),) = admin.execute(WAITERS)
+                ((pid,),) = admin.execute(ATTENDING)
                 admin.execute("SELECT pg_terminate_backend(%s)", [pid])
             await held.release()  # whether anybody is there just now or not
 
@@ -173,7 +169,7 @@ async def take(lock: RowLock, mode: str, got: list[int] | None = None) -> None:
 
 
 async def waited_for(plain: PlainRows, number: int) -> bool:
-    return len(plain.rows(WAITERS)) == number
+    return len(plain.rows(ATTENDING)) == number
 
 
 async def has(got: list[int], number: int) -> bool:
