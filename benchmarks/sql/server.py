@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from benchmarks.sql.adapters import MARIADB, SQLITE
+from benchmarks.sql.adapters import MARIADB, SQLITE, rows
 from tests.servers import fix_mariadb
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.mariadb import Mariadb
@@ -54,6 +54,10 @@ class Server:
         self._admin.execute(f"CREATE DATABASE {DATABASE}")
         self._url = postgresql.url.rpartition("/")[0] + f"/{DATABASE}"
         make_tables(self._url)
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            for statement in (rows.TABLE, rows.FILL):
+                connection.execute(statement)
+                ask_mariadb(self._mariadb, statement)
 
     def url_for(self, peer: str, seed: int) -> str:
         """SQLite's peers have a file for each round."""

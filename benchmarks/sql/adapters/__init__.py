@@ -9,17 +9,19 @@ from benchmarks.shared.client import Open
 FLOOR = "PostgreSQL floor"
 PSYCOPG = "PostgreSQL floor by psycopg"
 OURS = "aiorwlock-remote, PostgreSQL"
+ROWS = "row lock, PostgreSQL"
 ADVISORY = "pg_advisory_lock"
 DLOCK = "sqlalchemy-dlock, PostgreSQL"
 MARIADB_FLOOR = "MariaDB floor"
 MARIADB_OURS = "aiorwlock-remote, MariaDB"
+MARIADB_ROWS = "row lock, MariaDB"
 GET_LOCK = "GET_LOCK"
 MARIADB_DLOCK = "sqlalchemy-dlock, MariaDB"
 SQLITE_FLOOR = "SQLite floor"
 SQLITE_OURS = "aiorwlock-remote, SQLite"
 
-POSTGRESQL = (FLOOR, PSYCOPG, OURS, ADVISORY, DLOCK)
-MARIADB = (MARIADB_FLOOR, MARIADB_OURS, GET_LOCK, MARIADB_DLOCK)
+POSTGRESQL = (FLOOR, PSYCOPG, OURS, ROWS, ADVISORY, DLOCK)
+MARIADB = (MARIADB_FLOOR, MARIADB_OURS, MARIADB_ROWS, GET_LOCK, MARIADB_DLOCK)
 SQLITE = (SQLITE_FLOOR, SQLITE_OURS)
 
 
@@ -36,6 +38,8 @@ _PLACES = {
     ADVISORY: ("sql.adapters.advisory", "connect"),
     DLOCK: ("sql.adapters.dlock", "connect"),
     OURS: ("shared.ours", "connect"),
+    ROWS: ("sql.adapters.rows", "open_rows"),
+    MARIADB_ROWS: ("sql.adapters.rows", "open_rows"),
     MARIADB_FLOOR: ("sql.adapters.bare_asyncmy", "connect"),
     GET_LOCK: ("sql.adapters.get_lock", "connect"),
     MARIADB_DLOCK: ("sql.adapters.dlock", "connect"),

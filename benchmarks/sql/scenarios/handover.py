@@ -9,12 +9,17 @@ from benchmarks.sql.adapters import (
     DLOCK,
     GET_LOCK,
     MARIADB_OURS,
+    MARIADB_ROWS,
     OURS,
+    ROWS,
     SQLITE_OURS,
 )
 from benchmarks.sql.server import Server
 
-_PEERS = (OURS, ADVISORY, DLOCK, MARIADB_OURS, GET_LOCK, SQLITE_OURS)
+_PEERS = (
+    *(OURS, ROWS, ADVISORY, DLOCK),
+    *(MARIADB_OURS, MARIADB_ROWS, GET_LOCK, SQLITE_OURS),
+)
 Q5: Scenario[Server] = Scenario(
     "Q5",
     "hand-over between processes, held for 50 to 450 ms",
