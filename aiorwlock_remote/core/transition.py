@@ -13,7 +13,6 @@ gives 0, and its wall clock apart.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from aiorwlock_remote.core import seat as seats
 from aiorwlock_remote.core.commands import (
@@ -47,10 +46,10 @@ from aiorwlock_remote.core.turn import (
     retry_after,
     settle,
 )
-from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.core.value import replace, value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Step:
     """What a command made of a record. ``wakes``: gates with something to claim.
 
@@ -63,7 +62,7 @@ class Step:
     wakes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Let:
     """A release, with what it carried along still to be answered."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class State:
     """What stands under a resource's name, or stood; ``mark`` is the store's own.
 

@@ -19,14 +19,14 @@ import binascii
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 
 from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.swapping.cas import State
 
@@ -40,7 +40,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC).replace(tzinfo=None)
 _MICRO = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Found:
     """What a store answers: whether the swap was carried out, and what stands there.
 
@@ -57,7 +57,7 @@ class Found:
     since: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Mark:
     """What a swap compares. ``base`` and ``now``: microseconds.
 

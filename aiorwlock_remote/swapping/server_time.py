@@ -33,7 +33,6 @@ says in the answer that finds it, less its ``since``: both err to the holder's c
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -44,7 +43,7 @@ from aiorwlock_remote.core.commands import (
     Renew,
     Upgrade,
 )
-from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.core.value import replace, value
 
 SHORTEST = 100_000
 LONGEST = 5_000_000
@@ -55,7 +54,7 @@ DRIFT = 2_000
 """Clocks' speeds differ by one part in so many at most, as with NTP."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bounds:
     """The server's clock is at least that, and a request is refused after that."""
 

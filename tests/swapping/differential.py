@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
@@ -69,7 +69,6 @@ class Database(Protocol):
         """Since 2001-09-09 01:46:40.000500, UTC."""
 
 
-@dataclass(frozen=True, slots=True)
 class Told(Bounds):
     """No slack, and nothing is ever late."""
 

@@ -19,6 +19,7 @@ from aiorwlock_remote.backends.cassandra.wire import APPLIED, Request, Row, Rows
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending, mapped
 from aiorwlock_remote.ports import Host
@@ -30,7 +31,7 @@ SELDOM = 255
 """Grants between two tries of what never worked."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Mark:
     """A version; rows of published programs have none, and are told by their seat."""
 

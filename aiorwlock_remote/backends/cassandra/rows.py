@@ -10,14 +10,14 @@ it is chosen; whoever knows it, counts on from there (``settled``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from aiorwlock_remote.backends.cassandra.wire import Row
 from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.record import Record, Seat
-from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import BadRecord
 
 PROVISIONAL = 1 << 32
@@ -27,7 +27,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLI = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Found:
     """A row as it stands, or stood. Nothing at all: every field is None.
 
