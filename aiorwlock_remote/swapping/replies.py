@@ -18,12 +18,14 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
 )
 from aiorwlock_remote.core.record import Grant, Record
+from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.core.value import replace
 
 
-def with_fences(reply: Reply, record: Record | None) -> Reply:
-    """The reply with the fences of the record, which the store may have chosen."""
-    if record is None:
+def with_fences(step: Step, record: Record | None) -> Reply:
+    """Its reply with the fences of the record, which the store may have chosen."""
+    reply = step.reply
+    if record is None or record is step.record:
         return reply
 
     def told(grant: Grant) -> Grant:
@@ -45,7 +47,7 @@ def each_grant(reply: Reply, change: Callable[[Granted], Granted]) -> Reply:
     """The reply with what it says about being granted changed."""
     if isinstance(reply, Granted):
         return change(reply)
-    if isinstance(reply, Released):
+    if isinstance(reply, Released) and reply.then:
         then: tuple[Answer, ...] = tuple(
             change(entry) if isinstance(entry, Granted) else entry
             for entry in reply.then

@@ -110,7 +110,7 @@ def stretched(command: Command, slack: int) -> Command:
         case Renew():
             tickets = tuple((t, longer(lease)) for t, lease in command.tickets)
             return replace(command, tickets=tickets)
-        case Release():
+        case Release() if command.then:
             then = [stretched(acquire, slack) for acquire in command.then]
             return replace(
                 command, then=tuple(a for a in then if isinstance(a, Acquire))

@@ -169,7 +169,7 @@ class Swapping:
         if done:
             line.lost.clear()
             record = None if line.seen is None else line.seen.record
-            self._done(line, with_fences(step.reply, record), step)
+            self._done(line, with_fences(step, record), step)
             return
         line.fresh = line.seen is not None
         line.refusals += 1
