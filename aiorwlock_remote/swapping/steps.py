@@ -42,6 +42,7 @@ TRIES = 3
 Wakes = Callable[[Resource, tuple[str, ...]], object]
 Pause = Callable[[Resource, int, Callable[[State | None], None]], None]
 Asked = Callable[[Command], Command]
+Told = Callable[[Reply, State | None], Reply]
 
 
 def at_once(_: Resource, __: int, go_on: Callable[[State | None], None]) -> None:
@@ -54,6 +55,11 @@ def as_it_is(command: Command) -> Command:
     return command
 
 
+def as_told(reply: Reply, _: State | None) -> Reply:
+    """The reply unchanged."""
+    return reply
+
+
 class Swapping:
     """``Store.step`` over a ``Cas``. Belongs to one loop."""
 
@@ -63,6 +69,7 @@ class Swapping:
         wakes: Wakes,
         pause: Pause = at_once,
         asked: Asked = as_it_is,
+        told: Told = as_told,
     ) -> None:
         """``wakes(resource, gates)``: these have something to claim.
 
@@ -70,12 +77,14 @@ class Swapping:
         on later: from what the refusal told, or from a state read since.
 
         ``asked(command)``: what the transition is to see, at each attempt, after
-        ``cas.times`` has told what time it is.
+        ``cas.times`` has told what time it is. ``told(reply, seen)``: what the caller
+        is to see, by what stands there now, if that is known.
         """
         self._cas = cas
         self._wakes = wakes
         self._pause = pause
         self._asked = asked
+        self._told = told
         self._lines: OrderedDict[Resource, Line] = OrderedDict()
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -201,7 +210,8 @@ class Swapping:
             for ticket in command.tickets:
                 line.unsure.pop(ticket, None)
         try:
-            pending.resolve(self._dated(line, reply) if line.unsure else reply)
+            reply = self._dated(line, reply) if line.unsure else reply
+            pending.resolve(self._told(reply, line.seen))
             if step.wakes:
                 self._wakes(line.resource, step.wakes)
         finally:

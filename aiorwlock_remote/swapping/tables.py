@@ -179,12 +179,11 @@ class TableSteps:
         """``later(seconds, function)``: called then, in this thread."""
         self._cas = cas
         pausing = Pausing(cas.load, later)
-        self._swapping = Swapping(cas, wakes, pausing, cas.stretched)
+        self._swapping = Swapping(cas, wakes, pausing, cas.stretched, _dated)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One swap, or a few where others change the resource at the same time."""
-        stepped = self._swapping.step(resource, command)
-        return mapped(stepped, lambda reply: self._dated(resource, reply))
+        return self._swapping.step(resource, command)
 
     def saw(self, resource: Resource, state: State) -> None:
         """Somebody else's read: the next step may start from there."""
@@ -194,24 +193,24 @@ class TableSteps:
         """What was seen last; from any thread."""
         return self._swapping.known(resource)
 
-    def _dated(self, resource: Resource, reply: Reply) -> Reply:
-        """A grant that was there before is as old as the server's clock says."""
-        state = self._swapping.known(resource)
-        now = 0 if state is None else state.mark.now
-
-        def dated(granted: Granted) -> Granted:
-            if all(grant.since == granted.now for grant in granted.grants):
-                return granted
-            return replace(granted, now=max(now, granted.now))
-
-        return each_grant(reply, dated)
-
 
 def newer(one: State | None, other: State | None) -> State | None:
     """Which of two states of one resource was told later, by the server's clock."""
     if one is None or other is None:
         return one or other
     return one if one.mark.now > other.mark.now else other
+
+
+def _dated(reply: Reply, state: State | None) -> Reply:
+    """A grant that was there before is as old as the server's clock says."""
+    now = 0 if state is None else state.mark.now
+
+    def dated(granted: Granted) -> Granted:
+        if all(grant.since == granted.now for grant in granted.grants):
+            return granted
+        return replace(granted, now=max(now, granted.now))
+
+    return each_grant(reply, dated)
 
 
 def _failed(error: BackendError) -> Pending[tuple[bool, State | None]]:
