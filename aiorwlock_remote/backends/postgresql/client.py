@@ -83,15 +83,19 @@ class PostgresqlBackend:
         Raises:
             BackendError: the role may not, nobody answers.
         """
+        from aiorwlock_remote.backends.postgresql.dialling import terminate  # noqa: PLC0415
         from aiorwlock_remote.backends.postgresql.lines import carried  # noqa: PLC0415
         from aiorwlock_remote.backends.postgresql.schema import statements_of  # noqa: PLC0415
+        from aiorwlock_remote.swapping.deadlines import Deadlines  # noqa: PLC0415
         from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
 
         options = Options(call_timeout=self._call_timeout)
         lines = LentLines(self._lender, options.where, options.connect_timeout)
+        deadlines = Deadlines(options.call_timeout, terminate)
         try:
             for statement in statements_of(self._schema):
-                await carried(lines, partial(_run, statement), options)
+                work = partial(_run, statement)
+                await carried(lines, work, deadlines, options.where)
         finally:
             await lines.close()
 

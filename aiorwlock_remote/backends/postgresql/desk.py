@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from aiorwlock_remote.backends.postgresql import errors
+from aiorwlock_remote.backends.postgresql.dialling import terminate
 from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError, Row
 from aiorwlock_remote.backends.postgresql.lines import carried
 from aiorwlock_remote.backends.postgresql.options import Options
@@ -15,6 +16,7 @@ from aiorwlock_remote.backends.postgresql.statements import (
     swap,
 )
 from aiorwlock_remote.hosted import Side
+from aiorwlock_remote.swapping.deadlines import Deadlines
 from aiorwlock_remote.swapping.hosted_desk import EachDesk, T, Work, seat_of
 from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.rows import Found
@@ -32,10 +34,11 @@ class PostgresqlDesk(EachDesk):
         super().__init__(side, lines, options.where)
         self._lines = lines
         self._options = options
+        self._deadlines = Deadlines(options.call_timeout, terminate)
 
     async def carry(self, work: Work[T]) -> T:
         """As ``HostedDesk.carry``."""
-        return await carried(self._lines, work, self._options)
+        return await carried(self._lines, work, self._deadlines, self._where)
 
     async def rows(self, name: str, *values: object) -> list[Row]:
         """What any other statement tells.

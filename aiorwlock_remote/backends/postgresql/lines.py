@@ -8,19 +8,17 @@ silent server either.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from aiorwlock_remote.backends.postgresql import errors
-from aiorwlock_remote.backends.postgresql.dialling import terminate
 from aiorwlock_remote.backends.postgresql.driver import Connection
-from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     ConfigurationError,
 )
+from aiorwlock_remote.swapping.deadlines import Deadlines
 from aiorwlock_remote.swapping.own_lines import Lines
 
 T = TypeVar("T")
@@ -29,9 +27,10 @@ T = TypeVar("T")
 async def carried(
     lines: Lines[Connection],
     work: Callable[[Connection], Awaitable[T]],
-    options: Options,
+    deadlines: Deadlines[Connection],
+    where: str,
 ) -> T:
-    """What ``work`` makes of a connection.
+    """What ``work`` makes of a connection. ``where``: the server, for messages.
 
     Raises:
         BackendError, ConfigurationError: as ``errors`` says.
@@ -41,22 +40,21 @@ async def carried(
     except (BackendError, ConfigurationError):
         raise
     except Exception as exc:
-        raise errors.of_connecting(exc, options.where) from exc
-    loop, spoilt = asyncio.get_running_loop(), False
-    timer = loop.call_later(options.call_timeout, terminate, connection)
+        raise errors.of_connecting(exc, where) from exc
+    spoilt = False
+    deadlines.begin(connection)
     try:
         return await work(connection)
     except Exception as exc:
         spoilt = errors.spoilt(exc)
-        if spoilt and loop.time() >= timer.when():
-            what = f"{options.where} does not answer"
-            raise BackendUnavailable(what=what) from exc
-        raise errors.of(exc, options.where) from exc
+        if spoilt and deadlines.missed(connection):
+            raise BackendUnavailable(what=f"{where} does not answer") from exc
+        raise errors.of(exc, where) from exc
     except BaseException:  # the loop is about to end
         spoilt = True
         raise
     finally:
-        timer.cancel()
+        deadlines.over(connection)
         if spoilt or connection.is_closed():
             await lines.drop(connection)
         else:
