@@ -43,6 +43,7 @@ from uuid import UUID
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.pair import pair
+from aiorwlock_remote.core.shown import one_line
 from aiorwlock_remote.errors import ConfigurationError
 
 MAX_BYTES = 200
@@ -211,9 +212,14 @@ def check_pattern(what: str, pattern: object) -> str:
 
 
 def label_from(text: str) -> str:
-    """What people are shown of a contender: one line, not too long."""
-    line = "".join(char if char.isprintable() else "?" for char in text)
-    return line.encode()[:MAX_LABEL].decode(errors="ignore")
+    """What people are shown of a contender: one line, not too long.
+
+    Raises:
+        ConfigurationError: no text.
+    """
+    if not isinstance(text, str):
+        raise ConfigurationError(what=f"who must be str, not {type(text).__name__}")
+    return one_line(text, MAX_LABEL)
 
 
 def signed(label: str, nonce: bytes) -> str:

@@ -22,11 +22,11 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
+from aiorwlock_remote.core.shown import check_text
 from aiorwlock_remote.errors import ConfigurationError
 
 UNLOCK, READ_LOCK, WRITE_LOCK = "Unlock", "ReadLock", "WriteLock"
 MARKS = (UNLOCK, READ_LOCK, WRITE_LOCK)
-MAX_REASON = 1000
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 
@@ -85,37 +85,10 @@ def check_key(key: RowKey) -> RowKey:
             what=f"a row's key must be int, str or UUID, not {type(key).__name__}"
         )
     if isinstance(key, str):
-        _check_text("a row's key", key)
+        check_text("a row's key", key)
         if not key:
             raise ConfigurationError(what="a row's key is empty")
     return key
-
-
-def check_reason(reason: str) -> str:
-    """What is written beside the lock for others to read.
-
-    Raises:
-        ConfigurationError: no text, too long, or one that no database can hold.
-    """
-    if not isinstance(reason, str):
-        raise ConfigurationError(
-            what=f"a reason must be str, not {type(reason).__name__}"
-        )
-    if len(reason) > MAX_REASON:
-        raise ConfigurationError(
-            what=f"a reason of {len(reason)} characters", hint=f"at most {MAX_REASON}"
-        )
-    _check_text("a reason", reason)
-    return reason
-
-
-def _check_text(what: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError(what=f"{what} is not valid Unicode text") from None
-    if "\0" in text:
-        raise ConfigurationError(what=f"{what} has a NUL character in it")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadReco
         return carry_out()
     except BadRecord as exc:
         return exc
-    except (ValueError, OverflowError) as exc:
+    except (TypeError, ValueError, OverflowError) as exc:
         bad = BadRecord(what=f"the record of {resource.label} cannot be used")
         bad.__cause__ = exc
         return bad

@@ -74,9 +74,13 @@ class _Lock:
         if options:
             options_ = options_.but(options)
             request = self._ask(options_)
-        if timeout is not None or reason:
+        if timeout is not None or reason != "":
             request = replace(request, timeout=timeout, reason=reason)
         return Acquisition(self._session, request, options_)
+
+    def belongs_to(self, session: Session) -> bool:
+        """Whether it was made by that session's ``Locks``."""
+        return self._session is session
 
     def among(
         self, timeout: float | None, reason: str, source: Source | None

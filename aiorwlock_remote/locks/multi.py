@@ -47,6 +47,8 @@ class Multi:
         self._timeout = timeout
         self._reason = reason
         self._stack = AsyncExitStack()
+        for lock in locks:
+            _check(session, lock)
         names = [lock.key for lock in locks]
         if not locks or len(set(names)) < len(names):
             raise ConfigurationError(
@@ -114,6 +116,15 @@ class Multi:
         if leases is None:
             return {}
         return dict(zip(self._locks, map(_Got, leases), strict=True))
+
+
+def _check(session: Session, lock: object) -> None:
+    """Another store would be asked for another's lock."""
+    if not (isinstance(lock, AnyLock) and lock.belongs_to(session)):
+        raise ConfigurationError(
+            what=f"multi() cannot acquire {lock!r}",
+            hint="mutex, reader and writer locks of the same Locks",
+        )
 
 
 class _Got:

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import anyio
 
-from aiorwlock_remote.core.row import check_reason
+from aiorwlock_remote.core.shown import check_reason
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import (
     BackendUnavailable,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, final
 
 from aiorwlock_remote.core.lease import check_seconds
-from aiorwlock_remote.core.row import RowState, check_reason
+from aiorwlock_remote.core.row import RowState
 from aiorwlock_remote.core.row_ledger import RowGrant
+from aiorwlock_remote.core.shown import check_reason
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.recipes.row_desk import RowDesk
 from aiorwlock_remote.recipes.row_faults import Row

@@ -16,6 +16,7 @@ from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,
     Claim,
+    Command,
     Granted,
     Refused,
     Release,
@@ -140,7 +141,7 @@ class Gate:
     def release(self, ticket: str, mode: Mode | None = None) -> Pending[Reply]:
         """End a grant; the next waiters of this process ask in the same request."""
         if not (self._reader.watching or self._writer.watching):
-            return self._store.step(self.resource, Release(ticket, mode))
+            return self._step(Release(ticket, mode))
         carried = [
             (lane, acquire)
             for lane in self._lanes
@@ -148,9 +149,18 @@ class Gate:
         ]
         sent_at = self._clock.now()
         command = Release(ticket, mode, tuple(acquire for _, acquire in carried))
-        pending = self._store.step(self.resource, command)
+        pending = self._step(command)
         pending.then(partial(self._released, [lane for lane, _ in carried], sent_at))
         return pending
+
+    def _step(self, command: Command) -> Pending[Reply]:
+        """A lane that asked is told, whatever becomes of it."""
+        try:
+            return self._store.step(self.resource, command)
+        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
+            failed: Pending[Reply] = Pending()
+            failed.fail(exc)
+            return failed
 
     def _lane(self, mode: Mode) -> Lane:
         return self._writer if mode is Mode.WRITE else self._reader
@@ -171,7 +181,7 @@ class Gate:
         if command is None:
             return
         sent_at = self._clock.now()
-        pending = self._store.step(self.resource, command)
+        pending = self._step(command)
         if isinstance(command, Acquire):
             pending.then(partial(self._answered, lane, sent_at))
         else:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from aiorwlock_remote.core.commands import Claim
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Who
+from aiorwlock_remote.core.shown import check_reason, one_line
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.lease import Terms
 
 REMEMBERED = 1024
+LONGEST = 200
+"""Bytes of a task's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,11 @@ class Request:
     max_waiters: int | None = None
     lock_delay: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuse a reason that a store cannot hold, or that others cannot be shown."""
+        if self.reason != "":
+            check_reason(self.reason)
+
 
 class Asking:
     """Makes claims in the name of the running task."""
@@ -41,9 +49,7 @@ class Asking:
         self._host = host
         self._hostname = socket.gethostname()
         self._pid = os.getpid()  # a forked child must not use it
-        self._unexplained = lru_cache(REMEMBERED)(
-            partial(Who, self._hostname, self._pid)
-        )
+        self._unexplained = lru_cache(REMEMBERED)(self._called)
 
     def claim(self, request: Request) -> Claim:
         """A fresh ticket, 128 random bits."""
@@ -58,4 +64,7 @@ class Asking:
 
     def who(self, reason: str = "") -> Who:
         """This task, for people."""
-        return Who(self._hostname, self._pid, self._host.task_name(), reason)
+        return self._called(self._host.task_name(), reason)
+
+    def _called(self, task: str, reason: str = "") -> Who:
+        return Who(self._hostname, self._pid, one_line(task, LONGEST), reason)

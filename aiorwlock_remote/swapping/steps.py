@@ -137,13 +137,22 @@ class Swapping:
             else:
                 self._load(line)
             return
+        except Exception as exc:  # noqa: BLE001 - the next one must have its turn
+            line.seen = None
+            self._failed(line, exc)
+            return
         before = state.record or Record()
         same = step.record == before and _value(step.seat) == _value(state.seat)
         line.sent = self._cas.clock()
         if not same or (line.fresh and line.lost):
-            swapped = self._cas.swap(
-                line.resource, state, step.record, step.seat, step.wakes
-            )
+            try:
+                swapped = self._cas.swap(
+                    line.resource, state, step.record, step.seat, step.wakes
+                )
+            except Exception as exc:  # noqa: BLE001 - as above
+                line.seen = None
+                self._failed(line, exc)
+                return
             swapped.then(partial(self._swapped, line, step))
         elif line.fresh:
             self._done(line, step.reply, step)

@@ -10,9 +10,11 @@ import pytest
 from aiorwlock_remote import (
     AcquireUncertain,
     BackendUnavailable,
+    ConfigurationError,
     Locks,
     LockTimeout,
     WouldDeadlock,
+    connect,
 )
 from aiorwlock_remote.core.commands import Acquire, Command, Release, Withdraw
 from aiorwlock_remote.locks.lock import Mutex
@@ -120,3 +122,28 @@ async def test_nothing_is_asked_of_who_holds_one_already(
         with pytest.raises(WouldDeadlock):
             await locks.multi(*three(locks))
         assert len(link.sent) == sent
+
+
+async def test_locks_of_another_store_are_refused(locks: Locks) -> None:
+    """They would be asked for in this one."""
+    async with connect("memory://") as others:
+        for stranger in (others.mutex("b", 1), locks.rwlock("b", 1), "b"):
+            with pytest.raises(ConfigurationError, match="same Locks"):
+                await locks.multi(locks.mutex("a", 1), stranger)  # type: ignore[arg-type]
+        assert not await others.mutex("b", 1).locked()
+
+
+async def test_a_store_that_raises_turns_one_away_and_goes_on(
+    link: Link, locks: Locks
+) -> None:
+    """Not by its answer: a defect. The lane is not left waiting for it."""
+
+    def broken(_: Command) -> str:
+        link.fate = lambda _: PASS
+        raise TypeError("defect")
+
+    link.fate = broken
+    with pytest.raises(TypeError, match="defect"):
+        await locks.mutex("several", 1).acquire(5)
+    async with locks.mutex("several", 1).acquire(5):
+        pass

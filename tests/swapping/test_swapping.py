@@ -96,6 +96,25 @@ def test_an_illegal_command_is_told_after_a_look() -> None:
         party.do(Downgrade("t1", Claim("t2", LEASE)))
 
 
+@pytest.mark.parametrize("where", ["times", "swap"])
+def test_a_defect_is_told_and_the_next_one_has_its_turn(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf()
+    party = Party(shelf)
+
+    def broken(*_: object) -> Any:  # noqa: ANN401
+        monkeypatch.undo()
+        raise TypeError(where)
+
+    monkeypatch.setattr(party.cas, where, broken)
+    spoilt, fine = party.begin(write("t1")), party.begin(write("t2"))
+    party.cas.run()
+    with pytest.raises(TypeError, match=where):
+        spoilt.result()
+    assert isinstance(fine.result(), Granted)
+
+
 def test_a_lost_swap_from_a_version_is_burnt_before_an_answer() -> None:
     shelf = Shelf()
     party = Party(shelf)

@@ -28,10 +28,10 @@ from aiorwlock_remote.core.row import (
     UNLOCK,
     WRITE_LOCK,
     RowTable,
-    check_reason,
 )
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.row_plans import locking, unlocking
+from aiorwlock_remote.core.shown import check_reason
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import ConfigurationError, LockBusy, LockLost
 from aiorwlock_remote.integrations.sqlalchemy.rows import LOCK_WAIT, Statement, ran

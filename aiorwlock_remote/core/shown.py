@@ -1,0 +1,46 @@
+"""Texts of users that others are shown: reasons, labels, names of tasks."""
+
+from __future__ import annotations
+
+from aiorwlock_remote.errors import ConfigurationError
+
+MAX_REASON = 1000
+"""Characters of a reason."""
+
+
+def check_reason(reason: str) -> str:
+    """What is written beside a lock for others to read.
+
+    Raises:
+        ConfigurationError: no text, too long, or one that no store can hold.
+    """
+    if not isinstance(reason, str):
+        raise ConfigurationError(
+            what=f"a reason must be str, not {type(reason).__name__}"
+        )
+    if len(reason) > MAX_REASON:
+        raise ConfigurationError(
+            what=f"a reason of {len(reason)} characters", hint=f"at most {MAX_REASON}"
+        )
+    check_text("a reason", reason)
+    return reason
+
+
+def check_text(what: str, text: str) -> None:
+    """Whether every store can hold it.
+
+    Raises:
+        ConfigurationError: a NUL, or half a character.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(what=f"{what} is not valid Unicode text") from None
+    if "\0" in text:
+        raise ConfigurationError(what=f"{what} has a NUL character in it")
+
+
+def one_line(text: str, most: int) -> str:
+    """Of whatever it is, so many bytes: nobody is refused for a name."""
+    line = "".join(char if char.isprintable() else "?" for char in text)
+    return line.encode()[:most].decode(errors="ignore")
