@@ -55,7 +55,7 @@ class Acquisition:
 
     async def try_now(self) -> Held | None:
         """A grant if it can be had right now."""
-        self._check()
+        await self._check()
         lease = await self._source.try_acquire(self._request)
         if lease is None:
             return None
@@ -67,7 +67,7 @@ class Acquisition:
             self._got.give_back()
 
     async def __aenter__(self) -> Held:
-        self._check()
+        await self._check()
         lease = await self._source.acquire(self._request)
         grip = self._grip(lease, owned_by_task=True)
         held, scope = Held(grip), self._session.host.new_scope()
@@ -102,7 +102,7 @@ class Acquisition:
         assert exc is None or not swallowed, "a lost grant raised when it was released"
 
     async def _get(self) -> Held:
-        self._check()
+        await self._check()
         lease = await self._source.acquire(self._request)
         self._got = self._grip(lease, owned_by_task=False)
         return Held(self._got)
@@ -110,6 +110,7 @@ class Acquisition:
     def _grip(self, lease: Lease, *, owned_by_task: bool) -> Grip:
         return Grip(self._session, lease, self._options, owned_by_task=owned_by_task)
 
-    def _check(self) -> None:
+    async def _check(self) -> None:
+        await self._session.settle(self._request.resource)
         self._session.check()
         self._session.check_deadlock(self._request.resource)

@@ -49,6 +49,7 @@ class InTransaction:
                 what=f"{request.resource.label}: not in a transaction of this store",
                 hint="see the capability matrix in the documentation",
             )
+        await session.settle(request.resource)
         session.check_deadlock(request.resource)
         lease = await session.drive.acquire(request)
         self._grip = Grip(session, lease, self._options, owned_by_task=False)
@@ -66,20 +67,31 @@ class InTransaction:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        assert self._grip is not None
+        self._session.outlasting[self._grip.lease] = self._over
         self._session.host.spawn(self._outlast)
 
     async def _outlast(self) -> None:
         """Release it when the transaction has ended: before, it would be waited for."""
-        store, grip, pause = self._session.drive.store, self._grip, SOONEST
-        assert isinstance(store, JoinsTransactions)
+        grip, pause = self._grip, SOONEST
         assert grip is not None
-        resource, ticket = self._request.resource, grip.lease.ticket
         try:
-            while grip.lease.state is State.HELD:
-                if not await store.joined(resource, ticket):
-                    break
+            while not await self._over():
                 await anyio.sleep(pause)
                 pause = min(LATEST, 2 * pause)
         except BackendError as exc:
             log.warning("release_failed", extra={"error": str(exc)})
+            grip.give_back()
+        finally:
+            self._session.outlasting.pop(grip.lease, None)
+
+    async def _over(self) -> bool:
+        """Whether the transaction has ended, or the grant; then it is given back."""
+        store, grip = self._session.drive.store, self._grip
+        assert isinstance(store, JoinsTransactions)
+        assert grip is not None
+        held = grip.lease.state is State.HELD
+        if held and await store.joined(self._request.resource, grip.lease.ticket):
+            return False
         grip.give_back()
+        return True

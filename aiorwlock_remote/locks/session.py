@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from aiorwlock_remote.core.names import Resource
@@ -32,6 +33,8 @@ class Session:
         self.drive = drive
         self.host = host
         self.closed = False
+        self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
+        """Grants whose block was left before their transaction ended: looks at one."""
         self._pid = os.getpid()
         self._grants: dict[Lease, tuple[weakref.ref[Any], Grant]] = {}
         self._task_ended = host.finished
@@ -50,6 +53,21 @@ class Session:
         if os.getpid() != self._pid:
             raise Closed(reason="forked")
         raise Closed(reason="closed" if self.closed else "other loop")
+
+    async def settle(self, resource: Resource) -> None:
+        """Look at once whether a transaction that this task left holding it has ended.
+
+        Raises:
+            Closed: as ``check``.
+            BackendError: the store failed.
+        """
+        if self.outlasting:
+            mine = self._mine.get(self.host.current_task())
+            lease = None if mine is None else mine.get(resource)
+            look = None if lease is None else self.outlasting.get(lease)
+            if look is not None:
+                self.check()
+                await look()
 
     def check_deadlock(self, resource: Resource) -> None:
         """Refuse to wait for what this very task holds.

@@ -18,6 +18,7 @@ from aiorwlock_remote import (
     ConfigurationError,
     LockTimeout,
     Unsupported,
+    WouldDeadlock,
     connect,
 )
 from aiorwlock_remote.locks.joined import LEASE
@@ -101,6 +102,22 @@ class JoinSuite:
                 assert not booked  # the transaction has not ended
                 await user.ask(connection, "COMMIT")
             assert booked == [1]
+
+    async def test_one_after_the_other_in_one_task(self, user: User) -> None:
+        """What the last one left behind is looked at before the next is refused."""
+        async with connect(user.url) as locks, user.opened() as connection:
+            lock = locks.mutex("order", 1)
+            for _ in range(5):
+                async with user.transaction(connection):
+                    async with lock.in_transaction(connection, timeout=10):
+                        await user.ask(connection, BOOK)
+                    with pytest.raises(WouldDeadlock):
+                        await lock.acquire(10)
+                    with pytest.raises(WouldDeadlock):
+                        async with lock.in_transaction(connection, timeout=10):
+                            pass
+            async with lock.acquire(10):
+                assert await user.ask(connection, BOOKED) == 5
 
     async def test_it_vanishes_with_a_rollback(self, user: User) -> None:
         async with connect(user.url) as locks, user.opened() as connection:
