@@ -80,13 +80,23 @@ class Connecting:
         self._store = store
         self._settings = settings
         self._options = options
+        self._entered = False
         self._locks: Locks | None = None
 
     def __await__(self) -> Generator[Any, Any, Locks]:
         return self._open().__await__()
 
     async def __aenter__(self) -> Locks:
-        self._locks = await self._open()
+        if self._entered:
+            raise ConfigurationError(
+                what="this connect(…) is entered already", hint="a connect(…) for each"
+            )
+        self._entered = True
+        try:
+            self._locks = await self._open()
+        except BaseException:
+            self._entered = False
+            raise
         return self._locks
 
     async def __aexit__(
@@ -96,7 +106,8 @@ class Connecting:
         traceback: TracebackType | None,
     ) -> None:
         assert self._locks is not None
-        await self._locks.aclose()
+        locks, self._locks, self._entered = self._locks, None, False
+        await locks.aclose()
 
     async def _open(self) -> Locks:
         # Now, not at `connect`: a server may have forked since, and each is a process.
