@@ -97,6 +97,7 @@ class RowDesk(Generic[S]):
         """Give it back; None if that was done before. Cancelling does not stop it."""
         if holding not in self._held:
             return None
+        self._check()
         told = self._end(holding, reason)
         with anyio.CancelScope(shield=True):
             try:

@@ -81,9 +81,11 @@ class OwnLines(Generic[C]):
         """An idle one, a new one, or one that comes back before that is there.
 
         Raises:
-            BackendUnavailable: none in ``connect_timeout`` seconds; else what the
-                driver raises.
+            BackendUnavailable: none in ``connect_timeout`` seconds, or closed; else
+                what the driver raises.
         """
+        if self._closed:
+            raise BackendUnavailable(what=f"{self._where}: closed", nothing_done=True)
         while self._idle:
             connection = self._idle.pop()
             if self._dialling.healthy(connection):

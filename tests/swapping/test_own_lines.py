@@ -85,6 +85,14 @@ async def test_there_is_a_time_limit() -> None:
     assert caught.value.nothing_done
 
 
+async def test_closed_it_gives_none_and_waits_for_none() -> None:
+    own = lines(Dialler())
+    own.hang_up()
+    with pytest.raises(BackendUnavailable, match="closed") as told:
+        await own.take()
+    assert told.value.nothing_done
+
+
 @pytest.mark.parametrize("how", ["close", "hang_up"])
 async def test_one_that_comes_after_the_end_is_ended(how: str) -> None:
     dialler = Dialler()
