@@ -35,7 +35,8 @@ class Occupied:
     Alone until its record is ``using_age`` old: then others may take it for dead and
     occupy the object. ``check`` tells that by the local clock, before it can happen;
     ``extend`` puts it off; at the latest leaving tells, by ``LockLost``. One that
-    is dropped before it was given back ends by that age: ``ResourceWarning``.
+    is dropped before it was given back ends by that age: ``ResourceWarning``. Entering
+    checks, too: one that was given back protects nothing.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Occupied:
         return True
 
     async def __aenter__(self) -> Occupied:
+        self.check()
         return self
 
     async def __aexit__(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
+import anyio
 import pytest
 
-from aiorwlock_remote import ConfigurationError, LockBusy
+from aiorwlock_remote import ConfigurationError, LockBusy, LockLost, NotOwner
 from aiorwlock_remote.recipes import Occupancies, folders
 
 pytestmark = [
@@ -78,6 +79,27 @@ async def test_one_that_is_dropped_is_warned_of(books: Occupancies) -> None:
         some.clear()
     assert await books.try_occupy(("book", 1)) is None
     await books.aclose()
+
+
+async def test_one_that_was_given_back_is_not_entered_again(
+    books: Occupancies,
+) -> None:
+    occupied = await books.occupy(("book", 1))
+    async with occupied:
+        pass
+    with pytest.raises(NotOwner):
+        async with occupied:
+            pytest.fail("it protects nothing")
+
+
+async def test_one_that_is_too_old_is_not_entered(tmp_path: Path) -> None:
+    short = folders.occupancies(tmp_path, using_age=1)
+    occupied = await short.occupy(("book", 1))
+    await anyio.sleep(1.1)
+    with pytest.raises(LockLost, match="expired"):
+        async with occupied:
+            pytest.fail("it protects nothing")
+    assert await occupied.release()
 
 
 async def test_names(books: Occupancies) -> None:
