@@ -44,7 +44,7 @@ class Grip:
 
     def shown_as(self, face: object) -> None:
         """From now on it is the user's, and the keeper looks after it."""
-        self.face = weakref.ref(face, self._dropped)
+        self.face = weakref.ref(face)
         self.session.admit(self, self.lease, owned_by_task=self.owned_by_task)
 
     @property
@@ -154,6 +154,11 @@ class Grip:
         self.loss.pass_on(new.loss)
         return new
 
+    def abandon(self) -> None:
+        """The user's ``Held`` was dropped: the grant ends with its lease."""
+        self.lease.owner_gone = _nobody
+        self.session.forget(self.lease)
+
     def keep_owner(self, old: Grip) -> None:
         """A moved grant stays with the task that entered."""
         if self.owned_by_task:
@@ -181,7 +186,6 @@ class Grip:
             except Exception:
                 log.exception("on_lost raised")
 
-    def _dropped(self, face: weakref.ref[object]) -> None:
-        del face
-        if not self.owned_by_task:
-            self.session.forget(self.lease)
+
+def _nobody(_owner: weakref.ref[object]) -> bool:
+    return True

@@ -241,6 +241,7 @@ class Held:
         grip = getattr(self, "_grip", None)
         if grip is None or grip.owned_by_task or not callable(warn):
             return
+        grip.abandon()  # first: whoever records the warning refers to it again
         if grip.lease.state is State.HELD:
             warn(
                 f"{self!r} was dropped without release; it ends with its lease",

@@ -1,0 +1,43 @@
+"""A grant that nothing refers to ends with its lease, whoever keeps the warning."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+
+import anyio
+import pytest
+
+from aiorwlock_remote import Locks, connect
+
+pytestmark = pytest.mark.anyio
+
+LEASE = 1.0
+
+
+async def drop(locks: Locks) -> None:
+    await locks.mutex("order", 1, lease=LEASE).acquire()
+
+
+async def test_a_recorded_warning_does_not_keep_it() -> None:
+    async with connect("memory://") as locks:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(drop, locks)
+            gc.collect()
+            (warning,) = told
+            assert warning.source is not None, "the warning keeps the Held"
+            async with locks.mutex("order", 1).acquire(5 * LEASE):
+                pass
+
+
+async def test_who_dropped_it_may_ask_again() -> None:
+    async with connect("memory://") as locks:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            await drop(locks)
+            gc.collect()
+            assert len(told) == 1
+            async with locks.mutex("order", 1).acquire(5 * LEASE):
+                pass
