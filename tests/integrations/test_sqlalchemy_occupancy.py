@@ -211,3 +211,9 @@ def test_what_is_no_engine_and_no_table(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError):
         occupancies(engine, Occupation, pending_age=0)
     assert isinstance(occupancies(engine, Occupation).store, TableOccupations)
+
+
+def test_not_where_all_connections_are_one() -> None:
+    engine = create_async_engine("sqlite+aiosqlite://")
+    with pytest.raises(ConfigurationError, match="connections are one"):
+        occupancies(engine, Occupation)

@@ -218,6 +218,14 @@ async def engine_of(site: AlchemySite) -> AsyncIterator[AsyncEngine]:
         await engine.dispose()
 
 
+@on_asyncio
+async def test_not_where_all_connections_are_one() -> None:
+    engine = create_async_engine("sqlite+aiosqlite://")
+    for where in (engine, AsyncSession(engine)):
+        with pytest.raises(ConfigurationError, match="connections are one"):
+            row_lock(where, Invoice, 1)
+
+
 @pytest.mark.only_on("trio", "where it cannot be")
 async def test_not_under_trio() -> None:
     engine = create_async_engine("sqlite+aiosqlite://")

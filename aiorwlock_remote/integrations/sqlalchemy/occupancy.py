@@ -49,6 +49,7 @@ from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.occupancy import Ages, Record, pair_of, signed
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.integrations.sqlalchemy import errors
+from aiorwlock_remote.integrations.sqlalchemy.pools import check_pool
 from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.recipes.occupancy import Occupancies
 from aiorwlock_remote.runtime.loops import asyncio_only
@@ -160,6 +161,7 @@ class TableOccupations:
                 what=f"{engine!r} cannot be used",
                 hint=f"an AsyncEngine for {', '.join(_DIALECTS)}",
             )
+        check_pool(engine)
         for name in COLUMNS:
             if name not in table.c:
                 kind = "BIGINT" if name == "since" else f"VARCHAR({WIDTH})"

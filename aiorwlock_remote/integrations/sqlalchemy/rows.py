@@ -13,6 +13,7 @@ from aiorwlock_remote.core.row_plans import Plan, Ran
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.integrations.carrying import CarriesPlans
 from aiorwlock_remote.integrations.sqlalchemy import errors
+from aiorwlock_remote.integrations.sqlalchemy.pools import check_pool
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping.row_plans import driven
 
@@ -29,7 +30,12 @@ class EngineRows(CarriesPlans[Statement]):
     """Carries plans out, each in a task and with a connection of its own."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        """No I/O."""
+        """No I/O.
+
+        Raises:
+            ConfigurationError: all its connections are one.
+        """
+        check_pool(engine)
         super().__init__()
         self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._where = f"{engine.dialect.name} ({engine.url.host or 'local'})"
