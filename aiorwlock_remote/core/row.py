@@ -27,6 +27,8 @@ from aiorwlock_remote.errors import ConfigurationError
 
 UNLOCK, READ_LOCK, WRITE_LOCK = "Unlock", "ReadLock", "WriteLock"
 MARKS = (UNLOCK, READ_LOCK, WRITE_LOCK)
+CONSTRAINT = "a constraint of the table refuses what a lock writes there"
+"""A hint."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 

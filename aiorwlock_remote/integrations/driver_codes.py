@@ -7,7 +7,7 @@ before anything was asked                  BackendUnavailable   no
 no such table, column or function; type    Unsupported          no
 no right; read-only                        Unsupported          no
 deadlock, serialization, lock not had      BackendUnavailable   no
-a value that does not fit                  ConfigurationError   no
+a value that does not fit; a constraint    ConfigurationError   no
 the connection was lost; no code           BackendUnavailable   perhaps
 any other code of the server's             BackendUnavailable   no
 =========================================  ===================  =============
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 
+from aiorwlock_remote.core.row import CONSTRAINT
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -35,11 +36,15 @@ _GRANTS = re.compile(
     "42501|25006|1142|1143|1044|1290|1792|1836|ORA-01031|ORA-41900|SQLITE_READONLY"
 )
 _VALUES = re.compile("22000|22001|22003|22021|1406|1366|1264|1300|ORA-12899|ORA-01722")
+_CONSTRAINTS = re.compile(
+    "23...|1048|1062|1451|1452|3819|4025|ORA-(00001|01400|02290|02291)|SQLITE_CONSTRAINT"
+)
 _LOST = re.compile(
     "08...|57P0[1245]|XX...|20[0-9][0-9]|1053|1927|"
     "ORA-0(0028|1012|1013|3113|3114|3135)|DPY-4011|DPY-4024|DPY-1001"
 )
 _SQLITE_TABLES = re.compile("no such (table|column)")
+_SQLITE = {8: "SQLITE_READONLY", 19: "SQLITE_CONSTRAINT"}
 _ORACLE = re.compile("(ORA|DPY)-[0-9]+")
 
 
@@ -51,16 +56,25 @@ def of(
     ``asked``: whether a statement was handed to it. ``lost``: the connection is known
     to be of no use any more.
     """
-    said = f"{where}: {' '.join(str(driver).split()) or type(driver).__name__}"
     code = _code(driver)
+    said = f"{where}: {_said(driver)}"
     if _TABLES.fullmatch(code) or _SQLITE_TABLES.match(str(driver)):
         return Unsupported(what=said, hint=SCHEMA)
     if _GRANTS.fullmatch(code):
         return Unsupported(what=said, hint=GRANT)
     if _VALUES.fullmatch(code):
         return ConfigurationError(what=said)
+    if _CONSTRAINTS.fullmatch(code):
+        return ConfigurationError(what=said, hint=CONSTRAINT)
     unknown = lost or not code or _LOST.fullmatch(code) is not None
     return BackendUnavailable(what=said, nothing_done=not asked or not unknown)
+
+
+def _said(driver: object) -> str:
+    text = str(driver).strip()
+    if isinstance(getattr(driver, "sqlstate", None), str):
+        text = text.partition("\n")[0]  # the details show the user's rows
+    return " ".join(text.split()) or type(driver).__name__
 
 
 def _code(driver: object) -> str:
@@ -73,6 +87,6 @@ def _code(driver: object) -> str:
         return state
     number: object = getattr(driver, "sqlite_errorcode", None)
     if isinstance(number, int):
-        return "SQLITE_READONLY" if number & 0xFF == 8 else f"SQLite {number}"
+        return _SQLITE.get(number & 0xFF, f"SQLite {number}")
     code: object = getattr(first, "full_code", first)
     return code if isinstance(code, str) and _ORACLE.fullmatch(code) else ""

@@ -182,6 +182,18 @@ async def test_what_cannot_be_locked(shop: AlchemySite) -> None:
 
 
 @on_asyncio
+async def test_a_constraint_of_the_table(shop: AlchemySite) -> None:
+    """What else is in the row is nobody's business."""
+    shop.plain.run("ALTER TABLE invoices ADD account text DEFAULT 'iban DE89'")
+    shop.plain.run("ALTER TABLE invoices ADD CONSTRAINT none CHECK (lock_reason = '')")
+    async with engine_of(shop) as engine:
+        with pytest.raises(ConfigurationError, match='"none"') as caught:
+            await row_lock(engine, Invoice, 1).read("why")
+        assert "iban" not in str(caught.value)
+        assert "constraint" in caught.value.hint
+
+
+@on_asyncio
 async def test_a_right_that_is_missing(shop: AlchemySite) -> None:
     role = f"clerk_{shop.url.rpartition('/')[2]}"
     shop.plain.run(f"CREATE ROLE {role} LOGIN")

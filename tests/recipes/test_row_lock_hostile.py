@@ -23,6 +23,13 @@ NASTY = (
     "O'Brien; DROP TABLE invoices --\n\t\\' %s %% {0} :1 $1 ? ` \" \u2028 \U0001f512"
 )
 
+CHECKED = """
+CREATE TABLE checked (id INTEGER PRIMARY KEY, account VARCHAR(20),
+lock_mark VARCHAR(9) DEFAULT 'Unlock', lock_reason VARCHAR(9),
+read_lock_count INTEGER DEFAULT 0,
+CONSTRAINT few_readers CHECK (read_lock_count < 1))
+"""
+
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mariadb"])
 async def test_texts_stay_texts(name: str, request: pytest.FixtureRequest) -> None:
@@ -130,6 +137,23 @@ async def test_a_key_of_another_type(postgresql: LocksSite) -> None:
         async with lock_of(1).read():
             pass
     assert postgresql.plain.state() == FREE
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mariadb"])
+async def test_a_constraint_of_the_table(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    """What else is in the row is nobody's business."""
+    site: LocksSite = request.getfixturevalue(name)
+    site.plain.run(CHECKED)
+    site.plain.run("INSERT INTO checked (id, account) VALUES (1, 'iban DE89')")
+    async with connect(site.url) as locks:
+        with pytest.raises(ConfigurationError, match="few_readers") as caught:
+            await locks.row_lock("checked", 1).read()
+        assert "iban" not in str(caught.value)
+        assert "constraint" in caught.value.hint
+        async with locks.row_lock("checked", 1).write():
+            pass
 
 
 async def test_a_right_that_is_missing(postgresql: LocksSite) -> None:

@@ -71,23 +71,29 @@ def of(exc: BaseException, where: str) -> Failure:
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)
-    said = f"{where}: {_line(exc)}"
+    what = f"{where}: {said(exc)}"
     if spoilt(exc):
-        return BackendUnavailable(what=said)
+        return BackendUnavailable(what=what)
     if code in _AGAIN:
-        return GaveUp(what=said, nothing_done=True)
+        return GaveUp(what=what, nothing_done=True)
     if code in _LOGIN:
-        return Unsupported(what=said, hint=EXAMPLE)
+        return Unsupported(what=what, hint=EXAMPLE)
     if code in _TABLES:
-        return Unsupported(what=said, hint=SCHEMA)
+        return Unsupported(what=what, hint=SCHEMA)
     if code in _GRANTS:
         grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, and on doormans"
-        return Unsupported(what=said, hint=grant)
+        return Unsupported(what=what, hint=grant)
     if code == _BINLOG:
-        return Unsupported(what=said, hint="SET GLOBAL binlog_format = 'MIXED'")
+        return Unsupported(what=what, hint="SET GLOBAL binlog_format = 'MIXED'")
     if code in _NAMES:
-        return ConfigurationError(what=said, hint="another name for the resource")
-    return BackendUnavailable(what=said, nothing_done=True)
+        return ConfigurationError(what=what, hint="another name for the resource")
+    return BackendUnavailable(what=what, nothing_done=True)
+
+
+def said(exc: BaseException) -> str:
+    """Its message."""
+    text = exc.args[1] if isinstance(exc, Error) and len(exc.args) > 1 else exc
+    return " ".join(str(text).split()) or type(exc).__name__
 
 
 def of_connecting(exc: BaseException, where: str) -> Failure:
@@ -108,8 +114,3 @@ def _certificate(exc: BaseException) -> ssl.SSLCertVerificationError | None:
             return beneath
         beneath = beneath.__cause__ or beneath.__context__
     return None
-
-
-def _line(exc: BaseException) -> str:
-    text = exc.args[1] if isinstance(exc, Error) and len(exc.args) > 1 else exc
-    return " ".join(str(text).split()) or type(exc).__name__

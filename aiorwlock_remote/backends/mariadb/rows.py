@@ -8,14 +8,17 @@ from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.driver import Connection, Error, run
 from aiorwlock_remote.backends.mariadb.options import SCHEMA
 from aiorwlock_remote.backends.mariadb.statements import literal
+from aiorwlock_remote.core.row import CONSTRAINT
 from aiorwlock_remote.core.row_plans import Plan, Ran, Statement
-from aiorwlock_remote.errors import Unsupported
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.swapping.row_plans import driven
 
 T = TypeVar("T")
 
 _NO_MARK = 1292
 """A mark is no value of the column's type."""
+_CONSTRAINTS = {1048, 1062, 1451, 1452, 4025}
+"""The table's own."""
 
 
 async def carried(
@@ -35,6 +38,9 @@ async def carried(
         except Error as exc:
             if errors.code_of(exc) == _NO_MARK:
                 raise Unsupported(what=str(exc), hint=SCHEMA) from exc
+            if errors.code_of(exc) in _CONSTRAINTS:
+                what = errors.said(exc)
+                raise ConfigurationError(what=what, hint=CONSTRAINT) from exc
             raise
         if statement.tells:
             return Ran(rows=tuple(answer.rows))

@@ -54,29 +54,35 @@ def code_of(exc: BaseException) -> str:
     return getattr(exc, "sqlstate", None) or ""
 
 
+def said(exc: BaseException) -> str:
+    """Its message; not the details, which show the user's rows."""
+    text = exc.args[0] if isinstance(exc, PostgresError) and exc.args else exc
+    return " ".join(str(text).split()) or type(exc).__name__
+
+
 def of(exc: BaseException, where: str) -> Failure:
     """The error of ours for what the driver raised for one request."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)
-    said = f"{where}: {' '.join(str(exc).split()) or type(exc).__name__}"
+    what = f"{where}: {said(exc)}"
     if not code or code.startswith(_UNKNOWN):
-        return BackendUnavailable(what=said)
+        return BackendUnavailable(what=what)
     if code.startswith(_LOGIN):
         hint = "postgresql://user:password@host/database"
-        return Unsupported(what=said, hint=hint)
+        return Unsupported(what=what, hint=hint)
     if code.startswith(_TABLES):
-        return Unsupported(what=said, hint=SCHEMA)
+        return Unsupported(what=what, hint=SCHEMA)
     if code == "42501":
         grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, doormans TO …"
-        return Unsupported(what=said, hint=grant)
+        return Unsupported(what=what, hint=grant)
     if code.startswith(_FORGOTTEN):
         return Unsupported(
-            what=said, hint="behind PgBouncer in transaction mode: ?statement_cache=no"
+            what=what, hint="behind PgBouncer in transaction mode: ?statement_cache=no"
         )
     if code.startswith(_NAMES):
-        return ConfigurationError(what=said, hint="another name for the resource")
-    return BackendUnavailable(what=said, nothing_done=True)
+        return ConfigurationError(what=what, hint="another name for the resource")
+    return BackendUnavailable(what=what, nothing_done=True)
 
 
 def of_connecting(exc: BaseException, where: str) -> Failure:

@@ -7,6 +7,7 @@ from typing import TypeVar
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError
 from aiorwlock_remote.backends.postgresql.options import SCHEMA
+from aiorwlock_remote.core.row import CONSTRAINT
 from aiorwlock_remote.core.row_plans import Plan, Ran, Statement
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.swapping.row_plans import driven
@@ -17,6 +18,8 @@ _NO_MARK = "22P02"
 """A mark is no value of the column's type."""
 _NOT_SENT = "22000"
 """The driver cannot make of a value what the column wants."""
+_CONSTRAINTS = ("23", "22003")
+"""The table's own, and a count that is out of its column's range."""
 
 
 async def carried(plan: Plan[Statement, T], connection: Connection) -> T:
@@ -31,10 +34,13 @@ async def carried(plan: Plan[Statement, T], connection: Connection) -> T:
                 )
             status: str = await connection.execute(text, *values)
         except PostgresError as exc:
-            if errors.code_of(exc) == _NOT_SENT:
-                raise ConfigurationError(what=" ".join(str(exc).split())) from exc
-            if errors.code_of(exc) == _NO_MARK:
-                raise Unsupported(what=str(exc), hint=SCHEMA) from exc
+            code, said = errors.code_of(exc), errors.said(exc)
+            if code == _NOT_SENT:
+                raise ConfigurationError(what=said) from exc
+            if code == _NO_MARK:
+                raise Unsupported(what=said, hint=SCHEMA) from exc
+            if code.startswith(_CONSTRAINTS):
+                raise ConfigurationError(what=said, hint=CONSTRAINT) from exc
             raise
         return Ran(int(status.rpartition(" ")[2]))
 

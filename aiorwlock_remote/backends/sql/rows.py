@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 from aiorwlock_remote.backends.sql.errors import mapped
 from aiorwlock_remote.backends.sql.patience import patiently
+from aiorwlock_remote.core.row import CONSTRAINT
 from aiorwlock_remote.core.row_plans import Plan, Ran, Statement, carried_out
-from aiorwlock_remote.errors import BackendUnavailable, LockError
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, LockError
 from aiorwlock_remote.pending import Pending, UnderWay
 from aiorwlock_remote.ports import Host
 
@@ -102,6 +103,8 @@ class Rows:
         return self._db
 
     def _undone(self, exc: sqlite3.Error) -> LockError:
+        if isinstance(exc, sqlite3.IntegrityError):
+            return ConfigurationError(what=f"{self._path}: {exc}", hint=CONSTRAINT)
         error = mapped(exc, self._path)
         if isinstance(error, BackendUnavailable):  # it was rolled back
             return BackendUnavailable(error.what, error.hint, nothing_done=True)
