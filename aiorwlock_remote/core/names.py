@@ -79,11 +79,20 @@ def resource(resource_type: str, resource_id: ResourceId) -> Resource:
     Raises:
         ConfigurationError: an empty part, a wrong type, text that is not Unicode.
     """
+    return Resource(encode_type(resource_type), encode(id_text(resource_id)))
+
+
+def encode_type(resource_type: str) -> str:
+    """The first part of a name.
+
+    Raises:
+        ConfigurationError: empty, a wrong type, text that is not Unicode.
+    """
     if not isinstance(resource_type, str):
         raise ConfigurationError(
             what=f"resource type must be str, not {type(resource_type).__name__}"
         )
-    return Resource(encode(resource_type), encode(id_text(resource_id)))
+    return encode(resource_type)
 
 
 def from_row(row_type: str, row_id: int) -> Resource:

@@ -32,6 +32,9 @@ CONSTRAINT = "a constraint of the table refuses what a lock writes there"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 
+_INT64 = range(-(2**63), 2**64)
+"""Signed or not: MariaDB has both."""
+
 RowKey = int | str | UUID
 
 
@@ -80,12 +83,15 @@ def check_key(key: RowKey) -> RowKey:
     """What tells the row from the others.
 
     Raises:
-        ConfigurationError: not an int, str or UUID; a text that no database can hold.
+        ConfigurationError: not an int, str or UUID; an int of more than 64 bits; a text
+            that no database can hold.
     """
     if isinstance(key, bool) or not isinstance(key, int | str | UUID):
         raise ConfigurationError(
             what=f"a row's key must be int, str or UUID, not {type(key).__name__}"
         )
+    if isinstance(key, int) and int(key) not in _INT64:
+        raise ConfigurationError(what="a row's key is an int of more than 64 bits")
     if isinstance(key, str):
         check_text("a row's key", key)
         if not key:

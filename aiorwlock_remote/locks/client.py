@@ -10,7 +10,7 @@ from typing import TypeVar, Unpack, final
 
 from aiorwlock_remote.core.commands import Force, Forced, Renew, Renewed
 from aiorwlock_remote.core.lease import check_seconds, micros
-from aiorwlock_remote.core.names import Resource, ResourceId, encode, resource
+from aiorwlock_remote.core.names import Resource, ResourceId, encode_type, resource
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
 from aiorwlock_remote.locks import passing
@@ -105,9 +105,10 @@ class Locks(PublishedCalls, RecipeCalls):
 
         Raises:
             BackendError: the store failed.
+            ConfigurationError: no such type can be.
         """
         self._session.check()
-        kind = None if resource_type is None else encode(resource_type)
+        kind = None if resource_type is None else encode_type(resource_type)
         async with _closed(self._session.drive.store.scan(kind)) as snapshots:
             async for snapshot in snapshots:
                 shown = doorman(snapshot)

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aiorwlock_remote import Locks, connect
+from aiorwlock_remote import ConfigurationError, Locks, connect
 
 pytestmark = pytest.mark.anyio
 
@@ -35,3 +35,11 @@ async def test_nothing_is_left_open(tmp_path: Path, how: str) -> None:
                     scope.cancel()
                     await anyio.sleep_forever()
         assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize("kind", [5, b"order", ""])
+async def test_types_that_cannot_be(kind: str) -> None:
+    async with connect("memory://") as locks:
+        for listed in (locks.list(kind), locks.stale(0, kind)):
+            with pytest.raises(ConfigurationError):
+                await anext(listed)

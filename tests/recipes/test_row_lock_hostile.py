@@ -67,6 +67,9 @@ async def test_texts_stay_texts(name: str, request: pytest.FixtureRequest) -> No
         {"reason": None},
         {"row_id": True},
         {"row_id": 1.0},
+        {"row_id": 2**64},
+        {"row_id": -(2**63) - 1},
+        {"row_id": 10**5000},
         {"row_id": ""},
         {"row_id": "a\0b"},
         {"row_id": "\ud800"},
@@ -153,6 +156,14 @@ async def test_a_constraint_of_the_table(
         assert "iban" not in str(caught.value)
         assert "constraint" in caught.value.hint
         async with locks.row_lock("checked", 1).write():
+            pass
+
+
+async def test_a_key_that_is_too_large_for_sqlite(sqlite: LocksSite) -> None:
+    async with connect(sqlite.url) as locks:
+        with pytest.raises(ConfigurationError, match="too large"):
+            await locks.row_lock("invoices", 2**63).read()
+        async with locks.row_lock("invoices", 1).read():
             pass
 
 

@@ -85,6 +85,8 @@ class Rows:
                 raise
         except sqlite3.Error as exc:
             raise self._undone(exc) from exc
+        except OverflowError as exc:
+            raise ConfigurationError(what=f"{self._path}: {exc}") from exc
         return told
 
     def _opened(self, until: float) -> sqlite3.Connection:
