@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, final
 
@@ -24,7 +25,8 @@ class Acquisition:
     ``await`` it for a ``Held`` that lives as long as it is referred to, or enter it
     with ``async with``: then the grant belongs to the entering task, losing it cancels
     the body and raises ``LockLost``, and leaving releases the newest grant it was moved
-    to. Cancelled while it waits, it leaves nothing behind.
+    to. Cancelled while it waits, it leaves nothing behind. In a forked child leaving
+    releases nothing: the grant is its parent's.
     """
 
     def __init__(
@@ -87,6 +89,12 @@ class Acquisition:
         assert self._entered is not None
         (entered, _, scope), self._entered = self._entered, None
         grip = entered.newest
+        if self._session.forked:
+            with suppress(RuntimeError):  # asyncio has no running loop in a child
+                scope.__exit__(exc_type, exc, traceback)
+            if exc is None:
+                self._session.check()
+            return
         grip.loss.unwatch(scope)
         try:
             # True: the cancellation was ours, because the grant was lost.

@@ -231,6 +231,8 @@ class Locks(PublishedCalls, RecipeCalls):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if exc is not None and self._session.forked:
+            return  # it is to be seen, not that these locks are the parent's
         await self.aclose()
 
     async def _break(self, target: Resource, holder: Holder) -> bool:

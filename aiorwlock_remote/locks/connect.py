@@ -107,7 +107,7 @@ class Connecting:
     ) -> None:
         assert self._locks is not None
         locks, self._locks, self._entered = self._locks, None, False
-        await locks.aclose()
+        await locks.__aexit__(exc_type, exc, traceback)
 
     async def _open(self) -> Locks:
         # Now, not at `connect`: a server may have forked since, and each is a process.

@@ -111,8 +111,11 @@ class Grip:
     def give_back(self) -> None:
         """Release without waiting for the answer; nothing if it was given away.
 
-        What is lost, too: the store may hold it longer than we believe in it.
+        What is lost, too: the store may hold it longer than we believe in it. In a
+        forked child nothing is released: the grant is its parent's.
         """
+        if self.session.forked:
+            return
         lost = self.lease.expired()
         if lost or self.end(State.RELEASED):
             self.session.forget(self.lease)

@@ -68,8 +68,9 @@ class InTransaction:
         traceback: TracebackType | None,
     ) -> None:
         assert self._grip is not None
-        self._session.outlasting[self._grip.lease] = self._over
-        self._session.host.spawn(self._outlast)
+        if not self._session.forked:
+            self._session.outlasting[self._grip.lease] = self._over
+            self._session.host.spawn(self._outlast)
 
     async def _outlast(self) -> None:
         """Release it when the transaction has ended: before, it would be waited for."""

@@ -42,6 +42,11 @@ class Session:
         self._mine: weakref.WeakKeyDictionary[Any, dict[Resource, Lease]]
         self._mine = weakref.WeakKeyDictionary()
 
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a child of the one that opened it."""
+        return os.getpid() != self._pid
+
     def check(self) -> None:
         """Refuse use after close, after a fork, or from another loop.
 
@@ -50,7 +55,7 @@ class Session:
         """
         if os.getpid() == self._pid and not self.closed and self.host.here():
             return
-        if os.getpid() != self._pid:
+        if self.forked:
             raise Closed(reason="forked")
         raise Closed(reason="closed" if self.closed else "other loop")
 

@@ -47,6 +47,7 @@ from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Asking, Request
 from aiorwlock_remote.runtime.room import Room
+from aiorwlock_remote.runtime.severed import Severed, sever_in_children
 from aiorwlock_remote.runtime.slow import slow_line, waited
 from aiorwlock_remote.runtime.taking import Taking
 
@@ -61,7 +62,7 @@ class Drive(Taking):
     ) -> None:
         """Starts the keeper (its thread comes with the first lease)."""
         super().__init__(host.clock)
-        self.store = store
+        self.store: Store = store
         self.host = host
         self.gate_name: str = settings.gate
         self.room = room
@@ -69,6 +70,7 @@ class Drive(Taking):
         self.asking: Asking = Asking(host)
         self._patience: float = settings.connect_timeout
         self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
+        sever_in_children(self)
 
     def release(self, lease: Lease) -> Pending[Reply]:
         """Send the release; waiters of this process ask in the same request."""
@@ -159,6 +161,11 @@ class Drive(Taking):
         self.host.spawn(finish)
         with anyio.CancelScope(shield=True):
             await done.wait()
+
+    def sever(self) -> None:
+        """This process is a forked child: send nothing from now on."""
+        self.store = Severed(self.store)
+        self.room.sever(self.store)
 
     def _let_go(self, lease: Lease) -> None:
         self.store.step(lease.resource, Release(lease.ticket)).unawaited()

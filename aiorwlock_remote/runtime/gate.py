@@ -153,6 +153,10 @@ class Gate:
         pending.then(partial(self._released, [lane for lane, _ in carried], sent_at))
         return pending
 
+    def sever(self, store: Store) -> None:
+        """Turn to that store: in a forked child."""
+        self._store = store
+
     def _step(self, command: Command) -> Pending[Reply]:
         """A lane that asked is told, whatever becomes of it."""
         try:

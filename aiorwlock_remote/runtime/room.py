@@ -98,6 +98,12 @@ class Room:
         if self._nearer is not None:
             self._nearer.set()
 
+    def sever(self, store: Store) -> None:
+        """Turn to that store, and look at nothing any more: in a forked child."""
+        self._closed, self._store = True, store
+        for gate in self._gates.values():
+            gate.sever(store)
+
     def _sweep(self) -> None:
         if len(self._gates) >= self._sweep_at:
             self._gates = {r: g for r, g in self._gates.items() if not g.idle}

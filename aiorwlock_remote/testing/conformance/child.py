@@ -18,7 +18,7 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from aiorwlock_remote import Closed, Held, Locks, LockTimeout, connect
+from aiorwlock_remote import Closed, Held, LockLost, Locks, LockTimeout, connect
 from aiorwlock_remote.testing.conformance.harness import Store, lock_of
 
 NAME = "order", 1
@@ -107,9 +107,7 @@ class _Work:
     async def fork(self) -> object:
         async with self._locks.mutex(*NAME) as held:
             reading, writing = os.pipe()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # there are threads, that is the point
-                pid = os.fork()
+            pid = _fork()
             if pid == 0:
                 await self._in_the_fork(writing)
             os.close(writing)
@@ -118,6 +116,32 @@ class _Work:
             os.waitpid(pid, 0)  # noqa: ASYNC222 - it has ended
             await held.extend()
             return {"child": answer, "parent": "held" if held.valid else "lost"}
+
+    async def leave_in_a_fork(self, *, raising: bool) -> object:
+        reading, writing = os.pipe()
+        pid, left, state = -1, "in peace", "held"
+        try:
+            async with self._locks.mutex(*NAME) as held:
+                pid = _fork()
+                if pid == 0 and raising:
+                    raise _OfTheBody  # noqa: TRY301 - it is the body that raises
+                if pid != 0:
+                    os.close(writing)
+                    with os.fdopen(reading) as pipe:
+                        left = pipe.read()
+                    os.waitpid(pid, 0)  # noqa: ASYNC222 - it has ended
+                    await held.extend()
+        except LockLost as exc:
+            state = str(exc.reason)
+        except BaseException as exc:
+            if pid != 0:
+                raise
+            left = type(exc).__name__
+        finally:
+            if pid == 0:
+                os.write(writing, left.encode())
+                os._exit(0)  # nothing of the parent's is to be ended here
+        return {"child": left, "parent": state}
 
     async def _in_the_fork(self, writing: int) -> None:
         uses: tuple[Callable[[], Awaitable[object]], ...] = (
@@ -141,6 +165,16 @@ class _Work:
             os.write(writing, json.dumps(sorted(reasons)).encode())
         finally:
             os._exit(0)  # nothing of the parent's is to be ended here
+
+
+class _OfTheBody(Exception):
+    pass
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there are threads, that is the point
+        return os.fork()
 
 
 async def _serve(url: str, prefix: str) -> None:

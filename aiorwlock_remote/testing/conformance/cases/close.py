@@ -138,3 +138,11 @@ class CloseCases(Cases):
         async with child(store, loop) as process:
             answer = await process.ask("fork")
             assert answer == {"child": ["forked"], "parent": "held"}
+
+    async def test_a_body_left_in_a_fork(self, store: Store, loop: Loop) -> None:
+        """A child that leaves the body does not release the parent's lock."""
+        async with child(store, loop) as process:
+            answer = await process.ask("leave_in_a_fork", raising=True)
+            assert answer == {"child": "_OfTheBody", "parent": "held"}
+            answer = await process.ask("leave_in_a_fork", raising=False)
+            assert answer == {"child": "Closed", "parent": "held"}
