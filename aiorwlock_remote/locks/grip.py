@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from aiorwlock_remote.core.commands import Reply
 from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.errors import ConfigurationError, LockLost, NotOwner
+from aiorwlock_remote.errors import BackendError, ConfigurationError, LockLost, NotOwner
 from aiorwlock_remote.locks.loss import LossWatch
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
@@ -129,7 +129,11 @@ class Grip:
         return ended
 
     async def move(self, mode: Mode, mover: Mover) -> Grip | None:
-        """Downgrade or upgrade; None if it could not be done, and it is held still."""
+        """Downgrade or upgrade; None if it could not be done, and it is held still.
+
+        Raises:
+            LockLost, NotOwner, Closed: it is not, also if that came while it waited.
+        """
         self.session.check()
         self.check()
         self.plain("readers")
@@ -145,12 +149,17 @@ class Grip:
         )
         try:
             lease = await mover(request)
+        except BackendError:
+            self.session.check()  # closed meanwhile: that is why
+            raise
         finally:
             if self.lease.state is not State.HELD:
                 self.session.forget(self.lease)
         if lease is None:
             if self.lease.expired():
                 raise self.error()
+            self.session.check()
+            self.check()
             return None
         new = Grip(self.session, lease, self.options, owned_by_task=self.owned_by_task)
         self._successor = new

@@ -192,7 +192,8 @@ class Held:
             UpgradeConflict: another reader is waiting to upgrade; release and retry.
             LockTimeout: the others did not leave in time; the reader stays.
             LockLost: it is gone.
-            NotOwner: released, moved or given away.
+            NotOwner: released, moved or given away, also while it waited.
+            Closed: the ``Locks`` was closed.
             ConfigurationError: it is a writer.
         """
         upgraded = await self._upgrade(timeout)

@@ -57,12 +57,12 @@ async def upgrade(
     until = math.inf if timeout is None else clock.now() + timeout
     new: Lease | None = None
     try:
-        while new is None and not old.expired():
+        while new is None and _held(old):
             bell.clear()
             new = await _try_upgrade(drive, old, request, command)
             # Only waiting ends with the time: a request would take the grant along.
             left = until - clock.now()
-            if new is not None or old.state is not State.HELD or left <= 0:
+            if new is not None or not _held(old) or left <= 0:
                 break
             await bell.wait(min(pace.poll_min, left))
         return new
@@ -70,6 +70,10 @@ async def upgrade(
         drive.room.unlisten(old.resource, bell)
         if new is None:
             _step_back(drive, old, ())
+
+
+def _held(lease: Lease) -> bool:
+    return lease.state is State.HELD and not lease.expired()
 
 
 async def _try_upgrade(
