@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import dataclass, field
+from math import inf
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pair import Pair
+from aiorwlock_remote.core.shown import check_text
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Lease
 
 _MARK = "rwl1."
 _PAIR = "pair"
+_TICKET = re.compile("[0-9a-f]{32}")
+_DAMAGED = (
+    *(ValueError, TypeError, KeyError, AttributeError, OverflowError),
+    *(RecursionError, ConfigurationError),
+)
+"""What reading something else may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +69,16 @@ def read(ticket: str) -> Passed:
             base64.urlsafe_b64decode(body)
         )
         made = {(): Resource, (_PAIR,): Pair}[tuple(more)]
+        for text in (kind, name):
+            check_text("a name", text)
+        if not _TICKET.fullmatch(secret) or not (lease is None or 0 < lease < inf):
+            raise refused
         return Passed(
-            made(str(kind), str(name)),
+            made(kind, name),
             Mode(mode),
-            str(secret),
+            secret,
             int(fence),
             None if lease is None else float(lease),
         )
-    except (ValueError, TypeError, KeyError):
+    except _DAMAGED:
         raise refused from None
