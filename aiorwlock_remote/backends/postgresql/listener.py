@@ -93,7 +93,7 @@ class Listener:
     async def _listen(self) -> bool:
         """Until the connection is lost; whether it is worth to try again."""
         options, lost = self._options.listen_at or self._options, False
-        attendance, patience = self._attendance, self._options.call_timeout
+        attendance, patience = self._attendance, options.call_timeout
 
         def ended(_: object) -> None:
             nonlocal lost
