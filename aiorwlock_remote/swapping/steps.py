@@ -137,9 +137,8 @@ class Swapping:
             else:
                 self._load(line)
             return
-        except Exception as exc:  # noqa: BLE001 - the next one must have its turn
-            line.seen = None
-            self._failed(line, exc)
+        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
+            self._spoilt(line, exc)
             return
         before = state.record or Record()
         same = step.record == before and _value(step.seat) == _value(state.seat)
@@ -150,8 +149,7 @@ class Swapping:
                     line.resource, state, step.record, step.seat, step.wakes
                 )
             except Exception as exc:  # noqa: BLE001 - as above
-                line.seen = None
-                self._failed(line, exc)
+                self._spoilt(line, exc)
                 return
             swapped.then(partial(self._swapped, line, step))
         elif line.fresh:
@@ -242,6 +240,11 @@ class Swapping:
             return replace(granted, now=now)
 
         return each_grant(reply, dated)
+
+    def _spoilt(self, line: Line, error: Exception) -> None:
+        """A defect: nothing was sent, and the next one must have its turn."""
+        line.seen = None
+        self._failed(line, error)
 
     def _failed(self, line: Line, error: BaseException) -> None:
         _, pending = line.waiting.popleft()
