@@ -25,6 +25,7 @@ from tests.servers import fix_mariadb
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.mariadb import Mariadb
 from tests.servers.mariadb import run as ask_mariadb
+from tests.servers.plain_rows import TABLE as INVOICES
 from tests.servers.postgresql import Postgresql
 
 DATABASE = "bench"
@@ -55,7 +56,7 @@ class Server:
         self._url = postgresql.url.rpartition("/")[0] + f"/{DATABASE}"
         make_tables(self._url)
         with psycopg.connect(self._url, autocommit=True) as connection:
-            for statement in (rows.TABLE, rows.FILL):
+            for statement in (INVOICES, rows.FILL):
                 connection.execute(statement)
                 ask_mariadb(self._mariadb, statement)
 

@@ -15,7 +15,7 @@ from django.db import connections, models, transaction
 from aiorwlock_remote import ConfigurationError
 from aiorwlock_remote.errors import AcquireUncertain
 from aiorwlock_remote.integrations.django.row_lock import RowLockFields, row_lock
-from aiorwlock_remote.recipes import RowLock, row_waiting
+from aiorwlock_remote.recipes import RowLock
 from aiorwlock_remote.testing.conformance.party import until
 from tests.integrations.fix_django_rows import DjangoSite, Invoice
 from tests.recipes.fix_rows import (
@@ -28,11 +28,12 @@ from tests.recipes.fix_rows import (
 from tests.recipes.occupied_django import close, database
 from tests.recipes.row_basics import RowLockBasics
 from tests.recipes.row_sites import (
-    ATTENDING,
     FREE,
     LOCKED,
     PATIENCE,
     RowSite,
+    attended,
+    never_look_again,
     opened,
 )
 from tests.recipes.row_suite import RowLockSuite
@@ -100,14 +101,13 @@ async def test_who_waits_elsewhere_is_told(
     tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row lock of ``connect`` that does not look: told by Django's release."""
-    monkeypatch.setattr(row_waiting, "back_off", lambda *_, **__: 600.0)
-    monkeypatch.setattr(row_waiting, "LONGEST", 600.0)
+    never_look_again(monkeypatch)
     with postgresql_site(tables) as site:
         async with opened(DjangoSite(site.plain, tables)) as django_lock:
             held = await django_lock(1).write()
             async with opened(site) as lock_of, anyio.create_task_group() as group:
                 group.start_soon(_wait, lock_of(1))
-                await until(lambda: _attends(site), PATIENCE)
+                await until(lambda: attended(site.plain), PATIENCE)
                 await held.release()
         assert site.plain.state() == FREE
 
@@ -116,10 +116,6 @@ async def _wait(lock: RowLock) -> None:
     with anyio.fail_after(PATIENCE):
         async with lock.write():
             pass
-
-
-async def _attends(site: RowSite) -> bool:
-    return len(site.plain.rows(ATTENDING)) == 1
 
 
 async def test_inside_of_atomic(shop: DjangoSite) -> None:

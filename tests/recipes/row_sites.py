@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio
+import pytest
 
-from aiorwlock_remote.recipes import RowAcquisition, RowHeld, RowLock
+from aiorwlock_remote.recipes import RowAcquisition, RowHeld, RowLock, row_waiting
 from tests.servers.plain_rows import PlainRows
 
 FREE = ("Unlock", 0)
 PATIENCE = 30.0
+NEVER = 600.0
 MODES = ("read", "write")
 LOCKED = {"read": ("ReadLock", 1), "write": ("WriteLock", 0)}
 THEIRS = {"read": ("RLock", "RUnlock"), "write": ("WLock", "WUnlock")}
@@ -76,3 +78,14 @@ async def try_elsewhere(lock: RowLock, mode: str) -> RowHeld | None:
     async with anyio.create_task_group() as group:
         group.start_soon(take)
     return found[0]
+
+
+async def attended(plain: PlainRows, number: int = 1) -> bool:
+    """Whether so many rows are waited for there."""
+    return len(plain.rows(ATTENDING)) == number
+
+
+def never_look_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a row and is not told waits for ever."""
+    monkeypatch.setattr(row_waiting, "LONGEST", NEVER)
+    monkeypatch.setattr(row_waiting, "back_off", lambda *_, **__: NEVER)

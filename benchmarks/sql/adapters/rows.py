@@ -11,14 +11,6 @@ from aiorwlock_remote.recipes import RowAcquisition
 from benchmarks.shared.client import Client, Cycle
 from benchmarks.shared.row import row
 
-TABLE = """
-CREATE TABLE invoices (
-    id INTEGER PRIMARY KEY,
-    lock_mark VARCHAR(9) DEFAULT 'Unlock' NOT NULL,
-    read_lock_count INTEGER DEFAULT 0 NOT NULL,
-    lock_reason VARCHAR(200)
-)
-"""
 FILL = "INSERT INTO invoices (id) VALUES (0), (1)"
 
 

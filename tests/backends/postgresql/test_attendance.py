@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import anyio
 import psycopg
 import pytest
 
 from aiorwlock_remote import Locks, connect
-from aiorwlock_remote.recipes import RowLock, row_waiting
+from aiorwlock_remote.recipes import RowHeld, RowLock, row_waiting
 from aiorwlock_remote.testing.conformance.party import until
-from tests.recipes.row_sites import ATTENDING, MODES, PATIENCE, ask, held_elsewhere
+from tests.recipes.fix_rows import postgresql_site
+from tests.recipes.row_sites import (
+    ATTENDING,
+    MODES,
+    PATIENCE,
+    ask,
+    attended,
+    held_elsewhere,
+    never_look_again,
+)
 from tests.servers.plain_rows import PlainRows
 
 pytestmark = [
@@ -20,24 +30,19 @@ pytestmark = [
 ]
 
 LEASES = (None, 30.0)
-NEVER = 600.0
 SHORT = 0.3
 
 
 @pytest.fixture
 def plain(tables: str) -> Iterator[PlainRows]:
     """The user's table, with rows 1 to 5."""
-    with PlainRows.at(lambda: psycopg.connect(tables), "%s") as plain:
-        plain.make()
-        yield plain
+    with postgresql_site(tables) as site:
+        yield site.plain
 
 
 @pytest.fixture(autouse=True)
 def nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is not told waits for ever."""
-    monkeypatch.setattr(row_waiting, "FIRST", NEVER)
-    monkeypatch.setattr(row_waiting, "LONGEST", NEVER)
-    monkeypatch.setattr(row_waiting, "back_off", lambda *_, **__: NEVER)
+    never_look_again(monkeypatch)
 
 
 @pytest.mark.parametrize("lease", LEASES)
@@ -46,13 +51,8 @@ async def test_told(
     tables: str, plain: PlainRows, mode: str, lease: float | None
 ) -> None:
     """By another process, as far as the two know of each other."""
-    async with connect(tables) as ours, connect(tables) as theirs:
-        held = await row(theirs, lease).write()
-        async with anyio.create_task_group() as group:
-            group.start_soon(take, row(ours, lease), mode)
-            await until(lambda: waited_for(plain, 1), PATIENCE)
-            await held.release()
-        await until(lambda: waited_for(plain, 0), PATIENCE)
+    async with somebody_waits(tables, plain, mode, lease) as held:
+        await held.release()
 
 
 async def test_each_has_its_row(tables: str, plain: PlainRows) -> None:
@@ -62,7 +62,7 @@ async def test_each_has_its_row(tables: str, plain: PlainRows) -> None:
         async with anyio.create_task_group() as group:
             for key in (1, 2):
                 group.start_soon(take, row(ours, None, key), "write", got)
-            await until(lambda: waited_for(plain, 2), PATIENCE)
+            await until(lambda: attended(plain, 2), PATIENCE)
             await two.release()
             await until(lambda: has(got, 1), PATIENCE)
             assert plain.state(1) == ("WriteLock", 0)
@@ -78,7 +78,7 @@ async def test_readers_that_leave_one_are_not_told_of(
         with heard(tables) as notices:
             async with anyio.create_task_group() as group:
                 group.start_soon(take, row(ours), "write")
-                await until(lambda: waited_for(plain, 1), PATIENCE)
+                await until(lambda: attended(plain, 1), PATIENCE)
                 await first.release()
                 assert not told(notices)
                 await last.release()
@@ -115,15 +115,11 @@ async def test_what_the_published_program_does_nobody_is_told_of(
 async def test_a_lost_connection_comes_again_and_looks(
     tables: str, plain: PlainRows
 ) -> None:
-    async with connect(tables) as ours, connect(tables) as theirs:
-        held = await row(theirs).write()
-        async with anyio.create_task_group() as group:
-            group.start_soon(take, row(ours), "write")
-            await until(lambda: waited_for(plain, 1), PATIENCE)
-            with psycopg.connect(tables, autocommit=True) as admin:
-                ((pid,),) = admin.execute(ATTENDING)
-                admin.execute("SELECT pg_terminate_backend(%s)", [pid])
-            await held.release()  # whether anybody is there just now or not
+    async with somebody_waits(tables, plain) as held:
+        with psycopg.connect(tables, autocommit=True) as admin:
+            ((pid,),) = admin.execute(ATTENDING)
+            admin.execute("SELECT pg_terminate_backend(%s)", [pid])
+        await held.release()  # whether anybody is there just now or not
 
 
 async def test_numbers_that_somebody_has_locked_are_had_later(
@@ -140,7 +136,7 @@ async def test_numbers_that_somebody_has_locked_are_had_later(
                 group.start_soon(take, row(ours), "write")
                 await anyio.sleep(SHORT)
                 stranger.rollback()
-                await until(lambda: waited_for(plain, 1), PATIENCE)
+                await until(lambda: attended(plain, 1), PATIENCE)
                 await held.release()
 
 
@@ -151,10 +147,24 @@ async def test_a_cancelled_waiter_is_not_waited_for(
         held = await row(theirs).write()
         async with anyio.create_task_group() as group:
             group.start_soon(take, row(ours), "write")
-            await until(lambda: waited_for(plain, 1), PATIENCE)
+            await until(lambda: attended(plain, 1), PATIENCE)
             group.cancel_scope.cancel()
-        await until(lambda: waited_for(plain, 0), PATIENCE)
+        await until(lambda: attended(plain, 0), PATIENCE)
         await held.release()
+
+
+@asynccontextmanager
+async def somebody_waits(
+    tables: str, plain: PlainRows, mode: str = "write", lease: float | None = None
+) -> AsyncIterator[RowHeld]:
+    """For what this gives; has come in at the end, and waits no more."""
+    async with connect(tables) as ours, connect(tables) as theirs:
+        held = await row(theirs, lease).write()
+        async with anyio.create_task_group() as group:
+            group.start_soon(take, row(ours, lease), mode)
+            await until(lambda: attended(plain), PATIENCE)
+            yield held
+        await until(lambda: attended(plain, 0), PATIENCE)
 
 
 def row(locks: Locks, lease: float | None = None, key: int = 1) -> RowLock:
@@ -166,10 +176,6 @@ async def take(lock: RowLock, mode: str, got: list[int] | None = None) -> None:
         async with ask(lock, mode)():
             if got is not None:
                 got.append(1)
-
-
-async def waited_for(plain: PlainRows, number: int) -> bool:
-    return len(plain.rows(ATTENDING)) == number
 
 
 async def has(got: list[int], number: int) -> bool:
