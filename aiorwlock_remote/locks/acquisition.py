@@ -11,6 +11,7 @@ import anyio
 
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.inside import Inside
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.source import Source, Watched
@@ -41,6 +42,7 @@ class Acquisition:
         self._source: Source = session.drive if source is None else source
         self._options = options
         self._request = request
+        self._inside = Inside("acquire()")
         self._entered: tuple[Grip, Held, anyio.CancelScope] | None = None
         self._got: Grip | None = None
 
@@ -69,8 +71,13 @@ class Acquisition:
             self._got.give_back()
 
     async def __aenter__(self) -> Held:
-        await self._check()
-        lease = await self._source.acquire(self._request)
+        self._inside.enter()
+        try:
+            await self._check()
+            lease = await self._source.acquire(self._request)
+        except BaseException:
+            self._inside.left()
+            raise
         grip = self._grip(lease, owned_by_task=True)
         held, scope = Held(grip), self._session.host.new_scope()
         # The user may not keep the Held; on_lost gets it.
@@ -88,6 +95,7 @@ class Acquisition:
     ) -> None:
         assert self._entered is not None
         (entered, _, scope), self._entered = self._entered, None
+        self._inside.left()
         grip = entered.newest
         if self._session.forked:
             with suppress(RuntimeError):  # asyncio has no running loop in a child

@@ -144,8 +144,15 @@ class Locks(PublishedCalls, RecipeCalls):
 
         Raises:
             BackendError: the store failed.
+            ConfigurationError: ``seen`` is not what ``list`` and ``stale`` give.
         """
         self._session.check()
+        given: object = seen
+        if not isinstance(given, Doorman):
+            raise ConfigurationError(
+                what=f"{given!r} cannot be broken",
+                hint="a Doorman, as list() and stale() give them",
+            )
         target = seen.target
         broken = 0
         for holder in seen.holders:

@@ -17,6 +17,7 @@ from aiorwlock_remote.core.names import Resource, check_prefix
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.locks.inside import Inside
 from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import Backend, Bell, Host, Replicated, Settings, Store
@@ -80,22 +81,18 @@ class Connecting:
         self._store = store
         self._settings = settings
         self._options = options
-        self._entered = False
+        self._inside = Inside("connect(…)")
         self._locks: Locks | None = None
 
     def __await__(self) -> Generator[Any, Any, Locks]:
         return self._open().__await__()
 
     async def __aenter__(self) -> Locks:
-        if self._entered:
-            raise ConfigurationError(
-                what="this connect(…) is entered already", hint="a connect(…) for each"
-            )
-        self._entered = True
+        self._inside.enter()
         try:
             self._locks = await self._open()
         except BaseException:
-            self._entered = False
+            self._inside.left()
             raise
         return self._locks
 
@@ -106,7 +103,8 @@ class Connecting:
         traceback: TracebackType | None,
     ) -> None:
         assert self._locks is not None
-        locks, self._locks, self._entered = self._locks, None, False
+        locks, self._locks = self._locks, None
+        self._inside.left()
         await locks.__aexit__(exc_type, exc, traceback)
 
     async def _open(self) -> Locks:

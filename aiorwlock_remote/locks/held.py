@@ -13,7 +13,7 @@ import anyio
 
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.ticket import Mode, holder_of
-from aiorwlock_remote.errors import LockTimeout, LossReason
+from aiorwlock_remote.errors import ConfigurationError, LockTimeout, LossReason
 from aiorwlock_remote.locks import passing
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.runtime import moves
@@ -252,5 +252,12 @@ class Held:
 
 
 def grip_of(held: Held) -> Grip:
-    """The grip behind it, for the recipes."""
+    """The grip behind it, for the recipes.
+
+    Raises:
+        ConfigurationError: no ``Held``.
+    """
+    given: object = held
+    if not isinstance(given, Held):
+        raise ConfigurationError(what=f"{given!r} is no Held")
     return held._grip  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file

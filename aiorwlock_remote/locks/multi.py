@@ -13,6 +13,7 @@ from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.errors import ConfigurationError, LockTimeout
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.inside import Inside
 from aiorwlock_remote.locks.lock import Mutex, ReaderLock, WriterLock
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.source import Source
@@ -47,6 +48,7 @@ class Multi:
         self._timeout = timeout
         self._reason = reason
         self._stack = AsyncExitStack()
+        self._inside = Inside("multi(…)")
         for lock in locks:
             _check(session, lock)
         names = [lock.key for lock in locks]
@@ -59,7 +61,9 @@ class Multi:
         return self._get().__await__()
 
     async def __aenter__(self) -> tuple[Held, ...]:
+        self._inside.enter()
         async with AsyncExitStack() as stack:
+            stack.callback(self._inside.left)  # last, and if one is not obtained
             got: dict[AnyLock, Held] = {}
             for lock, acquisition in await self._begin():
                 got[lock] = await stack.enter_async_context(acquisition)

@@ -114,6 +114,7 @@ class MutexSet:
         Raises:
             LockLost: it expired, was taken over or removed.
             NotOwner: released, or of another set.
+            ConfigurationError: no ``Held``.
             BackendError: the store failed; the grant lives as long as it did before.
         """
         self._mine(held, "update")
@@ -128,6 +129,7 @@ class MutexSet:
         Raises:
             LockLost: it had been lost (with ``on_lost="raise"``); nothing was changed.
             NotOwner: of another set.
+            ConfigurationError: no ``Held``.
             BackendError: the store failed; the grant ends with its lease.
         """
         grip = self._mine(held, "release")

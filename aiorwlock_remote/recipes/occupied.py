@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, final
 
-from aiorwlock_remote.errors import BackendError, LockLost, LossReason, NotOwner
+from aiorwlock_remote.errors import (
+    BackendError,
+    Closed,
+    LockLost,
+    LossReason,
+    NotOwner,
+)
+from aiorwlock_remote.locks.inside import Inside
 from aiorwlock_remote.recipe_ports import Occupations
 from aiorwlock_remote.recipes.contending import carried_out, log, taken_out
 from aiorwlock_remote.runtime.host import LoopHost
@@ -36,7 +44,8 @@ class Occupied:
     occupy the object. ``check`` tells that by the local clock, before it can happen;
     ``extend`` puts it off; at the latest leaving tells, by ``LockLost``. One that
     is dropped before it was given back ends by that age: ``ResourceWarning``. Entering
-    checks, too: one that was given back protects nothing.
+    checks, too: one that was given back protects nothing. In a forked child it cannot
+    be used, and leaving gives nothing back: it is its parent's.
     """
 
     def __init__(
@@ -49,6 +58,8 @@ class Occupied:
         self._who = who
         self._deadline = home.deadline(sent_at)
         self._released = False
+        self._inside = Inside("Occupied")
+        self._pid = os.getpid()
 
     @property
     def name(self) -> str:
@@ -68,7 +79,9 @@ class Occupied:
         Raises:
             LockLost: it is too old.
             NotOwner: given back.
+            Closed: it is of the process that forked this one.
         """
+        self._at_home()
         if self._released:
             raise NotOwner(resource=self._thing, action="check")
         if self.expires_in == 0.0:
@@ -80,6 +93,7 @@ class Occupied:
         Raises:
             LockLost: it is too old, or its record is gone.
             NotOwner: given back.
+            Closed: it is of the process that forked this one.
             BackendError: the store failed; it is as old as it was.
         """
         self.check()
@@ -95,8 +109,10 @@ class Occupied:
 
         Raises:
             LockLost: its record was gone; others may have used the object.
+            Closed: it is of the process that forked this one.
             BackendError: the store failed; the record ends by its age.
         """
+        self._at_home()
         if self._released:
             return False
         self._released = True
@@ -108,6 +124,7 @@ class Occupied:
 
     async def __aenter__(self) -> Occupied:
         self.check()
+        self._inside.enter()
         return self
 
     async def __aexit__(
@@ -116,20 +133,25 @@ class Occupied:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._inside.left()
         try:
             await self.release()
-        except (LockLost, BackendError) as lost:
+        except (LockLost, BackendError, Closed) as lost:
             if exc is None:
                 raise
             # The body's own error goes first.
             log.warning("release_failed", extra={"error": str(lost)})
+
+    def _at_home(self) -> None:
+        if os.getpid() != self._pid:
+            raise Closed(reason="forked")
 
     def _lost(self) -> LockLost:
         reason: LossReason = "expired" if self.expires_in == 0.0 else "forced"
         return LockLost(reason=reason, resource=self._thing, mode="use")
 
     def __del__(self) -> None:
-        if not getattr(self, "_released", True):
+        if not getattr(self, "_released", True) and os.getpid() == self._pid:
             warnings.warn(
                 f"{self!r} was dropped", ResourceWarning, stacklevel=1, source=self
             )
@@ -146,13 +168,19 @@ class Occupying:
     def __init__(self, enter: Callable[[], Awaitable[Occupied]]) -> None:
         """Made by ``occupy``, not by users."""
         self._enter = enter
+        self._inside = Inside("occupy(…)")
         self._occupied: Occupied | None = None
 
     def __await__(self) -> Generator[Any, Any, Occupied]:
         return self._enter().__await__()
 
     async def __aenter__(self) -> Occupied:
-        self._occupied = await self._enter()
+        self._inside.enter()
+        try:
+            self._occupied = await self._enter()
+        except BaseException:
+            self._inside.left()
+            raise
         return self._occupied
 
     async def __aexit__(
@@ -162,4 +190,6 @@ class Occupying:
         traceback: TracebackType | None,
     ) -> None:
         assert self._occupied is not None
-        await self._occupied.__aexit__(exc_type, exc, traceback)
+        occupied, self._occupied = self._occupied, None
+        self._inside.left()
+        await occupied.__aexit__(exc_type, exc, traceback)

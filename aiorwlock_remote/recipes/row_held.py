@@ -19,6 +19,7 @@ from aiorwlock_remote.errors import (
     LossReason,
     NotOwner,
 )
+from aiorwlock_remote.locks.inside import Inside
 from aiorwlock_remote.recipes.row_desk import RowDesk
 from aiorwlock_remote.recipes.row_faults import Row
 from aiorwlock_remote.recipes.row_holding import Holding, why_gone
@@ -158,13 +159,19 @@ class RowAcquisition:
         """Made by ``RowLock``, not by users."""
         self._desk = desk
         self._wanted = row, mode, reason, timeout
+        self._inside = Inside(f"{mode}()")
         self._entered: tuple[Holding[Any], anyio.CancelScope] | None = None
 
     def __await__(self) -> Generator[Any, Any, RowHeld]:
         return self._get().__await__()
 
     async def __aenter__(self) -> RowHeld:
-        holding = await self._desk.obtain(*self._wanted)
+        self._inside.enter()
+        try:
+            holding = await self._desk.obtain(*self._wanted)
+        except BaseException:
+            self._inside.left()
+            raise
         scope = self._desk.new_scope()
         self._entered = holding, scope
         scope.__enter__()
@@ -179,6 +186,7 @@ class RowAcquisition:
     ) -> None:
         assert self._entered is not None
         (holding, scope), self._entered = self._entered, None
+        self._inside.left()
         holding.loss.unwatch(scope)
         held = RowHeld(self._desk, holding)
         try:

@@ -19,6 +19,7 @@ from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.recipe_ports import Members
 from aiorwlock_remote.runtime.rounds import Rounds
+from aiorwlock_remote.runtime.severed import SeveredMembers
 
 PLACE_LIVES = 3
 """Looks that a place outlives."""
@@ -104,6 +105,10 @@ class Lanes:
                 self._drop(lane.target)
         if tickets or places:
             self.members.withdraw(places, tickets, waiter.lease).unawaited()
+
+    def sever(self) -> None:
+        """Nothing is sent any more: this process is a forked child."""
+        self.members = SeveredMembers()
 
     def _drop(self, target: str) -> None:
         del self._lanes[target]

@@ -17,6 +17,7 @@ from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.lanes import Lanes, Waiter
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.severed import sever_in_children
 from aiorwlock_remote.runtime.taking import Taking
 
 
@@ -39,6 +40,7 @@ class Pool(Taking):
         self._drive = drive
         self._lanes = Lanes(drive.host, members, look_every)
         self._waiting: set[Waiter] = set()
+        sever_in_children(self)
 
     @property
     def members(self) -> Members:
@@ -50,6 +52,10 @@ class Pool(Taking):
         for waiter in list(self._waiting):
             self._lanes.leave(waiter)
             waiter.decide(error)
+
+    def sever(self) -> None:
+        """This process is a forked child: send nothing from now on."""
+        self._lanes.sever()
 
     def _let_go(self, lease: Lease) -> None:
         self._drive.release(lease).unawaited()

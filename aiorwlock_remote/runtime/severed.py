@@ -8,13 +8,14 @@ that no request has to ask whose process this is.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.pool import Ask, Told
 from aiorwlock_remote.errors import Closed
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Capability, Renewer, Snapshot, Store
@@ -38,9 +39,7 @@ class Severed:
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """Refused."""
         del resource, command
-        refused: Pending[Reply] = Pending()
-        refused.fail(Closed(reason="forked"))
-        return refused
+        return _refused()
 
     def watch(self, resource: Resource) -> None:
         """No bell rings here."""
@@ -64,6 +63,53 @@ class Severed:
 
     async def aclose(self) -> None:
         """Nothing: what was opened is the parent's."""
+
+
+class SeveredMembers:
+    """``Members`` of a set that refuse everything with ``Closed``."""
+
+    def ask(self, asks: Sequence[Ask], place_life: float) -> Pending[Told]:
+        """Refused."""
+        del asks, place_life
+        return _refused()
+
+    def withdraw(
+        self, places: Sequence[str], tickets: Sequence[str], lease: int
+    ) -> Pending[None]:
+        """Refused."""
+        del places, tickets, lease
+        return _refused()
+
+    def create(self, name: str, lease: int) -> Pending[bool]:
+        """Refused."""
+        del name, lease
+        return _refused()
+
+    def remove(self, name: str) -> Pending[bool]:
+        """Refused."""
+        del name
+        return _refused()
+
+    def end(self, ticket: str) -> Pending[Reply]:
+        """Refused."""
+        del ticket
+        return _refused()
+
+    def names(self) -> AsyncIterator[str]:
+        """Refused."""
+        raise Closed(reason="forked")
+
+    def watch(self) -> None:
+        """Nothing rings here."""
+
+    def unwatch(self) -> None:
+        """Nothing rings here."""
+
+
+def _refused() -> Pending[Any]:
+    refused: Pending[Any] = Pending()
+    refused.fail(Closed(reason="forked"))
+    return refused
 
 
 _open: WeakSet[Severable] = WeakSet()

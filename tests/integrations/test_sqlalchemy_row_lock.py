@@ -176,9 +176,14 @@ async def test_what_cannot_be_locked(shop: AlchemySite) -> None:
         for engineless in (None, engine.sync_engine, AsyncSession()):
             with pytest.raises(ConfigurationError):
                 row_lock(engineless, Invoice, 1)  # type: ignore[arg-type]
-        for key in ("one", 2**70):
-            with pytest.raises((ConfigurationError, Unsupported)):
-                await row_lock(engine, Invoice, key).read()
+        for key in (None, True, "", "a\0b", 2**70):
+            with pytest.raises(ConfigurationError, match="a row's key"):
+                row_lock(engine, Invoice, key)
+        for unfit in ("one", [1]):
+            with pytest.raises((ConfigurationError, Unsupported)) as told:
+                await row_lock(engine, Invoice, unfit).read()
+            assert "sqlalche.me" not in str(told.value)
+            assert "SQL:" not in str(told.value)
 
 
 @on_asyncio

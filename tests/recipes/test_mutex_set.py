@@ -10,12 +10,14 @@ import pytest
 
 from aiorwlock_remote import (
     Closed,
+    ConfigurationError,
     Held,
     LockTimeout,
     NotOwner,
     WouldDeadlock,
     connect,
 )
+from aiorwlock_remote.recipes import MutexSet
 from tests.backends.redis.linking import eventually
 from tests.recipes.fix_sets import (
     KEY,
@@ -24,6 +26,7 @@ from tests.recipes.fix_sets import (
     Place,
     Server,
     proxies,
+    requests,
     score,
     traces,
 )
@@ -94,6 +97,37 @@ async def test_update_gives_a_new_score_and_the_same_fence(
         await held.release()
         with pytest.raises(NotOwner):
             await pool.update(held)
+
+
+async def test_what_is_no_held(place: Place) -> None:
+    async with proxies(place, "a") as pool:
+        for wrong in (None, "a", pool):
+            for call in (pool.update, pool.release):
+                with pytest.raises(ConfigurationError, match="is no Held"):
+                    await call(wrong)  # type: ignore[arg-type]
+
+
+async def test_a_forked_child_sends_nothing(place: Place) -> None:
+    """What waits there is cancelled when the child ends, and withdrew its place."""
+    async with proxies(place, "a") as pool, pool.acquire("a"):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait_for, pool, "a")
+            await eventually(lambda: place.ask("ZCARD", QUEUE) == 1, "it waits")
+            pool._pool.sever()
+            before = requests(place)
+            tasks.cancel_scope.cancel()
+        with pytest.raises(Closed, match="fork"):
+            await pool.create("b")
+        with pytest.raises(Closed, match="fork"):
+            await pool.try_acquire("b")
+        with pytest.raises(Closed, match="fork"):
+            _ = [name async for name in pool.list()]
+        assert requests(place) == before
+
+
+async def wait_for(pool: MutexSet, name: str) -> None:
+    async with pool.acquire(name):
+        pytest.fail("it is taken")
 
 
 async def test_fences_rise_and_scores_are_never_equal(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from uuid import UUID
 
 import anyio
 import pytest
 
-from aiorwlock_remote import ConfigurationError, LockBusy, LockLost, NotOwner
+from aiorwlock_remote import (
+    Closed,
+    ConfigurationError,
+    LockBusy,
+    LockLost,
+    NotOwner,
+)
 from aiorwlock_remote.recipes import Occupancies, folders
 
 pytestmark = [
@@ -90,6 +97,40 @@ async def test_one_that_was_given_back_is_not_entered_again(
     with pytest.raises(NotOwner):
         async with occupied:
             pytest.fail("it protects nothing")
+
+
+async def test_one_that_is_entered_is_not_entered_again(books: Occupancies) -> None:
+    """The inner block's end would leave the rest of the outer one unprotected."""
+    occupying = books.occupy(("book", 1))
+    async with occupying as occupied:
+        with pytest.raises(ConfigurationError, match=r"occupy\(…\) is entered already"):
+            async with occupying:
+                pytest.fail("it is in use")
+        async with occupied:
+            with pytest.raises(ConfigurationError, match="entered already"):
+                async with occupied:
+                    pytest.fail("it is entered")
+            assert await books.try_occupy(("book", 1)) is None
+
+
+@pytest.mark.parametrize("raising", [True, False])
+async def test_a_forked_child_gives_nothing_back(
+    books: Occupancies, monkeypatch: pytest.MonkeyPatch, *, raising: bool
+) -> None:
+    pid = os.getpid()
+    error = ZeroDivisionError if raising else Closed
+    with pytest.raises(error, match="zero" if raising else "fork"):
+        async with books.occupy(("book", 1)) as occupied:
+            monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+            for refused in (occupied.extend, occupied.release):
+                with pytest.raises(Closed, match="fork"):
+                    await refused()
+            if raising:
+                raise ZeroDivisionError("division by zero")
+    occupied.__del__()  # nothing to be warned of
+    monkeypatch.undo()
+    assert await books.try_occupy(("book", 1)) is None
+    assert await occupied.release()
 
 
 async def test_one_that_is_too_old_is_not_entered(tmp_path: Path) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from aiorwlock_remote import Held, LockLost, Locks, NotOwner, connect
+from aiorwlock_remote import (
+    ConfigurationError,
+    Held,
+    LockLost,
+    Locks,
+    NotOwner,
+    connect,
+)
+from aiorwlock_remote.core.names import resource
 
 pytestmark = pytest.mark.anyio
 
@@ -16,6 +24,12 @@ async def force(locks: Locks) -> None:
     """Break whatever holds the resource."""
     async for seen in locks.list():
         assert await locks.force_release(seen, reason="test") == 1
+
+
+async def test_what_is_not_seen_is_not_broken(locks: Locks) -> None:
+    for wrong in (None, "order/1", resource(*NAME)):
+        with pytest.raises(ConfigurationError, match="cannot be broken"):
+            await locks.force_release(wrong, reason="test")  # type: ignore[arg-type]
 
 
 async def test_error_beside_the_cancellation_is_kept(near: Locks) -> None:

@@ -12,7 +12,8 @@ def of(exc: Exception, where: str, *, asked: bool) -> BackendError | Configurati
     """The error of ours for what was raised for one request; see ``driver_codes``."""
     if not isinstance(exc, DBAPIError):
         if isinstance(exc, StatementError):  # a value that is no good for the column
-            return ConfigurationError(what=f"{where}: {' '.join(str(exc).split())}")
+            said = exc if exc.orig is None else exc.orig
+            return ConfigurationError(what=f"{where}: {' '.join(str(said).split())}")
         return driver_codes.of(exc, where, asked=asked)
     lost = exc.connection_invalidated
     error = driver_codes.of(exc.orig, where, asked=asked, lost=lost)

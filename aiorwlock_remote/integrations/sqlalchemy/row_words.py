@@ -27,7 +27,9 @@ from aiorwlock_remote.core.row import (
     READ_LOCK,
     UNLOCK,
     WRITE_LOCK,
+    RowKey,
     RowTable,
+    check_key,
 )
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.row_plans import locking, unlocking
@@ -66,6 +68,8 @@ class RowWords:
         if not isinstance(found, Table):
             raise ConfigurationError(what=f"{table!r} is no table and no mapped class")
         self.table: Table = cast("Table", found)
+        if row_id is None or isinstance(row_id, int | str):
+            check_key(cast("RowKey", row_id))
         self._id = row_id
         self._key = self._key_column(key)
         self._mark = self._column(mark)
