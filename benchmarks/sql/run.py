@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from benchmarks.shared.suite import Suite, run
-from benchmarks.sql.adapters import MARIADB, POSTGRESQL, SQLITE
+from benchmarks.sql.adapters import BATON, MARIADB, POSTGRESQL, SQLITE
 from benchmarks.sql.bars import BARS
 from benchmarks.sql.scenarios import SCENARIOS
 from benchmarks.sql.server import Server, server
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure; 0 unless something broke. Bars are told, not judged."""
     suite = Suite(
         family="benchmarks.sql",
-        peers=(*POSTGRESQL, *MARIADB, *SQLITE),
+        peers=(*POSTGRESQL, BATON, *MARIADB, *SQLITE),
         scenarios=SCENARIOS,
         bars=BARS,
         server=server,

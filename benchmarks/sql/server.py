@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from benchmarks.sql.adapters import MARIADB, SQLITE, rows
+from benchmarks.sql.adapters import MARIADB, SQLITE, baton, rows
 from tests.servers import fix_mariadb
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.mariadb import Mariadb
@@ -56,6 +56,7 @@ class Server:
         self._url = postgresql.url.rpartition("/")[0] + f"/{DATABASE}"
         make_tables(self._url)
         with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute(baton.TABLE)
             for statement in (INVOICES, rows.FILL):
                 connection.execute(statement)
                 ask_mariadb(self._mariadb, statement)

@@ -11,6 +11,7 @@ PSYCOPG = "PostgreSQL floor by psycopg"
 OURS = "aiorwlock-remote, PostgreSQL"
 ROWS = "row lock, PostgreSQL"
 ADVISORY = "pg_advisory_lock"
+BATON = "NOTIFY floor"
 DLOCK = "sqlalchemy-dlock, PostgreSQL"
 MARIADB_FLOOR = "MariaDB floor"
 MARIADB_OURS = "aiorwlock-remote, MariaDB"
@@ -36,6 +37,7 @@ _PLACES = {
     FLOOR: ("sql.adapters.bare_asyncpg", "connect"),
     PSYCOPG: ("sql.adapters.bare_psycopg", "connect"),
     ADVISORY: ("sql.adapters.advisory", "connect"),
+    BATON: ("sql.adapters.baton", "connect"),
     DLOCK: ("sql.adapters.dlock", "connect"),
     OURS: ("shared.ours", "connect"),
     ROWS: ("sql.adapters.rows", "open_rows"),

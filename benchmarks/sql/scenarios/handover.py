@@ -6,6 +6,7 @@ from benchmarks.shared.handover import measure
 from benchmarks.shared.scenario import Scenario
 from benchmarks.sql.adapters import (
     ADVISORY,
+    BATON,
     DLOCK,
     GET_LOCK,
     MARIADB_OURS,
@@ -17,7 +18,7 @@ from benchmarks.sql.adapters import (
 from benchmarks.sql.server import Server
 
 _PEERS = (
-    *(OURS, ROWS, ADVISORY, DLOCK),
+    *(OURS, ROWS, ADVISORY, BATON, DLOCK),
     *(MARIADB_OURS, MARIADB_ROWS, GET_LOCK, SQLITE_OURS),
 )
 Q5: Scenario[Server] = Scenario(
