@@ -38,6 +38,7 @@ from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, Holder, Queued
 from aiorwlock_remote.locks.lock import Mutex, ReaderLock, RWLock, WriterLock
 from aiorwlock_remote.locks.multi import Multi
+from aiorwlock_remote.locks.observing import Attempt, End, Following, Observer
 from aiorwlock_remote.locks.options import OptionArgs
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AcquireUncertain",
     "Acquisition",
+    "Attempt",
     "BackendError",
     "BackendUnavailable",
     "BadFence",
@@ -53,6 +55,8 @@ __all__ = [
     "ConfigurationError",
     "Connecting",
     "Doorman",
+    "End",
+    "Following",
     "Held",
     "Holder",
     "LockBusy",
@@ -64,6 +68,7 @@ __all__ = [
     "Multi",
     "Mutex",
     "NotOwner",
+    "Observer",
     "OptionArgs",
     "Queued",
     "RWLock",

@@ -12,6 +12,7 @@ import anyio
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.inside import Inside
+from aiorwlock_remote.locks.observing import Followers
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.source import Source, Watched
@@ -59,11 +60,13 @@ class Acquisition:
 
     async def try_now(self) -> Held | None:
         """A grant if it can be had right now."""
-        await self._check()
-        lease = await self._source.try_acquire(self._request)
+        with self._session.asked(self._request) as followers:
+            await self._check()
+            lease = await self._source.try_acquire(self._request)
         if lease is None:
+            followers.failed(None)
             return None
-        return Held(self._grip(lease, owned_by_task=False))
+        return Held(self._grip(lease, followers, owned_by_task=False))
 
     def give_back(self) -> None:
         """Release what was awaited, without waiting for the answer."""
@@ -73,12 +76,10 @@ class Acquisition:
     async def __aenter__(self) -> Held:
         self._inside.enter()
         try:
-            await self._check()
-            lease = await self._source.acquire(self._request)
+            grip = await self._obtain(owned_by_task=True)
         except BaseException:
             self._inside.left()
             raise
-        grip = self._grip(lease, owned_by_task=True)
         held, scope = Held(grip), self._session.host.new_scope()
         # The user may not keep the Held; on_lost gets it.
         self._entered = grip, held, scope
@@ -118,13 +119,18 @@ class Acquisition:
         assert exc is None or not swallowed, "a lost grant raised when it was released"
 
     async def _get(self) -> Held:
-        await self._check()
-        lease = await self._source.acquire(self._request)
-        self._got = self._grip(lease, owned_by_task=False)
+        self._got = await self._obtain(owned_by_task=False)
         return Held(self._got)
 
-    def _grip(self, lease: Lease, *, owned_by_task: bool) -> Grip:
-        return Grip(self._session, lease, self._options, owned_by_task=owned_by_task)
+    async def _obtain(self, *, owned_by_task: bool) -> Grip:
+        with self._session.asked(self._request) as followers:
+            await self._check()
+            lease = await self._source.acquire(self._request)
+        return self._grip(lease, followers, owned_by_task=owned_by_task)
+
+    def _grip(self, lease: Lease, followers: Followers, *, owned_by_task: bool) -> Grip:
+        session, options = self._session, self._options
+        return Grip(session, lease, options, followers, owned_by_task=owned_by_task)
 
     async def _check(self) -> None:
         await self._session.settle(self._request.resource)

@@ -194,18 +194,20 @@ class Locks(PublishedCalls, RecipeCalls):
         passed = passing.read(ticket)
         options = self._options.but({"lease": passed.lease})
         length = None if passed.lease is None else micros(passed.lease)
-        sent_at = self._session.host.clock.now()
-        renewal = Renew(((passed.ticket, length),))
-        reply = await self._session.drive.store.step(passed.resource, renewal)
-        assert isinstance(reply, Renewed)
-        grant = reply.outcomes[0]
-        if not isinstance(grant, Grant):
-            raise NotOwner(resource=passed.resource.label, action="adopt")
         request = Request(
             passed.resource, passed.mode, options.mutex_policy(), options.terms
         )
-        lease = self._session.drive.lease(request, grant, sent_at)
-        return Held(Grip(self._session, lease, options, owned_by_task=False))
+        session = self._session
+        with session.asked(request) as followers:
+            sent_at = session.host.clock.now()
+            renewal = Renew(((passed.ticket, length),))
+            reply = await session.drive.store.step(passed.resource, renewal)
+            assert isinstance(reply, Renewed)
+            grant = reply.outcomes[0]
+            if not isinstance(grant, Grant):
+                raise NotOwner(resource=passed.resource.label, action="adopt")
+        lease = session.drive.lease(request, grant, sent_at)
+        return Held(Grip(session, lease, options, followers, owned_by_task=False))
 
     async def aclose(self) -> None:
         """End every wait with ``Closed``, release every grant, close the connection.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Unpack, final
@@ -18,6 +18,7 @@ from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.inside import Inside
+from aiorwlock_remote.locks.observing import Observer
 from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import Backend, Bell, Host, Replicated, Settings, Store
@@ -33,6 +34,7 @@ def connect(
     connect_timeout: float = 5.0,
     fence_memory: float = 3600.0,
     min_replicas: int = 0,
+    observers: Sequence[Observer] = (),
     **options: Unpack[OptionArgs],
 ) -> Connecting:
     """Open the locks of a store; await the result or enter it.
@@ -42,8 +44,9 @@ def connect(
     ``prefix`` goes before all names. ``connect_timeout``: seconds the store may take to
     answer. ``fence_memory``: seconds for which the last fence of an idle resource is
     remembered. ``min_replicas`` (Redis): a grant that fewer replicas acknowledge in
-    time is given back, with ``BackendUnavailable``. ``options`` are the defaults of
-    all locks; see ``OptionArgs``.
+    time is given back, with ``BackendUnavailable``. ``observers`` are told of every
+    attempt and what becomes of it, for metrics and traces. ``options`` are the defaults
+    of all locks; see ``OptionArgs``.
 
     Raises (when awaited or entered):
         ConfigurationError: a URL, a scheme, an option or a file that cannot be used.
@@ -67,7 +70,10 @@ def connect(
         fence_memory=fence_memory,
         min_replicas=min_replicas,
     )
-    return Connecting(store, settings, Options().but(options))
+    for observer in observers:
+        if not callable(getattr(observer, "asked", None)):
+            raise ConfigurationError(what=f"{observer!r} is no observer")
+    return Connecting(store, settings, Options().but(options), tuple(observers))
 
 
 @final
@@ -75,12 +81,17 @@ class Connecting:
     """A ``connect`` that has not happened yet: await it, or enter it."""
 
     def __init__(
-        self, store: str | Backend, settings: Settings, options: Options
+        self,
+        store: str | Backend,
+        settings: Settings,
+        options: Options,
+        observers: tuple[Observer, ...],
     ) -> None:
         """Made by ``connect``, not by users."""
         self._store = store
         self._settings = settings
         self._options = options
+        self._observers = observers
         self._inside = Inside("connect(…)")
         self._locks: Locks | None = None
 
@@ -129,7 +140,7 @@ class Connecting:
         room = Room(settings.gate, store, host)
         rooms.append(room)
         drive = Drive(store, room, host, settings)
-        return Locks(Session(drive, host), self._options)
+        return Locks(Session(drive, host, self._observers), self._options)
 
     async def _open_store(self, host: Host, bell: Bell, settings: Settings) -> Store:
         if not isinstance(self._store, str):

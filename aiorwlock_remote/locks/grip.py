@@ -11,6 +11,7 @@ from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import BackendError, ConfigurationError, LockLost, NotOwner
 from aiorwlock_remote.locks.loss import LossWatch
+from aiorwlock_remote.locks.observing import NOBODY, End, Followers
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.pending import Pending
@@ -32,7 +33,13 @@ class Grip:
     """
 
     def __init__(
-        self, session: Session, lease: Lease, options: Options, *, owned_by_task: bool
+        self,
+        session: Session,
+        lease: Lease,
+        options: Options,
+        followers: Followers,
+        *,
+        owned_by_task: bool,
     ) -> None:
         self.session = session
         self.lease = lease
@@ -40,12 +47,15 @@ class Grip:
         self.owned_by_task = owned_by_task
         self.loss: LossWatch = LossWatch()
         self.face: weakref.ref[object] | None = None
+        self._followers = followers
         self._successor: Grip | None = None
 
     def shown_as(self, face: object) -> None:
         """From now on it is the user's, and the keeper looks after it."""
         self.face = weakref.ref(face)
-        self.session.admit(self, self.lease, owned_by_task=self.owned_by_task)
+        lease = self.lease
+        self.session.admit(self, lease, owned_by_task=self.owned_by_task)
+        self._followers.obtained(lease.resource.label, lease.fence)
 
     @property
     def newest(self) -> Grip:
@@ -94,11 +104,15 @@ class Grip:
         self.session.check()
         if lease.expired():
             self.give_back()
-        elif self.end(State.RELEASED):
-            gone = was_held(await (send or drive.release)(lease))
-            if gone is None:
-                return True
-            lease.reason = gone.reason
+        elif self._end(State.RELEASED):
+            how: End = "released"
+            try:
+                gone = was_held(await (send or drive.release)(lease))
+                if gone is None:
+                    return True
+                how = lease.reason = gone.reason
+            finally:
+                self._followers.ended(how)
         if self.options.on_lost == "raise":
             raise self.error()
         return False
@@ -117,11 +131,17 @@ class Grip:
         if self.session.forked:
             return
         lost = self.lease.expired()
-        if lost or self.end(State.RELEASED):
+        if lost or self._end(State.RELEASED):
             self.session.forget(self.lease)
+            self._followers.ended(self.lease.reason or "released")
             self.session.drive.release(self.lease).unawaited()
 
-    def end(self, state: State) -> bool:
+    def detach(self) -> None:
+        """It is somebody else's from now on, or nobody's."""
+        if self._end(State.DETACHED):
+            self._followers.ended("detached")
+
+    def _end(self, state: State) -> bool:
         """It is over; False if it was before."""
         ended = self.lease.end(state)
         if ended:
@@ -147,21 +167,25 @@ class Grip:
             terms=self.options.terms,
             lock_delay=self.options.lock_delay,
         )
-        try:
-            lease = await mover(request)
-        except BackendError:
-            self.session.check()  # closed meanwhile: that is why
-            raise
-        finally:
-            if self.lease.state is not State.HELD:
-                self.session.forget(self.lease)
+        with self.session.asked(request) as followers:
+            try:
+                lease = await mover(request)
+            except BackendError:
+                self.session.check()  # closed meanwhile: that is why
+                raise
+            finally:
+                if self.lease.state is not State.HELD:
+                    self.session.forget(self.lease)
+                    self._followers.ended(self.lease.reason or "moved")
         if lease is None:
+            followers.failed(None)
             if self.lease.expired():
                 raise self.error()
             self.session.check()
             self.check()
             return None
-        new = Grip(self.session, lease, self.options, owned_by_task=self.owned_by_task)
+        owned = self.owned_by_task
+        new = Grip(self.session, lease, self.options, followers, owned_by_task=owned)
         self._successor = new
         self.loss.pass_on(new.loss)
         return new
@@ -170,6 +194,9 @@ class Grip:
         """The user's ``Held`` was dropped: the grant ends with its lease."""
         self.lease.owner_gone = _nobody
         self.session.forget(self.lease)
+        if self._followers is not NOBODY:  # a destructor may run anywhere, any time
+            ended, how = self._followers.ended, self.lease.reason or "dropped"
+            self.session.host.call_soon(ended, how)
 
     def keep_owner(self, old: Grip) -> None:
         """A moved grant stays with the task that entered."""
@@ -179,8 +206,9 @@ class Grip:
 
     def told_lost(self) -> None:
         """The loop's part of a loss: cancel what is watched, tell the user."""
-        self.session.forget(self.lease)
         lease = self.lease
+        self.session.forget(lease)
+        self._followers.ended(lease.reason or "expired")
         log.warning(
             "lost",
             extra={

@@ -215,7 +215,7 @@ class Held:
         """
         self.check()
         self._grip.plain("passing on")
-        self._grip.end(State.DETACHED)
+        self._grip.detach()
         return passing.write(self._lease)
 
     async def _upgrade(self, timeout: float | None) -> Held | None:

@@ -49,10 +49,12 @@ class InTransaction:
                 what=f"{request.resource.label}: not in a transaction of this store",
                 hint="see the capability matrix in the documentation",
             )
-        await session.settle(request.resource)
-        session.check_deadlock(request.resource)
-        lease = await session.drive.acquire(request)
-        self._grip = Grip(session, lease, self._options, owned_by_task=False)
+        with session.asked(request) as followers:
+            await session.settle(request.resource)
+            session.check_deadlock(request.resource)
+            lease = await session.drive.acquire(request)
+        options = self._options
+        self._grip = Grip(session, lease, options, followers, owned_by_task=False)
         self._held = Held(self._grip)
         try:
             await store.join(request.resource, lease.ticket, self._transaction)

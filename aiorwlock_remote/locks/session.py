@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import Closed, WouldDeadlock
+from aiorwlock_remote.locks.observing import Followers, Observer, asked
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.lease import Lease, State
+from aiorwlock_remote.runtime.request import Request
 
 
 class Grant(Protocol):
@@ -29,10 +31,13 @@ class Grant(Protocol):
 class Session:
     """One process, one loop, one connection to a store."""
 
-    def __init__(self, drive: Drive, host: LoopHost) -> None:
+    def __init__(
+        self, drive: Drive, host: LoopHost, observers: Sequence[Observer] = ()
+    ) -> None:
         self.drive = drive
         self.host = host
         self.closed = False
+        self._observers = observers
         self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
         """Grants whose block was left before their transaction ended: looks at one."""
         self._pid = os.getpid()
@@ -58,6 +63,10 @@ class Session:
         if self.forked:
             raise Closed(reason="forked")
         raise Closed(reason="closed" if self.closed else "other loop")
+
+    def asked(self, request: Request) -> Followers:
+        """Somebody wants a lock; who is to be told what becomes of that."""
+        return asked(self._observers, request)
 
     async def settle(self, resource: Resource) -> None:
         """Look at once whether a transaction that this task left holding it has ended.

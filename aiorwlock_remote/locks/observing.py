@@ -1,0 +1,145 @@
+"""Observers: who asks for which lock, how long that takes, and what becomes of it.
+
+For metrics and traces; ``integrations.prometheus`` and ``integrations.otel`` are such.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Literal, Protocol, final
+
+from aiorwlock_remote.core.value import value
+from aiorwlock_remote.errors import LossReason
+from aiorwlock_remote.runtime.request import Request
+
+End = LossReason | Literal["released", "moved", "detached", "dropped"]
+"""How a grant ended.
+
+``released``: given back. A reason of ``LockLost``: lost. ``moved``: it became the grant
+of another mode, by ``upgrade`` or ``downgrade``. ``detached``: passed on. ``dropped``:
+nothing referred to it any more.
+"""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.observers")
+
+
+@value
+class Attempt:
+    """Somebody wants a lock. ``timeout``: seconds; None: for ever; 0: only tries.
+
+    ``resource_type`` is one of few names, fit for a label of a metric; ``resource`` is
+    that and the id. ``mode``: ``read`` or ``write``.
+    """
+
+    resource_type: str
+    resource: str
+    mode: str
+    timeout: float | None
+    reason: str
+
+
+class Following(Protocol):
+    """What becomes of one attempt: ``failed``, or ``obtained`` and later ``ended``."""
+
+    def obtained(self, resource: str, fence: int) -> None:
+        """It holds the lock from now on."""
+
+    def failed(self, error: BaseException | None) -> None:
+        """It does not; ``error`` says why. None: it was not free, and only tried.
+
+        A cancellation is one, too.
+        """
+
+    def ended(self, how: End) -> None:
+        """The grant is over."""
+
+
+class Observer(Protocol):
+    """Is told of each attempt of a ``Locks``: ``connect(…, observers=[…])``.
+
+    Of mutexes, readers-writer locks, ``multi``, mutex sets, moves and adopted grants;
+    not of row locks, occupied objects and the published calls.
+
+    It is called in the event loop and must not block. ``asked`` and what tells how the
+    attempt ended are called in the task that asks. What an observer raises is logged
+    and changes nothing.
+    """
+
+    def asked(self, attempt: Attempt) -> Following | None:
+        """Before anything is sent; who is to be told more, if anybody."""
+
+
+@final
+class Followers:
+    """All who follow one attempt: ``with`` it is made, and failing is told."""
+
+    __slots__ = ("_each",)
+
+    def __init__(self, each: tuple[Following, ...] = ()) -> None:
+        self._each = each
+
+    def obtained(self, resource: str, fence: int) -> None:
+        """As ``Following.obtained``."""
+        for one in self._each:
+            with _logged():
+                one.obtained(resource, fence)
+
+    def failed(self, error: BaseException | None) -> None:
+        """As ``Following.failed``."""
+        for one in self._each:
+            with _logged():
+                one.failed(error)
+
+    def ended(self, how: End) -> None:
+        """As ``Following.ended``; once."""
+        each, self._each = self._each, ()
+        for one in each:
+            with _logged():
+                one.ended(how)
+
+    def __enter__(self) -> Followers:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is not None:
+            self.failed(exc)
+
+
+NOBODY: Followers = Followers()
+
+
+def asked(observers: Sequence[Observer], request: Request) -> Followers:
+    """Tell them what is wanted."""
+    if not observers:
+        return NOBODY
+    resource = request.resource
+    attempt = Attempt(
+        resource_type=resource.shown[0],
+        resource=resource.label,
+        mode=str(request.mode),
+        timeout=request.timeout,
+        reason=request.reason,
+    )
+    followers: list[Following] = []
+    for observer in observers:
+        with _logged():
+            following = observer.asked(attempt)
+            if following is not None:
+                followers.append(following)
+    return Followers(tuple(followers))
+
+
+@contextmanager
+def _logged() -> Generator[None, None, None]:
+    try:
+        yield
+    except Exception:
+        log.exception("an observer failed")

@@ -1,0 +1,254 @@
+"""Observers: told of each attempt, and of what became of it; never in the way."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from aiorwlock_remote import (
+    Attempt,
+    Closed,
+    ConfigurationError,
+    End,
+    LockLost,
+    Locks,
+    LockTimeout,
+    Observer,
+    WouldDeadlock,
+    connect,
+)
+
+pytestmark = pytest.mark.anyio
+
+Told = tuple[object, ...]
+
+
+class Recorder:
+    """Keeps what it is told, as one list."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+
+    def asked(self, attempt: Attempt) -> _Following:
+        number = sum(kind == "asked" for kind, *_ in self.told)
+        self.told.append(("asked", attempt.resource, attempt.mode))
+        return _Following(self.told, number)
+
+    def so_far(self) -> list[Told]:
+        told, self.told[:] = list(self.told), []
+        return told
+
+
+class _Following:
+    def __init__(self, told: list[Told], number: int) -> None:
+        self._told, self._number = told, number
+
+    def obtained(self, resource: str, fence: int) -> None:
+        assert fence > 0
+        self._told.append(("obtained", self._number, resource))
+
+    def failed(self, error: BaseException | None) -> None:
+        kind = None if error is None else type(error)
+        self._told.append(("failed", self._number, kind))
+
+    def ended(self, how: End) -> None:
+        self._told.append(("ended", self._number, how))
+
+
+ASKED = "asked", "order/1", "write"
+OBTAINED = "obtained", 0, "order/1"
+RELEASED = "ended", 0, "released"
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"memory://{tmp_path.name}"
+
+
+@pytest.fixture
+async def locks(recorder: Recorder, url: str) -> AsyncIterator[Locks]:
+    async with connect(url, observers=[recorder]) as locks:
+        yield locks
+
+
+async def test_a_block(locks: Locks, recorder: Recorder) -> None:
+    async with locks.mutex("order", 1):
+        assert recorder.so_far() == [ASKED, OBTAINED]
+    assert recorder.so_far() == [RELEASED]
+
+
+async def test_by_hand(locks: Locks, recorder: Recorder) -> None:
+    held = await locks.mutex("order", 1).try_acquire()
+    assert held is not None
+    await held.release()
+    await held.release()
+    assert recorder.so_far() == [ASKED, OBTAINED, RELEASED]
+
+
+async def test_what_is_not_obtained(locks: Locks, recorder: Recorder) -> None:
+    mutex = locks.mutex("order", 1)
+    scope = anyio.CancelScope()
+
+    async def wait() -> None:
+        with scope:
+            await mutex.acquire()
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(hold, mutex)
+        recorder.so_far()
+        assert await mutex.try_acquire() is None
+        with pytest.raises(LockTimeout):
+            await mutex.acquire(timeout=0.01)
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        told = recorder.so_far()
+        scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        told += recorder.so_far()
+        tasks.cancel_scope.cancel()
+    cancelled = anyio.get_cancelled_exc_class()
+    assert told == [
+        *(ASKED, ("failed", 0, None)),
+        *(ASKED, ("failed", 1, LockTimeout)),
+        *(ASKED, ("failed", 2, cancelled)),
+    ]
+
+
+async def test_no_wait_for_oneself(locks: Locks, recorder: Recorder) -> None:
+    async with locks.mutex("order", 1):
+        recorder.so_far()
+        with pytest.raises(WouldDeadlock):
+            await locks.mutex("order", 1).acquire()
+        assert recorder.so_far() == [ASKED, ("failed", 0, WouldDeadlock)]
+
+
+@pytest.mark.parametrize("inside", [True, False])
+async def test_a_loss(locks: Locks, recorder: Recorder, *, inside: bool) -> None:
+    """Found by the keeper, or when it is released."""
+    mutex = locks.mutex("order", 1, lease=0.3 if inside else 30)
+    with pytest.raises(LockLost, match="forced"):
+        async with mutex:
+            await locks.force_release(await mutex.info(), reason="test")
+            if inside:
+                await anyio.sleep_forever()
+    assert recorder.so_far() == [ASKED, OBTAINED, ("ended", 0, "forced")]
+
+
+async def test_moves(locks: Locks, recorder: Recorder) -> None:
+    rw = locks.rwlock("order", 1)
+    async with rw.writer as held:
+        reader = await held.downgrade()
+        assert await reader.try_upgrade() is not None
+    read = "asked", "order/1", "read"
+    assert recorder.so_far() == [
+        *(ASKED, OBTAINED),
+        *(read, ("ended", 0, "moved"), ("obtained", 1, "order/1")),
+        *(ASKED, ("ended", 1, "moved"), ("obtained", 2, "order/1")),
+        ("ended", 2, "released"),
+    ]
+
+
+async def test_a_move_that_cannot_be(locks: Locks, recorder: Recorder) -> None:
+    rw = locks.rwlock("order", 1)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(hold, rw.reader)
+        async with rw.reader as held:
+            recorder.so_far()
+            assert await held.try_upgrade() is None
+            assert recorder.so_far() == [ASKED, ("failed", 0, None)]
+        tasks.cancel_scope.cancel()
+
+
+async def test_passed_on(locks: Locks, recorder: Recorder) -> None:
+    held = await locks.mutex("order", 1).acquire()
+    adopted = await locks.adopt(held.detach())
+    assert recorder.so_far() == [
+        *(ASKED, OBTAINED, ("ended", 0, "detached")),
+        *(ASKED, ("obtained", 1, "order/1")),
+    ]
+    await adopted.release()
+
+
+@pytest.mark.filterwarnings("ignore:.*was dropped:ResourceWarning")
+async def test_dropped(locks: Locks, recorder: Recorder) -> None:
+    await locks.mutex("order", 1).acquire()
+    gc.collect()
+    await anyio.wait_all_tasks_blocked()
+    assert recorder.so_far() == [ASKED, OBTAINED, ("ended", 0, "dropped")]
+
+
+async def test_closed(recorder: Recorder, url: str) -> None:
+    locks = await connect(url, observers=[recorder])
+    mutex = locks.mutex("order", 1)
+
+    async def wait() -> None:
+        with pytest.raises(Closed):
+            await mutex.acquire()
+
+    held = await mutex.acquire()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        await locks.aclose()
+    assert set(recorder.so_far()[2:]) == {ASKED, RELEASED, ("failed", 1, Closed)}
+    del held
+
+
+async def test_several_in_order(recorder: Recorder, url: str) -> None:
+    async with (
+        connect(url, observers=[recorder, recorder]) as locks,
+        locks.multi(locks.mutex("order", 1), locks.mutex("order", 2)),
+    ):
+        pass
+    kinds = [kind for kind, *_ in recorder.so_far()]
+    assert kinds == [*["asked"] * 2, *["obtained"] * 2] * 2 + ["ended"] * 4
+
+
+class Broken:
+    """Fails always, or as soon as there is something to follow."""
+
+    def __init__(self, *, follows: bool) -> None:
+        self.follows = follows
+
+    def asked(self, attempt: Attempt) -> Any:  # noqa: ANN401 - what it must not be
+        if not self.follows:
+            raise ZeroDivisionError(attempt.resource)
+        return object()
+
+
+@pytest.mark.parametrize("follows", [True, False])
+async def test_one_that_fails_is_not_in_the_way(
+    recorder: Recorder, url: str, caplog: pytest.LogCaptureFixture, *, follows: bool
+) -> None:
+    observers: list[Observer] = [Broken(follows=follows), recorder]
+    caplog.set_level(logging.ERROR, "aiorwlock_remote.observers")
+    async with (
+        connect(url, observers=observers) as locks,
+        locks.mutex("order", 1),
+    ):
+        pass
+    assert recorder.so_far() == [ASKED, OBTAINED, RELEASED]
+    assert "an observer failed" in caplog.text
+
+
+@pytest.mark.only_on("asyncio", "no loop has a part in it")
+async def test_what_is_none() -> None:
+    with pytest.raises(ConfigurationError, match="no observer"):
+        _ = connect("memory://", observers=[object()])  # type: ignore[list-item]
+
+
+async def hold(lock: Any, *, task_status: anyio.abc.TaskStatus[None]) -> None:  # noqa: ANN401
+    async with lock:
+        task_status.started()
+        await anyio.sleep_forever()
