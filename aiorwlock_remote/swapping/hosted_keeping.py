@@ -18,10 +18,11 @@ from aiorwlock_remote.hosted import Far
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.swapping.keeping import ThreadHost
-from aiorwlock_remote.swapping.lent_lines import LentLines
+from aiorwlock_remote.swapping.lent_lines import Lender, LentLines, Reach
 from aiorwlock_remote.swapping.own_lines import Lines, OwnLines
 
 C = TypeVar("C")
+R = TypeVar("R", bound=Reach)
 
 
 class Keeping(Generic[C]):
@@ -58,15 +59,17 @@ Renewals = Keeping[C] | LentLines[C]
 
 def lines_of(
     name: str,
-    lent: LentLines[C] | None,
-    own: Callable[[int], OwnLines[C]],
-    most: int,
+    lender: Lender[C] | None,
+    own: Callable[[R, int], OwnLines[C]],
+    options: R,
     clock: Clock,
 ) -> tuple[Lines[C], Renewals[C]]:
     """What requests go over, and renewals. ``own``: makes lines, so many at most."""
-    if lent is not None:
+    if lender is not None:
+        lent = LentLines(lender, options.where, options.connect_timeout)
         return lent, lent
-    return own(most), Keeping(name, own(1), clock)
+    lines = own(options, options.connections)
+    return lines, Keeping(name, own(options, 1), clock)
 
 
 @asynccontextmanager

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
 from aiorwlock_remote.errors import BackendUnavailable
@@ -84,6 +85,22 @@ class Checked(Lending[C]):
         return connection
 
 
+class Reach(Protocol):
+    """The options of a backend, as far as connections need them."""
+
+    @property
+    def where(self) -> str:
+        """The server, for messages."""
+
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds until a connection is there."""
+
+    @property
+    def connections(self) -> int:
+        """As many of our own at most."""
+
+
 class LentLines(Generic[C]):
     """One request at a time over each."""
 
@@ -150,3 +167,13 @@ class LentLines(Generic[C]):
     def _unwanted(self, borrowing: asyncio.Future[C]) -> None:
         if not borrowing.cancelled() and borrowing.exception() is None:
             later(self._lender.give_back(borrowing.result()))
+
+
+@asynccontextmanager
+async def lent(lender: Lender[C], options: Reach) -> AsyncIterator[LentLines[C]]:
+    """Over what it lends, in the running loop; in the end it has got all back."""
+    lines = LentLines(lender, options.where, options.connect_timeout)
+    try:
+        yield lines
+    finally:
+        await lines.close()

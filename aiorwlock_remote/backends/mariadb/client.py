@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
@@ -12,6 +13,7 @@ from aiorwlock_remote.backends.mariadb.options import (
 )
 from aiorwlock_remote.hosted import check_asyncio
 from aiorwlock_remote.ports import Bell, Host, Settings
+from aiorwlock_remote.swapping.lent_lines import lent
 
 if TYPE_CHECKING:
     from aiorwlock_remote.backends.mariadb.driver import Connection
@@ -46,13 +48,15 @@ class MariadbBackend:
         """
         from aiorwlock_remote.backends.mariadb.lent import lender_of  # noqa: PLC0415 - an extra
 
-        self._tables = check_name(database)
-        self._call_timeout = check_timeout(call_timeout)
+        self._options = Options(
+            tables=check_name(database), call_timeout=check_timeout(call_timeout)
+        )
         self._lender = lender_of(pool)
 
     def __repr__(self) -> str:
         """Without the pool, which knows a password."""
-        return f"<MariadbBackend of {self._tables or 'the database of the pool'}>"
+        database = self._options.tables or "the database of the pool"
+        return f"<MariadbBackend of {database}>"
 
     async def open(self, host: Host, bell: Bell, settings: Settings) -> MariadbStore:
         """As ``Opener``.
@@ -61,16 +65,10 @@ class MariadbBackend:
             ConfigurationError: not in an asyncio loop.
         """
         from aiorwlock_remote.backends.mariadb.store import open_over  # noqa: PLC0415
-        from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
 
         check_asyncio("a pool of asyncmy", "mariadb")
-        options = Options(
-            tables=self._tables,
-            connect_timeout=settings.connect_timeout,
-            call_timeout=self._call_timeout,
-        )
-        lent = LentLines(self._lender, options.where, options.connect_timeout)
-        return await open_over(lent, options, host, bell, settings)
+        options = replace(self._options, connect_timeout=settings.connect_timeout)
+        return await open_over(self._lender, options, host, bell, settings)
 
     async def create_schema(self) -> None:
         """Make both tables where they are not there.
@@ -83,15 +81,11 @@ class MariadbBackend:
         """
         from aiorwlock_remote.backends.mariadb.lines import carried  # noqa: PLC0415
         from aiorwlock_remote.backends.mariadb.schema import statements_of  # noqa: PLC0415
-        from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
 
-        options = Options(call_timeout=self._call_timeout)
-        lines = LentLines(self._lender, options.where, options.connect_timeout)
-        try:
-            for statement in statements_of(self._tables):
+        options = self._options
+        async with lent(self._lender, options) as lines:
+            for statement in statements_of(options.tables):
                 await carried(lines, partial(_run, statement), options)
-        finally:
-            await lines.close()
 
 
 async def _run(statement: str, connection: Connection) -> None:

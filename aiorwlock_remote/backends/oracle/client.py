@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from aiorwlock_remote.backends.oracle.options import (
@@ -46,13 +47,14 @@ class OracleBackend:
         """
         from aiorwlock_remote.backends.oracle.lent import lender_of  # noqa: PLC0415 - needs the driver
 
-        self._schema = check_schema(schema)
-        self._call_timeout = check_timeout(call_timeout)
+        self._options = Options(
+            schema=check_schema(schema), call_timeout=check_timeout(call_timeout)
+        )
         self._lender = lender_of(pool)
 
     def __repr__(self) -> str:
         """Without the pool, which knows a password."""
-        return f"<OracleBackend of {self._schema or 'the pool user'}>"
+        return f"<OracleBackend of {self._options.schema or 'the pool user'}>"
 
     async def open(self, host: Host, bell: Bell, settings: Settings) -> OracleStore:
         """As ``Opener``.
@@ -61,16 +63,10 @@ class OracleBackend:
             ConfigurationError: not in an asyncio loop.
         """
         from aiorwlock_remote.backends.oracle.store import open_over  # noqa: PLC0415
-        from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
 
         check_asyncio("a pool or engine over python-oracledb", "oracle")
-        options = Options(
-            schema=self._schema,
-            connect_timeout=settings.connect_timeout,
-            call_timeout=self._call_timeout,
-        )
-        lent = LentLines(self._lender, options.where, options.connect_timeout)
-        return await open_over(lent, options, host, bell, settings)
+        options = replace(self._options, connect_timeout=settings.connect_timeout)
+        return await open_over(self._lender, options, host, bell, settings)
 
     async def create_schema(self) -> None:
         """Make both tables; the user needs ``CREATE TABLE``.
@@ -83,7 +79,7 @@ class OracleBackend:
         """
         from aiorwlock_remote.backends.oracle import errors, schema  # noqa: PLC0415
 
-        for statement in schema.statements_of(self._schema):
+        for statement in schema.statements_of(self._options.schema):
             try:
                 connection = await self._lender.borrow()
                 try:

@@ -33,7 +33,7 @@ from aiorwlock_remote.swapping.hosted_keeping import (
     lines_of,
 )
 from aiorwlock_remote.swapping.hosted_store import HostedStore
-from aiorwlock_remote.swapping.lent_lines import LentLines
+from aiorwlock_remote.swapping.lent_lines import Lender
 from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.server_time import ServerTime
 
@@ -120,7 +120,7 @@ async def open_store(
 
 
 async def open_over(
-    lent: LentLines[Connection] | None,
+    lender: Lender[Connection] | None,
     options: Options,
     host: Host,
     bell: Bell,
@@ -131,8 +131,7 @@ async def open_over(
     Raises:
         ConfigurationError, BackendError: as ``open_store``.
     """
-    own, most = partial(own_lines, options), options.connections
-    lines, renewals = lines_of("oracle", lent, own, most, host.clock)
+    lines, renewals = lines_of("oracle", lender, own_lines, options, host.clock)
     desk = OracleDesk(side_of(host, "oracle"), lines, options)
     async with closing_on_failure(desk.close, renewals) as let_in:
         time = await opening.opened(desk, options, host.clock, let_in)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
@@ -12,6 +13,8 @@ from aiorwlock_remote.backends.postgresql.options import (
 )
 from aiorwlock_remote.hosted import check_asyncio
 from aiorwlock_remote.ports import Bell, Host, Settings
+from aiorwlock_remote.swapping.deadlines import Deadlines
+from aiorwlock_remote.swapping.lent_lines import lent
 
 if TYPE_CHECKING:
     from aiorwlock_remote.backends.postgresql.driver import Connection
@@ -47,13 +50,16 @@ class PostgresqlBackend:
         """
         from aiorwlock_remote.backends.postgresql.lent import lender_of  # noqa: PLC0415 - an extra
 
-        self._schema = check_schema(schema)
-        self._call_timeout = check_timeout(call_timeout)
+        self._options = Options(
+            schema=check_schema(schema),
+            listen=False,
+            call_timeout=check_timeout(call_timeout),
+        )
         self._lender = lender_of(pool)
 
     def __repr__(self) -> str:
         """Without the pool, which knows a password."""
-        return f"<PostgresqlBackend of {self._schema or 'the search path'}>"
+        return f"<PostgresqlBackend of {self._options.schema or 'the search path'}>"
 
     async def open(self, host: Host, bell: Bell, settings: Settings) -> PostgresqlStore:
         """As ``Opener``.
@@ -62,17 +68,10 @@ class PostgresqlBackend:
             ConfigurationError: not in an asyncio loop.
         """
         from aiorwlock_remote.backends.postgresql.store import open_over  # noqa: PLC0415
-        from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
 
         check_asyncio("a pool of asyncpg", "postgresql")
-        options = Options(
-            schema=self._schema,
-            listen=False,
-            connect_timeout=settings.connect_timeout,
-            call_timeout=self._call_timeout,
-        )
-        lent = LentLines(self._lender, options.where, options.connect_timeout)
-        return await open_over(lent, options, host, bell, settings)
+        options = replace(self._options, connect_timeout=settings.connect_timeout)
+        return await open_over(self._lender, options, host, bell, settings)
 
     async def create_schema(self) -> None:
         """Make both tables where they are not there.
@@ -86,18 +85,13 @@ class PostgresqlBackend:
         from aiorwlock_remote.backends.postgresql.dialling import terminate  # noqa: PLC0415
         from aiorwlock_remote.backends.postgresql.lines import carried  # noqa: PLC0415
         from aiorwlock_remote.backends.postgresql.schema import statements_of  # noqa: PLC0415
-        from aiorwlock_remote.swapping.deadlines import Deadlines  # noqa: PLC0415
-        from aiorwlock_remote.swapping.lent_lines import LentLines  # noqa: PLC0415
 
-        options = Options(call_timeout=self._call_timeout)
-        lines = LentLines(self._lender, options.where, options.connect_timeout)
+        options = self._options
         deadlines = Deadlines(options.call_timeout, terminate)
-        try:
-            for statement in statements_of(self._schema):
+        async with lent(self._lender, options) as lines:
+            for statement in statements_of(options.schema):
                 work = partial(_run, statement)
                 await carried(lines, work, deadlines, options.where)
-        finally:
-            await lines.close()
 
 
 async def _run(statement: str, connection: Connection) -> None:

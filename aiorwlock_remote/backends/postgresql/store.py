@@ -43,7 +43,7 @@ from aiorwlock_remote.swapping.hosted_keeping import (
 )
 from aiorwlock_remote.swapping.hosted_store import HostedStore
 from aiorwlock_remote.swapping.joining import lock_row
-from aiorwlock_remote.swapping.lent_lines import LentLines
+from aiorwlock_remote.swapping.lent_lines import Lender
 from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.rows import Found, state_of
 from aiorwlock_remote.swapping.server_time import ServerTime
@@ -191,7 +191,7 @@ async def open_store(
 
 
 async def open_over(
-    lent: LentLines[Connection] | None,
+    lender: Lender[Connection] | None,
     options: Options,
     host: Host,
     bell: Bell,
@@ -202,8 +202,7 @@ async def open_over(
     Raises:
         ConfigurationError, BackendError: as ``open_store``.
     """
-    own, most = partial(own_lines, options), options.connections
-    lines, renewals = lines_of("postgresql", lent, own, most, host.clock)
+    lines, renewals = lines_of("postgresql", lender, own_lines, options, host.clock)
     side = side_of(host, "postgresql")
     desk = PostgresqlDesk(side, lines, options)
     async with closing_on_failure(desk.close, renewals) as let_in:
