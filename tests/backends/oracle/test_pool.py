@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import oracledb
 import pytest
 
-from aiorwlock_remote import ConfigurationError, connect
+from aiorwlock_remote import BackendUnavailable, ConfigurationError, connect
 from aiorwlock_remote.backends.oracle import OracleBackend
 from tests.backends.oracle.programs import run
 from tests.servers.oracle.client import OracleUser
@@ -34,6 +34,32 @@ async def test_the_tables_are_made(oracle_user: OracleUser) -> None:
             assert held.fence > 0
         assert pool.busy == 0
         async with pool.acquire() as connection:  # it is still open
+            assert await connection.fetchone("SELECT 1 FROM dual") == (1,)
+
+
+@pytest.mark.asyncio
+async def test_making_them_ends_at_a_silent_server(oracle_user: OracleUser) -> None:
+    async with pool_of(oracle_user) as pool:
+        oracle_user.hole("both")
+        backend = OracleBackend(pool, call_timeout=0.2)
+        with pytest.raises(BackendUnavailable):
+            await asyncio.wait_for(backend.create_schema(), 10)
+        oracle_user.well()
+
+
+@pytest.mark.asyncio
+async def test_making_them_cancelled_twice_leaves_nothing_in_the_pool(
+    oracle_user: OracleUser,
+) -> None:
+    async with pool_of(oracle_user) as pool:
+        oracle_user.latency(0.5)
+        making = asyncio.ensure_future(OracleBackend(pool).create_schema())
+        for _ in range(2):
+            await asyncio.sleep(0.1)
+            making.cancel()
+        await asyncio.wait({making})
+        oracle_user.well()
+        async with pool.acquire() as connection:
             assert await connection.fetchone("SELECT 1 FROM dual") == (1,)
 
 
