@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from aiorwlock_remote.backends.mariadb.options import (
@@ -13,10 +12,8 @@ from aiorwlock_remote.backends.mariadb.options import (
 )
 from aiorwlock_remote.hosted import check_asyncio
 from aiorwlock_remote.ports import Bell, Host, Settings
-from aiorwlock_remote.swapping.lent_lines import lent
 
 if TYPE_CHECKING:
-    from aiorwlock_remote.backends.mariadb.driver import Connection
     from aiorwlock_remote.backends.mariadb.store import MariadbStore
 
 
@@ -79,16 +76,6 @@ class MariadbBackend:
         Raises:
             BackendError: the user may not, nobody answers.
         """
-        from aiorwlock_remote.backends.mariadb.lines import carried  # noqa: PLC0415
-        from aiorwlock_remote.backends.mariadb.schema import statements_of  # noqa: PLC0415
+        from aiorwlock_remote.backends.mariadb.lent import make_tables  # noqa: PLC0415
 
-        options = self._options
-        async with lent(self._lender, options) as lines:
-            for statement in statements_of(options.tables):
-                await carried(lines, partial(_run, statement), options)
-
-
-async def _run(statement: str, connection: Connection) -> None:
-    from aiorwlock_remote.backends.mariadb.driver import run  # noqa: PLC0415
-
-    await run(connection, statement)
+        await make_tables(self._lender, self._options)

@@ -1,15 +1,20 @@
-"""Connections that a user lends us: of asyncmy's pool, or of an engine over it."""
+"""Connections that a user lends us, of asyncmy's pool or of an engine over it.
+
+And making the tables over them.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 
 from aiorwlock_remote.backends.mariadb import errors
-from aiorwlock_remote.backends.mariadb.driver import POOL, Connection, Pool
-from aiorwlock_remote.backends.mariadb.lines import healthy, hung_up
+from aiorwlock_remote.backends.mariadb.driver import POOL, Connection, Pool, run
+from aiorwlock_remote.backends.mariadb.lines import carried, healthy, hung_up
+from aiorwlock_remote.backends.mariadb.options import Options
+from aiorwlock_remote.backends.mariadb.schema import statements_of
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
-from aiorwlock_remote.swapping.lent_lines import Checked, Lender
+from aiorwlock_remote.swapping.lent_lines import Checked, Lender, lent
 
 WHERE = "the pool"
 
@@ -58,3 +63,18 @@ def lender_of(given: object) -> Lender[Connection]:
         hint="MariadbBackend(await asyncmy.create_pool(…)), or SQLAlchemy's "
         "create_async_engine('mariadb+asyncmy://…')",
     )
+
+
+async def make_tables(lender: Lender[Connection], options: Options) -> None:
+    """Both, where they are not there.
+
+    Raises:
+        BackendError, ConfigurationError: as ``errors`` says.
+    """
+    async with lent(lender, options) as lines:
+        for statement in statements_of(options.tables):
+            await carried(lines, partial(_run, statement), options)
+
+
+async def _run(statement: str, connection: Connection) -> None:
+    await run(connection, statement)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, final
 
 from aiorwlock_remote.backends.oracle.options import (
@@ -14,10 +12,9 @@ from aiorwlock_remote.backends.oracle.options import (
 )
 from aiorwlock_remote.hosted import check_asyncio
 from aiorwlock_remote.ports import Bell, Host, Settings
-from aiorwlock_remote.swapping.lent_lines import lent
 
 if TYPE_CHECKING:
-    from aiorwlock_remote.backends.oracle.driver import Connection, Pool
+    from aiorwlock_remote.backends.oracle.driver import Pool
     from aiorwlock_remote.backends.oracle.store import OracleStore
     from aiorwlock_remote.swapping.engines import Engine
 
@@ -80,29 +77,6 @@ class OracleBackend:
         Raises:
             BackendError: the user may not, nobody answers.
         """
-        from aiorwlock_remote.backends.oracle import errors  # noqa: PLC0415
-        from aiorwlock_remote.backends.oracle.driver import Error  # noqa: PLC0415
-        from aiorwlock_remote.backends.oracle.lines import carried  # noqa: PLC0415
-        from aiorwlock_remote.backends.oracle.schema import statements_of  # noqa: PLC0415
+        from aiorwlock_remote.backends.oracle.lent import make_tables  # noqa: PLC0415
 
-        options = self._options
-        try:
-            async with lent(self._lender, options) as lines:
-                for statement in statements_of(options.schema):
-                    work = partial(_run, statement)
-                    # No call of ours is cancelled: see ``lines``.
-                    await asyncio.shield(carried(lines, work, options))
-        except (Error, OSError) as exc:
-            raise errors.of(exc, options.where) from exc
-
-
-async def _run(statement: str, connection: Connection) -> None:
-    from aiorwlock_remote.backends.oracle import errors  # noqa: PLC0415
-    from aiorwlock_remote.backends.oracle.driver import Error  # noqa: PLC0415
-
-    try:
-        with connection.cursor() as cursor:
-            await cursor.execute(statement, {})
-    except Error as exc:
-        if errors.code_of(exc) != errors.THERE_ALREADY:
-            raise
+        await make_tables(self._lender, self._options)

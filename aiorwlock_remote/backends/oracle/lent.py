@@ -1,7 +1,11 @@
-"""Connections that a user lends us; see ``lines`` for what they must be spared."""
+"""Connections that a user lends us; see ``lines`` for what they must be spared.
+
+And making the tables over them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from functools import partial
 from typing import TypeGuard
@@ -13,10 +17,12 @@ from aiorwlock_remote.backends.oracle.driver import (
     Error,
     Pool,
 )
-from aiorwlock_remote.backends.oracle.lines import hung_up
+from aiorwlock_remote.backends.oracle.lines import carried, hung_up
+from aiorwlock_remote.backends.oracle.options import Options
+from aiorwlock_remote.backends.oracle.schema import statements_of
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
-from aiorwlock_remote.swapping.lent_lines import Lender, Lending
+from aiorwlock_remote.swapping.lent_lines import Lender, Lending, lent
 
 WHERE = "the pool"
 
@@ -97,6 +103,31 @@ def lender_of(given: object) -> Lender[Connection]:
         hint="OracleBackend(oracledb.create_pool_async(…)), or SQLAlchemy's "
         "create_async_engine('oracle+oracledb://…')",
     )
+
+
+async def make_tables(lender: Lender[Connection], options: Options) -> None:
+    """Both; one that is there stays as it is.
+
+    Raises:
+        BackendError, ConfigurationError: as ``errors`` says.
+    """
+    try:
+        async with lent(lender, options) as lines:
+            for statement in statements_of(options.schema):
+                work = partial(_run, statement)
+                # No call of ours is cancelled: see ``lines``.
+                await asyncio.shield(carried(lines, work, options))
+    except (Error, OSError) as exc:
+        raise errors.of(exc, options.where) from exc
+
+
+async def _run(statement: str, connection: Connection) -> None:
+    try:
+        with connection.cursor() as cursor:
+            await cursor.execute(statement, {})
+    except Error as exc:
+        if errors.code_of(exc) != errors.THERE_ALREADY:
+            raise
 
 
 def _is_pool(given: object) -> TypeGuard[Pool]:

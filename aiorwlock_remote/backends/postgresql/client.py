@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from aiorwlock_remote.backends.postgresql.options import (
@@ -13,11 +12,8 @@ from aiorwlock_remote.backends.postgresql.options import (
 )
 from aiorwlock_remote.hosted import check_asyncio
 from aiorwlock_remote.ports import Bell, Host, Settings
-from aiorwlock_remote.swapping.deadlines import Deadlines
-from aiorwlock_remote.swapping.lent_lines import lent
 
 if TYPE_CHECKING:
-    from aiorwlock_remote.backends.postgresql.driver import Connection
     from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
 
 
@@ -82,17 +78,6 @@ class PostgresqlBackend:
         Raises:
             BackendError: the role may not, nobody answers.
         """
-        from aiorwlock_remote.backends.postgresql.dialling import terminate  # noqa: PLC0415
-        from aiorwlock_remote.backends.postgresql.lines import carried  # noqa: PLC0415
-        from aiorwlock_remote.backends.postgresql.schema import statements_of  # noqa: PLC0415
+        from aiorwlock_remote.backends.postgresql.lent import make_tables  # noqa: PLC0415
 
-        options = self._options
-        deadlines = Deadlines(options.call_timeout, terminate)
-        async with lent(self._lender, options) as lines:
-            for statement in statements_of(options.schema):
-                work = partial(_run, statement)
-                await carried(lines, work, deadlines, options.where)
-
-
-async def _run(statement: str, connection: Connection) -> None:
-    await connection.execute(statement)
+        await make_tables(self._lender, self._options)

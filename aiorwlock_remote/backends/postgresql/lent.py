@@ -1,13 +1,22 @@
-"""Connections that a user lends us: of asyncpg's pool, or of an engine over it."""
+"""Connections that a user lends us, of asyncpg's pool or of an engine over it.
+
+And making the tables over them.
+"""
 
 from __future__ import annotations
+
+from functools import partial
 
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.dialling import terminate
 from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection, Pool
+from aiorwlock_remote.backends.postgresql.lines import carried
+from aiorwlock_remote.backends.postgresql.options import Options
+from aiorwlock_remote.backends.postgresql.schema import statements_of
 from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.swapping.deadlines import Deadlines
 from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
-from aiorwlock_remote.swapping.lent_lines import Checked, Lender
+from aiorwlock_remote.swapping.lent_lines import Checked, Lender, lent
 from aiorwlock_remote.swapping.own_lines import later
 
 WHERE = "the pool"
@@ -55,6 +64,23 @@ def lender_of(given: object) -> Lender[Connection]:
         what=f"{kind_of(given)} is no pool of asyncpg, nor an async engine over it",
         hint="asyncpg.create_pool(…), create_async_engine('postgresql+asyncpg://…')",
     )
+
+
+async def make_tables(lender: Lender[Connection], options: Options) -> None:
+    """Both, where they are not there.
+
+    Raises:
+        BackendError, ConfigurationError: as ``errors`` says.
+    """
+    deadlines = Deadlines(options.call_timeout, terminate)
+    async with lent(lender, options) as lines:
+        for statement in statements_of(options.schema):
+            work = partial(_run, statement)
+            await carried(lines, work, deadlines, options.where)
+
+
+async def _run(statement: str, connection: Connection) -> None:
+    await connection.execute(statement)
 
 
 def _healthy(connection: Connection) -> bool:
