@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
-import pytest
 
-from tests.servers.process import IP, end_of, free_port, needed, until
-from tests.servers.server import Server
+from tests.servers.database import Database, wait_for
+from tests.servers.process import IP, free_port, needed
 from tests.servers.shared import Facts
-from tests.servers.template import as_user, copied, empty_home, leaving_nothing
+from tests.servers.template import as_user, empty_home, fill, leaving_nothing
 
-STARTS_IN = 60.0
 _PACKAGE = "mariadb-server"
 _USER = "mysql"
 OWNER = "root"
@@ -42,19 +39,10 @@ def _program(name: str) -> str:
 def _made() -> Path:
     """The files of a new one, in a folder that its user may enter."""
     install, home = _program("mariadb-install-db"), empty_home("mariadb", _USER)
-    made = subprocess.run(
-        [
-            *as_user(_USER),
-            *(install, "--no-defaults", f"--datadir={home / 'data'}"),
-            *("--auth-root-authentication-method=normal", "--skip-test-db"),
-        ],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
+    fill(
+        *(home, _USER, install, "--no-defaults", f"--datadir={home / 'data'}"),
+        *("--auth-root-authentication-method=normal", "--skip-test-db"),
     )
-    if made.returncode:
-        pytest.fail(f"{install} fails: {made.stdout}{made.stderr}")
     return home
 
 
@@ -97,21 +85,12 @@ def prepare(_folder: Path) -> tuple[list[str], Facts]:
     return command, {"home": str(home), "port": port}
 
 
-class Mariadb(Server):
-    """One of a test's own, to be stopped and killed. What it told, it keeps.
-
-    ``config``: settings beside ours.
-    """
+class Mariadb(Database):
+    """One of a test's own, to be stopped and killed. What it told, it keeps."""
 
     program = "MariaDB"
-    starts_in = STARTS_IN
-
-    def __init__(self, folder: Path, config: Mapping[str, str] | None = None) -> None:
-        super().__init__(folder)
-        self._config = dict(config or {})
-        self._home = copied(folder.parent, "mariadb", _USER, _made)
-        self.port: int = 0
-        self.begin()
+    user = _USER
+    made = staticmethod(_made)
 
     @property
     def root(self) -> str:
@@ -123,24 +102,12 @@ class Mariadb(Server):
         """The same, at the database that it is made with."""
         return f"{self.root}app"
 
-    def choose_ports(self) -> None:
-        self.port = free_port()
-
-    def command(self) -> list[str]:
+    def serving(self) -> list[str]:
         durable = {"innodb-flush-log-at-trx-commit": "1"}
-        settings = _SETTINGS | durable | self._config
-        command = _command(self._home, self.port, settings)
-        # The guard throws away what it writes.
-        script = f'exec "$@" >>{self.folder / self.log_name} 2>&1'
-        return ["sh", "-c", script, "run", *command]
+        return _command(self._home, self.port, _SETTINGS | durable | self._config)
 
     def answers(self) -> bool:
         return _serves(self.root)
-
-    def close(self) -> None:
-        """Gone, with its data."""
-        super().close()
-        shutil.rmtree(self._home, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +137,7 @@ class MariadbServer:
             run(self.root, f"DROP DATABASE {name}")
 
     def wait(self) -> None:
-        try:
-            until(lambda: _serves(self.root), "MariaDB takes connections", STARTS_IN)
-        except TimeoutError:
-            pytest.fail(f"MariaDB does not start: {end_of(self.home / 'log')}")
+        wait_for("MariaDB", lambda: _serves(self.root), self.home)
 
 
 def run(url: str, *statements: str) -> list[Any]:

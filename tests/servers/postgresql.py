@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-import pytest
 
-from tests.servers.process import IP, end_of, free_port, needed, until
-from tests.servers.server import Server
+from tests.servers.database import Database, wait_for
+from tests.servers.process import IP, free_port, needed
 from tests.servers.shared import Facts
-from tests.servers.template import as_user, copied, empty_home, leaving_nothing
+from tests.servers.template import as_user, empty_home, fill, leaving_nothing
 
-STARTS_IN = 60.0
 USER = "postgres"
 _KEPT = Path("/usr/lib/postgresql")  # where Debian keeps each version apart
 _SETTINGS = {
@@ -41,19 +38,10 @@ def _program(name: str) -> str:
 def _made() -> Path:
     """The files of a new one, in a folder that its user may enter."""
     initdb, home = _program("initdb"), empty_home("postgresql", USER)
-    made = subprocess.run(
-        [
-            *as_user(USER),
-            *(initdb, "--no-sync", "--auth=trust", f"--username={USER}"),
-            *("--encoding=UTF8", "--locale=C", "--pgdata", home / "data"),
-        ],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
+    fill(
+        *(home, USER, initdb, "--no-sync", "--auth=trust", f"--username={USER}"),
+        *("--encoding=UTF8", "--locale=C", "--pgdata", home / "data"),
     )
-    if made.returncode:
-        pytest.fail(f"initdb fails: {made.stderr}")
     return home
 
 
@@ -81,33 +69,21 @@ def prepare(_folder: Path) -> tuple[list[str], Facts]:
     return command, {"home": str(home), "port": port}
 
 
-class Postgresql(Server):
-    """One of a test's own, to be stopped and killed. It survives that: ``fsync``.
-
-    ``config``: settings beside ours.
-    """
+class Postgresql(Database):
+    """One of a test's own, to be stopped and killed. It survives that: ``fsync``."""
 
     program = "PostgreSQL"
-    starts_in = STARTS_IN
+    user = USER
+    made = staticmethod(_made)
     ends_by = signal.SIGINT
     """Whoever is connected is sent away."""
-
-    def __init__(self, folder: Path, config: Mapping[str, str] | None = None) -> None:
-        super().__init__(folder)
-        self._config = dict(config or {})
-        self._home = copied(folder.parent, "postgresql", USER, _made)
-        self.port: int = 0
-        self.begin()
 
     @property
     def url(self) -> str:
         """As its superuser, over TCP."""
         return f"postgresql://{USER}@{IP}:{self.port}/{USER}"
 
-    def choose_ports(self) -> None:
-        self.port = free_port()
-
-    def command(self) -> list[str]:
+    def serving(self) -> list[str]:
         own = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
         settings = _SETTINGS | own | self._config
         settings |= {
@@ -115,18 +91,10 @@ class Postgresql(Server):
             "unix_socket_directories": str(self._home),
             "logging_collector": "off",
         }
-        command = _command(self._home, settings)
-        # The guard throws away what it writes.
-        script = f'exec "$@" >>{self.folder / self.log_name} 2>&1'
-        return ["sh", "-c", script, "run", *command]
+        return _command(self._home, settings)
 
     def answers(self) -> bool:
         return _serves(self.url)
-
-    def close(self) -> None:
-        """Gone, with its data."""
-        super().close()
-        shutil.rmtree(self._home, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +126,4 @@ class PostgresqlServer:
                 connection.execute(drop)
 
     def wait(self) -> None:
-        try:
-            until(
-                lambda: _serves(self.url),
-                "PostgreSQL takes connections",
-                STARTS_IN,
-            )
-        except TimeoutError:
-            pytest.fail(f"PostgreSQL does not start: {end_of(self.home / 'log')}")
+        wait_for("PostgreSQL", lambda: _serves(self.url), self.home)

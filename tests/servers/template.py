@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.servers.process import needed
 
 _RUN = """
@@ -26,6 +28,14 @@ def empty_home(program: str, user: str) -> Path:
     if not os.geteuid():
         shutil.chown(home, user, user)
     return home
+
+
+def fill(home: Path, user: str, *command: str | Path) -> None:
+    """Run there, as that user, what makes the files; else the test fails."""
+    run = [*as_user(user), *command]
+    made = subprocess.run(run, cwd=home, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.fail(f"{command[0]} fails: {made.stdout}{made.stderr}")
 
 
 def as_user(user: str) -> list[str]:
