@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,41 +20,28 @@ from benchmarks.cassandra.adapters import (
 from benchmarks.cassandra.bars import BARS
 from benchmarks.cassandra.run import main
 from benchmarks.cassandra.scenarios import SCENARIOS, alone, crowd, turns
-from benchmarks.sample import Sample
-from benchmarks.shared.bars import Verdict, verdicts
 from benchmarks.shared.figures import Figures
 from benchmarks.shared.turns import CYCLES, LEAST, LONGEST, MOST, RISING
+from tests.benchmarks.suites import of_scenarios, quick, samples, verdict_by
 
 CHOSEN = ("C1", "C3", "C4")
 """The others count nothing else; ``nox -s bench -- cassandra`` has them all."""
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
 def test_quick_measures_every_peer(tmp_path: Path) -> None:
     """Of what is counted."""
-    file = tmp_path / "result.json"
-    chosen = [word for name in CHOSEN for word in ("--scenario", name)]
-    command = [sys.executable, "-m", "benchmarks.cassandra", "--quick"]
-    command += ["--json", str(file), *chosen]
-    ran = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "| holds |" in ran.stdout
-    result: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    samples = [Sample(**sample) for sample in result["samples"]]
+    result, measured = quick("cassandra", tmp_path, *of_scenarios(*CHOSEN))
     for name in CHOSEN:
-        measured = {(s.peer, s.loop) for s in samples if s.scenario == name}
-        assert measured == set(SCENARIOS[name].entrants)
+        peers = {(s.peer, s.loop) for s in measured if s.scenario == name}
+        assert peers == set(SCENARIOS[name].entrants)
     silent = {bar["scenario"] for bar in result["bars"] if bar["holds"] is None}
     assert not silent & set(CHOSEN)
     assert len(result["bars"]) == len(BARS)
-    assert result["failed"] == []
     assert result["about"]["cassandra"]
     assert result["about"]["nodes"] == 1
-    the_server_tells_what_arrived(Figures(samples))
-    everybody_gets_in(Figures(samples))
+    the_server_tells_what_arrived(Figures(measured))
+    everybody_gets_in(Figures(measured))
 
 
 def the_server_tells_what_arrived(figures: Figures) -> None:
@@ -91,20 +75,7 @@ def test_without_java_it_says_what_to_install(
 
 # ---------------------------------------------------------------------- bars
 
-
-def samples(scenario: str, metric: str, peer: str, *values: float) -> list[Sample]:
-    return [
-        Sample("asyncio", scenario, metric, "cassandra", peer, repetition, value)
-        for repetition, value in enumerate(values)
-    ]
-
-
-def verdict(what: str, *groups: list[Sample]) -> Verdict:
-    figures = Figures([sample for group in groups for sample in group])
-    (found,) = [
-        v for v in verdicts(BARS, figures) if f"{v.bar.scenario}: {v.bar.what}" == what
-    ]
-    return found
+verdict = partial(verdict_by, BARS)
 
 
 @pytest.mark.parametrize(

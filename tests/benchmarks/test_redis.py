@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis import Redis
@@ -31,50 +27,25 @@ from benchmarks.shared.bars import Bar, Minimum, Verdict, verdicts
 from benchmarks.shared.figures import Figures, NotMeasured
 from benchmarks.shared.report import bars, tables
 from benchmarks.shared.scenario import Measured, Round
+from tests.benchmarks.suites import bench, of_scenarios, quick, samples, verdict_by
 
-ROOT = Path(__file__).parents[2]
 WITH_PEERS = ("S1", "S4a")
 """Every program that is compared takes part in one of them."""
 TITLES = {name: scenario.title for name, scenario in SCENARIOS.items()}
 
 
-def bench(*options: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.redis", *options],
-        cwd=ROOT,
-        env=os.environ if path is None else os.environ | {"PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-
-
-def quick(folder: Path, *options: str) -> tuple[dict[str, Any], list[Sample]]:
-    """What was measured, and all that is told of it."""
-    file = folder / "result.json"
-    ran = bench("--quick", *options, "--json", str(file))
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "| holds |" in ran.stdout
-    result: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    assert result["about"]["redis-server"]
-    assert result["failed"] == []
-    return result, [Sample(**sample) for sample in result["samples"]]
-
-
 def test_quick_measures_ours_in_every_other_scenario(tmp_path: Path) -> None:
     others = [name for name in SCENARIOS if name not in WITH_PEERS]
-    chosen = [word for name in others for word in ("--scenario", name)]
-    _, samples = quick(tmp_path, *chosen, "--peer", OURS)
+    _, measured = quick("redis", tmp_path, *of_scenarios(*others), "--peer", OURS)
     wanted = {
         (name, loop)
         for name in others
         for peer, loop in SCENARIOS[name].entrants
         if peer == OURS
     }
-    assert {(s.scenario, s.loop) for s in samples} == wanted
-    assert {s.peer for s in samples} == {OURS}
-    figures = Figures(samples)
+    assert {(s.scenario, s.loop) for s in measured} == wanted
+    assert {s.peer for s in measured} == {OURS}
+    figures = Figures(measured)
     assert figures.median("S6", "served of 1,000", OURS) == 1000
     assert figures.median("S6", "connections", OURS) >= 1
     assert len(figures.values("S3", "hand-over, ms", OURS)) == 5
@@ -83,17 +54,18 @@ def test_quick_measures_ours_in_every_other_scenario(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", WITH_PEERS)
 def test_quick_measures_every_peer_of_a_scenario(name: str, tmp_path: Path) -> None:
-    result, samples = quick(tmp_path, "--scenario", name)
+    result, measured = quick("redis", tmp_path, *of_scenarios(name))
+    assert result["about"]["redis-server"]
     wanted = set(SCENARIOS[name].entrants)
     # The one peer that may be missing, and then it is said.
     if any(note.startswith(RUEIDIS) for note in result["notes"]):
         wanted = {entrant for entrant in wanted if RUEIDIS not in entrant}
-    assert {(s.peer, s.loop) for s in samples} == wanted
+    assert {(s.peer, s.loop) for s in measured} == wanted
     told = [bar for bar in result["bars"] if bar["holds"] is not None]
     assert {bar["scenario"] for bar in told} == {name}
     assert len(told) == sum(bar.scenario == name for bar in BARS) > 0
     if name == "S4a":
-        figures = Figures(samples)
+        figures = Figures(measured)
         # One BLPOP and one LPUSH; a few are cut off at the edges of the window.
         of_blpop = figures.median(name, "requests a cycle", BLPOP)
         assert of_blpop == pytest.approx(2, abs=0.1)
@@ -102,7 +74,7 @@ def test_quick_measures_every_peer_of_a_scenario(name: str, tmp_path: Path) -> N
 
 
 def test_without_redis_server_it_says_what_to_install(tmp_path: Path) -> None:
-    ran = bench("--quick", path=str(tmp_path))
+    ran = bench("redis", path=str(tmp_path))
     assert ran.returncode == 1
     assert "apt-get install redis-server" in ran.stderr
 
@@ -140,20 +112,7 @@ def test_requests_are_counted_without_what_scripts_do() -> None:
 
 # ---------------------------------------------------------------------- bars
 
-
-def samples(scenario: str, metric: str, peer: str, *values: float) -> list[Sample]:
-    return [
-        Sample("asyncio", scenario, metric, "redis", peer, repetition, value)
-        for repetition, value in enumerate(values)
-    ]
-
-
-def verdict(what: str, *groups: list[Sample]) -> Verdict:
-    figures = Figures([sample for group in groups for sample in group])
-    (found,) = [
-        v for v in verdicts(BARS, figures) if f"{v.bar.scenario}: {v.bar.what}" == what
-    ]
-    return found
+verdict = partial(verdict_by, BARS)
 
 
 def test_a_cycle_is_compared_with_the_floors_least_repetition() -> None:

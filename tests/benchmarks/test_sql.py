@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.sample import Sample
-from benchmarks.shared.bars import Verdict, verdicts
 from benchmarks.shared.crowd import SERVED
 from benchmarks.shared.figures import Figures
 from benchmarks.shared.handover import TOOK
@@ -19,35 +15,24 @@ from benchmarks.sql.adapters import FLOOR, MARIADB_OURS, OURS
 from benchmarks.sql.bars import BARS
 from benchmarks.sql.run import main
 from benchmarks.sql.scenarios import SCENARIOS, alone, crowd
+from tests.benchmarks.suites import of_scenarios, quick, samples, verdict_by
 
 CHOSEN = ("Q1", "Q4")
 """The others are the same for every suite, and run with other servers' tests."""
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
 def test_quick_measures_every_peer(tmp_path: Path) -> None:
     """Of what every peer takes part in, and of what is counted."""
-    file = tmp_path / "result.json"
-    chosen = [word for name in CHOSEN for word in ("--scenario", name)]
-    command = [sys.executable, "-m", "benchmarks.sql", "--quick", "--json", str(file)]
-    command += chosen
-    ran = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "| holds |" in ran.stdout
-    result: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    samples = [Sample(**sample) for sample in result["samples"]]
+    result, measured = quick("sql", tmp_path, *of_scenarios(*CHOSEN))
     for name in CHOSEN:
-        measured = {(s.peer, s.loop) for s in samples if s.scenario == name}
-        assert measured == set(SCENARIOS[name].entrants)
+        peers = {(s.peer, s.loop) for s in measured if s.scenario == name}
+        assert peers == set(SCENARIOS[name].entrants)
     silent = {bar["scenario"] for bar in result["bars"] if bar["holds"] is None}
     assert not silent & set(CHOSEN)
     assert len(result["bars"]) == len(BARS)
-    assert result["failed"] == []
     what_users_have_is_what_is_measured(result["about"])
-    everybody_gets_in_and_the_server_is_heard(Figures(samples))
+    everybody_gets_in_and_the_server_is_heard(Figures(measured))
 
 
 def what_users_have_is_what_is_measured(about: dict[str, Any]) -> None:
@@ -73,19 +58,7 @@ def test_without_postgresql_it_says_what_to_install(
         main(["--quick", "--scenario", "Q1"])
 
 
-def samples(scenario: str, metric: str, peer: str, *values: float) -> list[Sample]:
-    return [
-        Sample("asyncio", scenario, metric, "sql", peer, repetition, value)
-        for repetition, value in enumerate(values)
-    ]
-
-
-def verdict(what: str, *groups: list[Sample]) -> Verdict:
-    figures = Figures([sample for group in groups for sample in group])
-    (found,) = [
-        v for v in verdicts(BARS, figures) if f"{v.bar.scenario}: {v.bar.what}" == what
-    ]
-    return found
+verdict = partial(verdict_by, BARS)
 
 
 def test_a_cycle_is_compared_within_each_repetition() -> None:
