@@ -11,6 +11,8 @@ from typing import Any, Literal, Protocol, TypeVar
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.hosted import Side, handed, outcome
 from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.swapping.carrying import Carrier, Custom
+from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.rows import Found
 from aiorwlock_remote.swapping.tables import Values
 
@@ -78,6 +80,22 @@ class HostedDesk(ABC):
 
 class EachDesk(HostedDesk):
     """Each request has its own outcome."""
+
+    def __init__(
+        self,
+        side: Side,
+        lines: Lines[Any],
+        custom: Custom[Any],
+        where: str,
+        seconds: float,
+    ) -> None:
+        """``lines`` live on ``side``. ``seconds``: for a request, at most."""
+        super().__init__(side, lines, where)
+        self._carrier = Carrier(lines, custom, where, seconds)
+
+    async def carry(self, work: Work[T]) -> T:
+        """As ``HostedDesk.carry``."""
+        return await self._carrier.carry(work)
 
     @abstractmethod
     async def swapped(self, values: Values, connection: Any) -> Found:  # noqa: ANN401 - the driver's

@@ -102,6 +102,11 @@ class Mariadb(Database):
         """The same, at the database that it is made with."""
         return f"{self.root}app"
 
+    @property
+    def socket(self) -> Path:
+        """In the file system."""
+        return self._home / "socket"
+
     def serving(self) -> list[str]:
         durable = {"innodb-flush-log-at-trx-commit": "1"}
         return _command(self._home, self.port, _SETTINGS | durable | self._config)

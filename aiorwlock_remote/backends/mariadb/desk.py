@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from aiorwlock_remote.backends.mariadb import errors
+from aiorwlock_remote.backends.mariadb.dialling import CUSTOM
 from aiorwlock_remote.backends.mariadb.driver import Connection, Error, Row, run
-from aiorwlock_remote.backends.mariadb.lines import carried
 from aiorwlock_remote.backends.mariadb.options import Options
 from aiorwlock_remote.backends.mariadb.statements import Door, statement, step
 from aiorwlock_remote.hosted import Side
-from aiorwlock_remote.swapping.hosted_desk import EachDesk, T, Work, seat_of
+from aiorwlock_remote.swapping.hosted_desk import EachDesk, seat_of
 from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.rows import Found, micros_of, text_at
 from aiorwlock_remote.swapping.tables import Values
@@ -21,13 +21,8 @@ class MariadbDesk(EachDesk):
 
     def __init__(self, side: Side, lines: Lines[Connection], options: Options) -> None:
         """``lines`` live on ``side``."""
-        super().__init__(side, lines, options.where)
-        self._lines = lines
+        super().__init__(side, lines, CUSTOM, options.where, options.call_timeout)
         self._options = options
-
-    async def carry(self, work: Work[T]) -> T:
-        """As ``HostedDesk.carry``."""
-        return await carried(self._lines, work, self._options)
 
     async def rows(self, name: str, **values: object) -> list[Row]:
         """What any other statement tells.

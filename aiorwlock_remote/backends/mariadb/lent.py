@@ -5,14 +5,16 @@ And making the tables over them.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from aiorwlock_remote.backends.mariadb import errors
+from aiorwlock_remote.backends.mariadb.dialling import CUSTOM, healthy, hung_up
 from aiorwlock_remote.backends.mariadb.driver import POOL, Connection, Pool, run
-from aiorwlock_remote.backends.mariadb.lines import carried, healthy, hung_up
 from aiorwlock_remote.backends.mariadb.options import Options
 from aiorwlock_remote.backends.mariadb.schema import statements_of
 from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.swapping.carrying import Carrier
 from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
 from aiorwlock_remote.swapping.lent_lines import Checked, Lender, lent
 
@@ -56,7 +58,7 @@ def lender_of(given: object) -> Lender[Connection]:
     if isinstance(given, POOL):
         return Checked(PoolLender(given), healthy)
     if is_engine(given) and given.dialect.driver == "asyncmy":
-        meant = partial(errors.of, where=WHERE)
+        meant = partial(errors.of_connecting, where=WHERE)
         return Checked(EngineLender(given, hung_up, meant), healthy)
     raise ConfigurationError(
         what=f"{kind_of(given)} is not a pool of asyncmy",
@@ -72,8 +74,10 @@ async def make_tables(lender: Lender[Connection], options: Options) -> None:
         BackendError, ConfigurationError: as ``errors`` says.
     """
     async with lent(lender, options) as lines:
+        carrier = Carrier(lines, CUSTOM, options.where, options.call_timeout)
         for statement in statements_of(options.tables):
-            await carried(lines, partial(_run, statement), options)
+            # No call of ours is cancelled: see ``carrying``.
+            await asyncio.shield(carrier.carry(partial(_run, statement)))
 
 
 async def _run(statement: str, connection: Connection) -> None:

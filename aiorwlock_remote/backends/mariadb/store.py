@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from aiorwlock_remote.backends.mariadb import opening, rows
 from aiorwlock_remote.backends.mariadb.desk import MariadbDesk
+from aiorwlock_remote.backends.mariadb.dialling import own_lines
 from aiorwlock_remote.backends.mariadb.driver import Connection
 from aiorwlock_remote.backends.mariadb.examine import examine
 from aiorwlock_remote.backends.mariadb.joining import ASYNCMY
-from aiorwlock_remote.backends.mariadb.lines import own_lines
 from aiorwlock_remote.backends.mariadb.options import Options, options_of
 from aiorwlock_remote.backends.mariadb.statements import statement
 from aiorwlock_remote.core.names import Resource

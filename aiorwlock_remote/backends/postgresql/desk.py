@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 from aiorwlock_remote.backends.postgresql import errors
-from aiorwlock_remote.backends.postgresql.dialling import terminate
+from aiorwlock_remote.backends.postgresql.dialling import CUSTOM
 from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError, Row
-from aiorwlock_remote.backends.postgresql.lines import carried
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.statements import (
     Asking,
@@ -16,8 +15,7 @@ from aiorwlock_remote.backends.postgresql.statements import (
     swap,
 )
 from aiorwlock_remote.hosted import Side
-from aiorwlock_remote.swapping.deadlines import Deadlines
-from aiorwlock_remote.swapping.hosted_desk import EachDesk, T, Work, seat_of
+from aiorwlock_remote.swapping.hosted_desk import EachDesk, seat_of
 from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.rows import Found
 from aiorwlock_remote.swapping.tables import Values
@@ -31,14 +29,8 @@ class PostgresqlDesk(EachDesk):
 
     def __init__(self, side: Side, lines: Lines[Connection], options: Options) -> None:
         """``lines`` live on ``side``."""
-        super().__init__(side, lines, options.where)
-        self._lines = lines
+        super().__init__(side, lines, CUSTOM, options.where, options.call_timeout)
         self._options = options
-        self._deadlines = Deadlines(options.call_timeout, terminate)
-
-    async def carry(self, work: Work[T]) -> T:
-        """As ``HostedDesk.carry``."""
-        return await carried(self._lines, work, self._deadlines, self._where)
 
     async def rows(self, name: str, *values: object) -> list[Row]:
         """What any other statement tells.

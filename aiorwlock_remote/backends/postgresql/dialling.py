@@ -5,12 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.driver import (
     DRIVER,
     Connection,
     InterfaceError,
 )
 from aiorwlock_remote.backends.postgresql.options import Options
+from aiorwlock_remote.swapping.carrying import Custom
 from aiorwlock_remote.swapping.own_lines import OwnLines
 
 NAME = "aiorwlock_remote"
@@ -32,7 +34,7 @@ class Dialling:
 
     def healthy(self, connection: Connection) -> bool:
         """Whether nothing was heard of its end."""
-        return not connection.is_closed()
+        return healthy(connection)
 
     async def log_off(self, connection: Connection) -> None:
         """Take leave."""
@@ -63,7 +65,23 @@ def connecting(options: Options) -> dict[str, Any]:
     }
 
 
+def healthy(connection: Connection) -> bool:
+    """Whether nothing was heard of its end."""
+    return not connection.is_closed()
+
+
 def terminate(connection: Connection) -> None:
     """End it without a word, and what waits for it."""
     with suppress(InterfaceError):  # gone, and known to be
         connection.terminate()
+
+
+# asyncpg's own way to end a call, a request to cancel over a second connection, may not
+# be heard by a silent server either.
+CUSTOM: Custom[Connection] = Custom(
+    healthy=healthy,
+    hang_up=terminate,
+    spoilt=errors.spoilt,
+    meant=errors.of,
+    not_connected=errors.of_connecting,
+)

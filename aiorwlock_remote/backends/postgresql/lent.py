@@ -5,16 +5,16 @@ And making the tables over them.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from aiorwlock_remote.backends.postgresql import errors
-from aiorwlock_remote.backends.postgresql.dialling import terminate
+from aiorwlock_remote.backends.postgresql.dialling import CUSTOM, healthy, terminate
 from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection, Pool
-from aiorwlock_remote.backends.postgresql.lines import carried
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.schema import statements_of
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.swapping.deadlines import Deadlines
+from aiorwlock_remote.swapping.carrying import Carrier
 from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
 from aiorwlock_remote.swapping.lent_lines import Checked, Lender, lent
 from aiorwlock_remote.swapping.own_lines import later
@@ -59,7 +59,7 @@ def lender_of(given: object) -> Lender[Connection]:
     if isinstance(given, DRIVER.Pool):
         return PoolLender(given)
     if is_engine(given) and given.dialect.driver == "asyncpg":
-        return Checked(EngineLender(given, terminate, _meant, asks=False), _healthy)
+        return Checked(EngineLender(given, terminate, _meant, asks=False), healthy)
     raise ConfigurationError(
         what=f"{kind_of(given)} is no pool of asyncpg, nor an async engine over it",
         hint="asyncpg.create_pool(…), create_async_engine('postgresql+asyncpg://…')",
@@ -72,19 +72,15 @@ async def make_tables(lender: Lender[Connection], options: Options) -> None:
     Raises:
         BackendError, ConfigurationError: as ``errors`` says.
     """
-    deadlines = Deadlines(options.call_timeout, terminate)
     async with lent(lender, options) as lines:
+        carrier = Carrier(lines, CUSTOM, options.where, options.call_timeout)
         for statement in statements_of(options.schema):
-            work = partial(_run, statement)
-            await carried(lines, work, deadlines, options.where)
+            # No call of ours is cancelled: see ``carrying``.
+            await asyncio.shield(carrier.carry(partial(_run, statement)))
 
 
 async def _run(statement: str, connection: Connection) -> None:
     await connection.execute(statement)
-
-
-def _healthy(connection: Connection) -> bool:
-    return not connection.is_closed()
 
 
 def _meant(exc: BaseException) -> errors.Failure:

@@ -24,6 +24,7 @@ async def pool_of(
     *,
     most: int = 4,
     database: str | None = None,
+    patience: float = 2,
     **more: Any,  # noqa: ANN401 - of asyncmy.connect
 ) -> AsyncIterator[MariadbBackend]:
     """Autocommit is off, as is usual with this driver."""
@@ -38,7 +39,7 @@ async def pool_of(
         **{"init_command": STRICT, **more},
     )
     try:
-        yield MariadbBackend(pool, database=database or "", call_timeout=2)
+        yield MariadbBackend(pool, database=database or "", call_timeout=patience)
     finally:
         pool.close()
         await asyncio.wait_for(pool.wait_closed(), 30)

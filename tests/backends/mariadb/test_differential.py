@@ -6,7 +6,7 @@ import pymysql
 import pytest
 
 from aiorwlock_remote.backends.mariadb.desk import MariadbDesk
-from aiorwlock_remote.backends.mariadb.lines import own_lines
+from aiorwlock_remote.backends.mariadb.dialling import own_lines
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.hosted import Side

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from aiorwlock_remote import BackendError, Unsupported, connect
+from tests.backends.mariadb.conftest import speaking_tls
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import OWNER, MariadbServer, run
@@ -21,17 +19,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
 ]
-
-
-@pytest.fixture
-def files() -> Iterator[Certificates]:
-    """In a folder that the server's user may enter."""
-    folder = Path(tempfile.mkdtemp(prefix="mariadb-tls-"))
-    folder.chmod(0o755)
-    certificates = make_certificates(folder)
-    certificates.key.chmod(0o644)
-    yield certificates
-    shutil.rmtree(folder)
 
 
 async def locks_at(url: str) -> None:
@@ -48,13 +35,7 @@ async def refused(url: str, error: type[Exception]) -> str:
 async def test_who_is_trusted(
     start_mariadb: StartMariadb, files: Certificates, tmp_path: Path
 ) -> None:
-    server = start_mariadb(
-        config={
-            "ssl-ca": str(files.authority),
-            "ssl-cert": str(files.certificate),
-            "ssl-key": str(files.key),
-        }
-    )
+    server = start_mariadb(config=speaking_tls(files))
     run(
         server.root,
         *("CREATE USER safe REQUIRE SSL", "GRANT ALL ON app.* TO safe"),

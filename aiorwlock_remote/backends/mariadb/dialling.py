@@ -1,23 +1,18 @@
-"""Connections: our own, or those of a user's pool. All in one asyncio loop.
+"""How asyncmy connects, and ends a connection.
 
-No call of ours is ever cancelled: each is a task of its own, with a bounded wait. What
-does not end in time is given up with its connection, and what became of it is not
-known. asyncmy has a time limit for the TCP connection only, not for logging in: there
-is one of ours.
+Its own time limit is for the TCP connection only, not for logging in: there is one of
+ours.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.driver import DRIVER, Connection, run
 from aiorwlock_remote.backends.mariadb.options import Options
-from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.swapping.own_lines import Lines, OwnLines, heard, in_time
+from aiorwlock_remote.swapping.carrying import Custom
+from aiorwlock_remote.swapping.own_lines import OwnLines
 
 # Not what the server is set to: a name too long must not be cut, reads must not see
 # what is not committed, and the server must give up a little before we do: then it is
@@ -27,8 +22,6 @@ _SESSION = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES', max_statement_time = {seconds}",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,46 +68,6 @@ def own_lines(options: Options, most: int) -> OwnLines[Connection]:
     return OwnLines(_Dialling(options), options.where, options.connect_timeout, most)
 
 
-async def carried(
-    lines: Lines[Connection],
-    work: Callable[[Connection], Awaitable[T]],
-    options: Options,
-) -> T:
-    """What ``work`` makes of a connection.
-
-    Raises:
-        BackendError, ConfigurationError: as ``errors`` says.
-    """
-    try:
-        connection = await lines.take()
-    except Exception as exc:
-        raise errors.of_connecting(exc, options.where) from exc
-    working = asyncio.ensure_future(_awaited(work, connection))
-    try:
-        ended = await in_time(working, options.call_timeout)
-    except BaseException:  # the loop is about to end
-        working.add_done_callback(heard)
-        lines.abandon(connection)
-        raise
-    if not ended:
-        working.add_done_callback(heard)
-        lines.abandon(connection)
-        raise BackendUnavailable(what=f"{options.where} does not answer")
-    error = working.exception()
-    if error is None:
-        await lines.give_back(connection)
-        return working.result()
-    if errors.spoilt(error):
-        await lines.drop(connection)
-    else:
-        await lines.give_back(connection)
-    raise errors.of(error, options.where) from error
-
-
-async def _awaited(work: Callable[..., Awaitable[T]], *arguments: object) -> T:
-    return await work(*arguments)
-
-
 def healthy(connection: Connection) -> bool:
     """Whether the server has not hung up, as far as the driver knows."""
     return connection.connected and not connection._stream_broken  # noqa: SLF001
@@ -126,3 +79,12 @@ def hung_up(connection: Connection) -> None:
     connection.close()
     if transport is not None:
         transport.abort()
+
+
+CUSTOM: Custom[Connection] = Custom(
+    healthy=healthy,
+    hang_up=hung_up,
+    spoilt=errors.spoilt,
+    meant=errors.of,
+    not_connected=errors.of_connecting,
+)
