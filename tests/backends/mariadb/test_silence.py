@@ -25,6 +25,7 @@ from aiorwlock_remote.swapping.carrying import Carrier
 from aiorwlock_remote.swapping.own_lines import OwnLines
 from tests.backends.mariadb.conftest import speaking_tls
 from tests.backends.mariadb.pools import pool_of
+from tests.backends.redis.linking import eventually
 from tests.servers.certificates import Certificates
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import OWNER, Mariadb, MariadbServer
@@ -158,3 +159,24 @@ async def test_it_costs_a_pool_no_place(
             proxy.black_hole(on=False)
             async with locks.mutex("order", 2).acquire(timeout=20):
                 pass
+
+
+async def test_making_the_tables_is_not_cut_off(
+    mariadb_tables: str, mariadb_server: MariadbServer
+) -> None:
+    """Whoever is cancelled has the answer to what was asked; the connection is well."""
+    with Proxy(mariadb_server.port) as proxy:
+        url = mariadb_tables.replace(f":{mariadb_server.port}/", f":{proxy.port}/")
+        async with pool_of(url, most=1) as backend:
+            await backend.create_schema()
+            proxy.hold()
+            making = asyncio.ensure_future(backend.create_schema())
+            await eventually(lambda: proxy.held > 0, "asked")
+            making.cancel()
+            done, _ = await asyncio.wait({making}, timeout=0.1)
+            assert not done
+            proxy.let_go()
+            with pytest.raises(asyncio.CancelledError):
+                await making
+            await backend.create_schema()
+            assert proxy.connections == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -92,6 +93,28 @@ async def test_one_whose_server_has_gone_is_not_used(tables: str, kind: str) -> 
             for number in range(MOST):
                 async with locks.mutex("order", number).acquire(timeout=0):
                     pass
+
+
+async def test_making_the_tables_is_not_cut_off(tables: str) -> None:
+    """Whoever is cancelled has the answer to what was asked; the connection is well."""
+    port = urlsplit(tables).port
+    assert port is not None
+    with Proxy(port) as proxy:
+        through = tables.replace(f":{port}/", f":{proxy.port}/")
+        async with asyncpg.create_pool(through, min_size=0, max_size=1) as pool:
+            backend = PostgresqlBackend(pool)
+            await backend.create_schema()
+            proxy.hold()
+            making = asyncio.ensure_future(backend.create_schema())
+            await eventually(lambda: proxy.held > 0, "asked")
+            making.cancel()
+            done, _ = await asyncio.wait({making}, timeout=0.1)
+            assert not done
+            proxy.let_go()
+            with pytest.raises(asyncio.CancelledError):
+                await making
+            await backend.create_schema()
+            assert proxy.connections == 1
 
 
 async def beneath(one: Any) -> asyncpg.Connection[Any]:  # noqa: ANN401 - either
