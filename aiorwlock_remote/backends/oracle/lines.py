@@ -14,6 +14,11 @@ What python-oracledb 26.1 does when a call is interrupted, found by
   ``pool.close(force=True)``. After ``terminate()`` the pool still counts it as busy,
   for good. So a connection of a pool is dropped when its call has ended, and terminated
   only if that never comes.
+* ``terminate()`` under a call does not always end it. Over TLS the call waits for the
+  peer's goodbye, half a minute at a silent server. And the process dies, as above, if a
+  part of the answer has come that nobody has read yet. So a call of ours is a task,
+  which can be waited for and given up: one timer that hangs up, as for the other
+  databases, will not do.
 * While logging in there is no time limit at all: there is one of ours.
 """
 

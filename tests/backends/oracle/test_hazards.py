@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from aiorwlock_remote.backends.oracle.options import Options, options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.swapping.lent_lines import LentLines
+from tests.servers.certificates import Certificates
 from tests.servers.oracle.client import OracleUser
 from tests.servers.proxy import Proxy
 
@@ -74,6 +76,32 @@ async def test_the_call_timeout_ends_a_call_at_a_silent_server(
         await asyncio.wait_for(asyncio.shield(ask(connection)), 5)
     assert not connection.is_healthy()
     user.well()
+
+
+async def test_a_terminated_call_waits_for_the_goodbye_of_a_tls_peer(
+    user: OracleUser, certificates: Certificates
+) -> None:
+    """Why no timer hangs up under a call: it would go on."""
+    tls = ssl.create_default_context(cafile=certificates.authority)
+    with user.double.tls(certificates) as port, Proxy(port) as proxy:
+        connection = await oracledb.connect_async(
+            user=user.name,
+            password=user.password,
+            host="localhost",
+            port=proxy.port,
+            service_name=user.service,
+            protocol="tcps",
+            ssl_context=tls,
+        )
+        proxy.black_hole(on=True)
+        call = asyncio.ensure_future(ask(connection))
+        await asyncio.sleep(0.1)
+        connection.terminate()
+        done, _ = await asyncio.wait({call}, timeout=0.5)
+        assert not done
+        proxy.cut()
+        with pytest.raises(oracledb.Error):
+            await asyncio.wait_for(call, 5)
 
 
 # ------------------------------------------------------------------ our own ones
