@@ -46,8 +46,10 @@ def test_all_is_sorted_and_complete() -> None:
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_classes_are_sealed(cls: type) -> None:
     """Public classes cannot be subclassed by mistake; errors and data may be."""
-    open_to_all = issubclass(cls, BaseException | dict) or hasattr(
-        cls, "__dataclass_fields__"
+    open_to_all = (
+        issubclass(cls, BaseException | dict)
+        or hasattr(cls, "__dataclass_fields__")
+        or getattr(cls, "_is_protocol", False)
     )
     assert open_to_all or getattr(cls, "__final__", False), cls
 

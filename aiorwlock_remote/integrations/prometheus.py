@@ -1,0 +1,113 @@
+"""Prometheus: how long tasks wait for locks, and for how long they hold them.
+
+::
+
+    from aiorwlock_remote.integrations.prometheus import PrometheusObserver
+
+    locks = connect("redis://localhost/0", observers=[PrometheusObserver()])
+
+=======================  =========  ==================================================
+``rwlock_waiting``       gauge      tasks that wait
+``rwlock_held``          gauge      grants that are held
+``rwlock_wait_seconds``  histogram  from asking to the ``outcome``: obtained, busy (it
+                                    was only tried), timeout, cancelled, or the error's
+                                    name
+``rwlock_hold_seconds``  histogram  from then to the ``end``: released, moved, detached,
+                                    dropped, or how it was lost (expired, forced, …)
+=======================  =========  ==================================================
+
+All have the labels ``type`` (the resource's type, never its id) and ``mode``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import final
+
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Histogram
+
+from aiorwlock_remote.integrations.outcomes import outcome_of
+from aiorwlock_remote.locks.observing import Attempt, End
+
+__all__ = ["PrometheusObserver"]
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
+"""Seconds."""
+_LABELS = ("type", "mode")
+
+
+@final
+class PrometheusObserver:
+    """Counts what the ``Locks`` it is given to are asked for.
+
+    One for a process: it may be given to several ``connect(…)``. Each makes its metrics
+    anew, and a registry refuses a second metric of one name.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry = REGISTRY,
+        *,
+        prefix: str = "rwlock",
+        buckets: Sequence[float] = BUCKETS,
+    ) -> None:
+        """``prefix`` goes before the metrics' names. ``buckets``: seconds.
+
+        Raises:
+            ValueError: the registry has metrics of these names.
+        """
+        self.waiting: Gauge = Gauge(
+            f"{prefix}_waiting",
+            "Tasks that wait for a lock.",
+            _LABELS,
+            registry=registry,
+        )
+        self.held: Gauge = Gauge(
+            f"{prefix}_held", "Locks that are held.", _LABELS, registry=registry
+        )
+        self.wait: Histogram = Histogram(
+            f"{prefix}_wait_seconds",
+            "From asking for a lock to the outcome.",
+            (*_LABELS, "outcome"),
+            registry=registry,
+            buckets=buckets,
+        )
+        self.hold: Histogram = Histogram(
+            f"{prefix}_hold_seconds",
+            "From obtaining a lock to its end.",
+            (*_LABELS, "end"),
+            registry=registry,
+            buckets=buckets,
+        )
+
+    def asked(self, attempt: Attempt) -> _Timed:
+        """As ``Observer.asked``."""
+        return _Timed(self, attempt.resource_type, attempt.mode)
+
+
+class _Timed:
+    def __init__(self, metrics: PrometheusObserver, *labels: str) -> None:
+        self._metrics = metrics
+        self._labels = labels
+        self._since = perf_counter()
+        metrics.waiting.labels(*labels).inc()
+
+    def obtained(self, resource: str, fence: int) -> None:
+        del resource, fence
+        self._waited("obtained")
+        self._metrics.held.labels(*self._labels).inc()
+
+    def failed(self, error: BaseException | None) -> None:
+        self._waited(outcome_of(error))
+
+    def ended(self, how: End) -> None:
+        self._metrics.held.labels(*self._labels).dec()
+        seconds = perf_counter() - self._since
+        self._metrics.hold.labels(*self._labels, how).observe(seconds)
+
+    def _waited(self, outcome: str) -> None:
+        now = perf_counter()
+        self._metrics.waiting.labels(*self._labels).dec()
+        self._metrics.wait.labels(*self._labels, outcome).observe(now - self._since)
+        self._since = now
