@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.core.url import Address, parse
 from aiorwlock_remote.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -69,11 +69,16 @@ def store(url: str | None, *, must_exist: bool = False) -> str:
             what="memory:// locks are those of one process",
             hint="commands need a store that processes share, e.g. sqlite:///locks.db",
         )
-    path = Path(address.path)
-    if address.scheme == "sqlite":  # whose paths may be relative
-        path = Path(address.path.removeprefix("/"))
-    if must_exist and address.scheme in {"file", "sqlite"} and not path.exists():
+    path = path_of(address)
+    if must_exist and path is not None and not path.exists():
         raise ConfigurationError(
             what=f"{path} does not exist", hint="is the path in the URL right?"
         )
     return url
+
+
+def path_of(address: Address) -> Path | None:
+    """The file or directory that the locks are in; None: they are in a server."""
+    if address.scheme == "sqlite":  # whose paths may be relative
+        return Path(address.path.removeprefix("/"))
+    return Path(address.path) if address.scheme == "file" else None

@@ -60,14 +60,15 @@ def resource_json(seen: Doorman) -> dict[str, object]:
         "id": seen.resource_id,
         "locked": seen.locked,
         "fence": seen.fence,
-        "holders": [_holder_json(holder) for holder in seen.holders],
+        "holders": [holder_json(holder) for holder in seen.holders],
         "queue": [_queued_json(queued) for queued in seen.queue],
         "created_at": moment(seen.created_at) if seen.created_at else None,
         "updated_at": moment(seen.updated_at) if seen.updated_at else None,
     }
 
 
-def _holder_json(holder: Holder) -> dict[str, object]:
+def holder_json(holder: Holder) -> dict[str, object]:
+    """A holder; the keys of ``RESOURCE_KEYS``."""
     left = holder.expires_in
     return {
         "holder": holder.holder,
@@ -138,28 +139,32 @@ def waiting(queue: Iterable[Queued]) -> str:
     )
 
 
+RESOURCE_HEAD = (
+    *("RESOURCE", "MODE", "HOLDER", "FENCE", "AGE", "LEASE LEFT", "WAITING", "WHO"),
+)
+
+
+def resource_rows(seen: Doorman) -> list[tuple[str, ...]]:
+    """A row for each holder, or one if the resource is only waited for."""
+    queue = waiting(seen.queue)
+    return [
+        (
+            resource_of(seen),
+            holder.mode,
+            holder.holder,
+            fence_of(holder),
+            span(holder.age),
+            lease_left(holder),
+            queue,
+            who(holder),
+        )
+        for holder in seen.holders
+    ] or [(resource_of(seen), "free", "", "", "", "", queue, "")]
+
+
 def resources_table(resources: Sequence[Doorman]) -> None:
     """One line for each holder, and for each resource that is only waited for."""
-    rows: list[tuple[str, ...]] = []
-    for seen in resources:
-        queue = waiting(seen.queue)
-        rows += [
-            (
-                resource_of(seen),
-                holder.mode,
-                holder.holder,
-                fence_of(holder),
-                span(holder.age),
-                lease_left(holder),
-                queue,
-                who(holder),
-            )
-            for holder in seen.holders
-        ] or [(resource_of(seen), "free", "", "", "", "", queue, "")]
-    table(
-        ("RESOURCE", "MODE", "HOLDER", "FENCE", "AGE", "LEASE LEFT", "WAITING", "WHO"),
-        rows,
-    )
+    table(RESOURCE_HEAD, [row for seen in resources for row in resource_rows(seen)])
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -6,18 +6,12 @@ from importlib.util import find_spec
 
 import anyio
 import click
-from rich.console import Console
 
+from aiorwlock_remote.cli.console import RichConsole
 from aiorwlock_remote.cli.demo.show import Settings, show
 from aiorwlock_remote.cli.options import store, store_option
 
 MIN_PROCESSES, MAX_PROCESSES = 3, 64
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Leave it to ``main``; rich would exit, from within a task group."""
-        raise BrokenPipeError
 
 
 @click.command(short_help="See locks at work, and what they survive.")
@@ -71,5 +65,5 @@ def demo(
         broken=broken,
         loop=loop,
     )
-    console = _Console(highlight=False)
+    console = RichConsole(highlight=False)
     return anyio.run(show, settings, console, backend=loop)
