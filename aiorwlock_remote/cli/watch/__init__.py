@@ -1,0 +1,1 @@
+"""``rwlock watch``: who holds and who waits, looked at again and again."""

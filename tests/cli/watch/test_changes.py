@@ -1,0 +1,193 @@
+"""What changed from one look to the next, in words and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from aiorwlock_remote import Doorman
+from aiorwlock_remote.cli.watch.changes import Change, Changes
+from aiorwlock_remote.cli.watch.told import CHANGE_KEYS, as_json, as_line
+from tests.cli.watch.fix_watch import NOON, brief, door, holder, queued
+
+GONE = holder(expires_in=-3.0, age=33.0)
+READS = holder(mode="read", fence=8)
+
+
+def told(*looks: list[Doorman], every: float = 1.0) -> list[str]:
+    """What the last look is told to have changed."""
+    changes = Changes()
+    return brief(
+        [changes.since(look, at * every) for at, look in enumerate(looks)].pop()
+    )
+
+
+def test_at_first_it_tells_what_is_there() -> None:
+    there = [
+        door(1, holder()),
+        door(2, READS, holder("b", mode="read"), queue=[queued()]),
+        door(3, GONE),
+        door(4, queue=[queued()]),
+    ]
+    assert told(there) == [
+        *("held order/1 a", "held order/2 a", "held order/2 b", "queue order/2"),
+        *("lost order/3 a", "queue order/4"),
+    ]
+    assert told([]) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([], [door(1, holder())], ["granted order/1 a"]),
+        ([door(1, holder())], [], ["ended order/1 a", "free order/1"]),
+        ([door(1, holder())], [door(1, holder(age=2.0, expires_in=28.0))], []),
+        (
+            [door(1, holder())],
+            [door(1, holder("b", fence=8))],
+            ["ended order/1 a", "granted order/1 b"],
+        ),
+        (  # the same ticket again
+            [door(1, holder())],
+            [door(1, holder(fence=8))],
+            ["granted order/1 a"],
+        ),
+        ([door(1, holder())], [door(1, READS)], ["granted order/1 a"]),  # downgraded
+        ([door(1, holder())], [door(1, GONE)], ["lost order/1 a", "free order/1"]),
+        ([door(1, GONE)], [door(1, GONE)], []),
+        ([door(1, GONE)], [], []),
+        (
+            [door(1, GONE)],
+            [door(1, holder("b"))],
+            ["granted order/1 b"],
+        ),
+        (
+            [door(1, READS, holder("b", mode="read"))],
+            [door(1, READS)],
+            ["ended order/1 b"],
+        ),
+        (
+            [door(1, holder(), queue=[queued(age=1.0)])],
+            [door(1, holder(), queue=[queued(age=2.0)])],
+            [],
+        ),
+        (
+            [door(1, holder())],
+            [door(1, holder(), queue=[queued()])],
+            ["queue order/1"],
+        ),
+        (
+            [door(1, holder(), queue=[queued(waiting=2)])],
+            [door(1, holder(), queue=[queued(waiting=1)])],
+            ["queue order/1"],
+        ),
+        (
+            [door(1, holder(), queue=[queued()])],
+            [door(1, holder("b"))],
+            ["ended order/1 a", "granted order/1 b", "queue order/1"],
+        ),
+        (
+            [door(1, holder()), door(2, holder("b"))],
+            [door(2, holder("b")), door(3, holder("c"))],
+            ["ended order/1 a", "free order/1", "granted order/3 c"],
+        ),
+    ],
+)
+def test_what_changed(
+    before: list[Doorman], after: list[Doorman], expected: list[str]
+) -> None:
+    assert told(before, after) == expected
+
+
+def left(seconds: float | None) -> list[Doorman]:
+    return [door(1, holder(expires_in=seconds))]
+
+
+@pytest.mark.parametrize(
+    ("looks", "kind"),
+    [
+        ([left(28.0), left(0.8), []], "lost"),  # nobody renewed it
+        ([left(28.0), left(1.2), []], "ended"),  # it was not over yet
+        ([left(0.9), left(0.7), left(1.0), left(0.7), []], "ended"),  # a short lease
+        ([left(None), []], "ended"),
+        ([left(28.0), left(0.8), left(28.0), []], "ended"),  # renewed late
+    ],
+)
+def test_one_that_is_gone_was_lost_if_it_had_missed_a_renewal(
+    looks: list[list[Doorman]], kind: str
+) -> None:
+    assert told(*looks)[0] == f"{kind} order/1 a"
+
+
+def test_a_resource_that_is_not_listed_any_more_is_told_as_free() -> None:
+    changes = Changes()
+    changes.since([door(1, holder(), queue=[queued()])], 0.0)
+    *_, free, queue = changes.since([], 1.0)
+    assert (free.kind, queue.kind) == ("free", "queue")
+    assert free.now is not None
+    assert (free.now.locked, free.now.queue, free.now.fence) == (False, (), 7)
+
+
+SEEN = door(1, holder(), queue=[queued(), queued("read", waiting=2)])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (Change("watching"), "watching"),
+        (Change("unavailable", error="no answer"), "unavailable  no answer"),
+        (
+            Change("held", SEEN, holder()),
+            (
+                "held         order/1  write aaaaaaaaaaaa, fence 7, for 1.0 s,"
+                " lease 29.0 s, web-3/4711: refund"
+            ),
+        ),
+        (
+            Change("granted", SEEN, holder(host="", fence=None, foreign=True)),
+            (
+                "granted      order/1  write aaaaaaaaaaaa, fence -, lease 29.0 s,"
+                " a foreign program: refund"
+            ),
+        ),
+        (
+            Change("ended", SEEN, holder(host="", reason="")),
+            "ended        order/1  write aaaaaaaaaaaa, fence 7, after 1.0 s",
+        ),
+        (
+            Change("lost", SEEN, holder(host="", reason="")),
+            (
+                "lost         order/1  write aaaaaaaaaaaa, fence 7, after 1.0 s,"
+                " its lease ran out"
+            ),
+        ),
+        (
+            Change("lost", SEEN, GONE),
+            (
+                "lost         order/1  write aaaaaaaaaaaa, fence 7, after 33.0 s,"
+                " lease ended 3.0 s ago, web-3/4711: refund"
+            ),
+        ),
+        (Change("free", SEEN), "free         order/1"),
+        (Change("queue", SEEN), "queue        order/1  waiting: 1 write, 2 read"),
+        (Change("queue", door(1)), "queue        order/1  waiting: nobody"),
+    ],
+)
+def test_in_words(change: Change, words: str) -> None:
+    assert as_line(change, NOON) == f"2026-11-22T12:00:00.000Z  {words}"
+
+
+def test_as_json() -> None:
+    line = as_json(Change("lost", SEEN, holder()), NOON)
+    assert "\n" not in line
+    told = json.loads(line)
+    assert list(told) == re.findall(r"^  (\w+) ", CHANGE_KEYS, re.MULTILINE)
+    assert (told["time"], told["change"]) == ("2026-11-22T12:00:00.000Z", "lost")
+    assert (told["resource"], told["error"]) == ("order/1", None)
+    assert told["holder"] == told["now"]["holders"][0]
+    assert [one["waiting"] for one in told["now"]["queue"]] == [1, 2]
+    down = json.loads(as_json(Change("unavailable", error="no answer"), NOON))
+    assert down["error"] == "no answer"
+    assert [down[key] for key in ("resource", "holder", "now")] == [None] * 3
