@@ -1,0 +1,128 @@
+"""What a terminal shows of a view: lines of text that fit, each with a style."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiorwlock_remote.cli.failure import plain
+from aiorwlock_remote.cli.shown import (
+    RESOURCE_HEAD,
+    moment,
+    resource_rows,
+    span,
+    waiting,
+)
+from aiorwlock_remote.cli.watch.layout import cut, lay_out
+from aiorwlock_remote.cli.watch.told import in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from aiorwlock_remote import Doorman
+    from aiorwlock_remote.cli.watch.view import View
+
+FRESH = 5.0
+"""Seconds for which a resource that changed stands out; at least two rounds."""
+SLOW = 2.0
+"""Seconds without an answer after which that is said."""
+LOG_LINES, LOG_FROM = 8, 12
+"""So many of the last changes, from so many lines of the terminal on."""
+
+PLAIN, HEAD, NEW, OVER, BAD, DIM = "", "bold", "bold", "red", "bold red", "dim"
+
+
+class Line(NamedTuple):
+    """A line, and how it looks."""
+
+    text: str
+    style: str = PLAIN
+
+
+class Size(NamedTuple):
+    """Of a terminal."""
+
+    width: int
+    height: int
+
+
+def picture(view: View, title: str, every: float, now: float, size: Size) -> list[Line]:
+    """No more lines than fit, none of them too wide."""
+    width, height = size
+    top = [Line(_title(view, title)), *_trouble(view, now)]
+    log = _log(view, min(LOG_LINES, height // 3) if height >= LOG_FROM else 0)
+    room = height - len(top) - len(log)
+    lines = [*top, *_table(view, now - max(FRESH, 2 * every), size, room), *log]
+    return [Line(cut(plain(line.text), width), line.style) for line in lines][:height]
+
+
+def _title(view: View, title: str) -> str:
+    held = sum(seen.locked for seen in view.found)
+    queue = waiting(queued for seen in view.found for queued in seen.queue)
+    as_of = "" if view.as_of is None else f"{_time(view.as_of)}  "
+    return f"{as_of}{held} held, waiting: {queue or 'nobody'}  {title}"
+
+
+def _trouble(view: View, now: float) -> list[Line]:
+    if view.trouble_since is not None:
+        since = _time(view.trouble_since)
+        return [Line(f"unavailable since {since}: {view.trouble}", BAD)]
+    if view.asked_at is not None and now - view.asked_at >= SLOW:
+        return [Line(f"no answer for {span(now - view.asked_at)}", BAD)]
+    return []
+
+
+def _table(view: View, fresh: float, size: Size, room: int) -> list[Line]:
+    if view.as_of is None:
+        return []
+    found = sorted(view.found, key=_urgency)
+    if not found:
+        return [Line("nothing is held or waited for")][:room]
+    shown = [(seen, row) for seen in found for row in resource_rows(seen)]
+    # Ever more rows would only widen columns: those that cannot be seen are left out.
+    head, blocks = lay_out(
+        RESOURCE_HEAD, [row for _, row in shown[: max(room, 0)]], size.width
+    )
+    lines = [Line(head, HEAD)]
+    left = len(shown)
+    for (seen, row), block in zip(shown, blocks, strict=False):
+        if len(lines) + len(block) + (left > 1) > room:
+            break
+        style = _style(view, seen, row, fresh)
+        lines += [Line(text, style) for text in block]
+        left -= 1
+    if left:
+        lines.append(Line(f"… and {left} more", DIM))
+    return lines
+
+
+def _urgency(seen: Doorman) -> tuple[float, str]:
+    """Who waits longest comes first; then what nobody waits for, by name."""
+    longest = max((queued.age for queued in seen.queue), default=-1.0)
+    return -longest, seen.target.label
+
+
+def _style(view: View, seen: Doorman, row: Sequence[str], fresh: float) -> str:
+    if view.trouble:
+        return DIM
+    over = any(
+        one.holder == row[2] and one.expires_in is not None and one.expires_in <= 0
+        for one in seen.holders
+    )
+    new = view.changed_since(seen, fresh)
+    return " ".join(style for style, on in ((OVER, over), (NEW, new)) if on)
+
+
+def _log(view: View, most: int) -> list[Line]:
+    """The last changes, newest last and standing out, below an empty line."""
+    last = list(view.log)[-max(most - 1, 0) :] if most > 1 else []
+    lines = [
+        Line(f"{_time(when)}  {in_words(change)}", NEW if when == view.as_of else DIM)
+        for when, change in last
+    ]
+    return [Line(""), *lines] if lines else []
+
+
+def _time(when: datetime) -> str:
+    """Of the day."""
+    return moment(when, "seconds").partition("T")[2]
