@@ -13,6 +13,7 @@ _COMMANDS = {
     "demo": "aiorwlock_remote.cli.demo.command:demo",
     "run": "aiorwlock_remote.cli.run:run",
     "ls": "aiorwlock_remote.cli.ls:ls",
+    "watch": "aiorwlock_remote.cli.watch.command:watch",
     "show": "aiorwlock_remote.cli.show:show",
     "stale": "aiorwlock_remote.cli.stale:stale",
     "break": "aiorwlock_remote.cli.break_:break_",

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 RWLOCK = [sys.executable, "-m", "aiorwlock_remote.cli"]
 PATIENCE = 60.0
-HERE = {"break", "ls", "show", "stale"}
-"""A start of Python takes longer than any of them."""
+HERE = {"break", "ls", "show", "stale", "watch"}
+"""A start of Python takes longer than any of them; `watch`, where it ends by itself."""
 
 every_store = pytest.mark.parametrize("store", ["sqlite", "cassandra"], indirect=True)
 every_layout = pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from aiorwlock_remote.cli.failure import plain
 from tests.cli.fix_cli import ROOT, RWLOCK, Store, environment
 
-COMMANDS = ["demo", "run", "ls", "show", "stale", "break"]
+COMMANDS = ["demo", "run", "ls", "watch", "show", "stale", "break"]
 
 
 def test_help_names_the_commands_and_the_exit_codes(store: Store) -> None:
@@ -33,7 +33,7 @@ def test_help_of_a_command(store: Store, command: str) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", ["ls", "show", "stale"])
+@pytest.mark.parametrize("command", ["ls", "watch", "show", "stale"])
 def test_json_is_documented(store: Store, command: str) -> None:
     told = store.rwlock(command, "--help").stdout
     for key in ("resource", "holders", "queue", "expires_in", "foreign", "since"):
@@ -59,6 +59,10 @@ def test_json_is_documented(store: Store, command: str) -> None:
         ["run", "--url", "sqlite:///no/such/folder/x.db", "order/42", "true"],
         ["run", "--url", "sqlite:///x.db?colour=red", "order/42", "true"],
         ["ls", "--url", "sqlite:///no-such-file.db"],
+        ["watch", "--url", "sqlite:///no-such-file.db"],
+        ["watch", "--every", "0.1"],
+        ["watch", "--every", "nan"],
+        ["watch", ""],
         ["stale", "--older-than", "-1"],
         ["show"],
         ["break", "order/42", "--holder", "x", "--fence", "1"],
@@ -97,6 +101,7 @@ def test_a_file_that_is_no_store_is_69(store: Store, tmp_path: Path) -> None:
     Path(tmp_path, "locks.db").write_text("this is a text, not a database\n" * 100)
     done = store.rwlock("ls")
     assert done.returncode == 69
+    assert store.rwlock("watch").stderr == done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -1,0 +1,132 @@
+"""``rwlock watch``, the command."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+
+from aiorwlock_remote.cli import exits
+from aiorwlock_remote.cli.options import as_json, store, store_option
+from aiorwlock_remote.cli.shown import RESOURCE_KEYS
+from aiorwlock_remote.cli.watch import told
+from aiorwlock_remote.cli.watch.eye import Eye
+from aiorwlock_remote.cli.watch.lines import Lines
+from aiorwlock_remote.cli.watch.rounds import Clock, SystemClock, rounds
+from aiorwlock_remote.cli.watch.view import View
+from aiorwlock_remote.core.lease import check_seconds
+from aiorwlock_remote.core.url import parse
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.cli.watch.board import Board
+
+LEAST = 0.2
+TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for."""
+
+    url: str
+    resource_type: str | None
+    every: float
+    as_json: bool
+
+
+@click.command(
+    short_help="See who holds and who waits, live.",
+    epilog=f"{told.CHANGE_KEYS}\n{RESOURCE_KEYS}",
+)
+@store_option
+@as_json
+@click.option(
+    "--every",
+    type=float,
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often the store is asked; 0.2 at least.",
+)
+@click.argument("resource_type", metavar="[TYPE]", required=False)
+def watch(
+    *, url: str | None, as_json: bool, every: float, resource_type: str | None
+) -> int:
+    """See what is held or waited for, of all types or of one, until Ctrl-C.
+
+    At a terminal the table of `rwlock ls` is drawn again and again: first what is
+    waited for, longest wait first. What changed in the last seconds is bold, a lease
+    that ended is red, and the last changes stand below.
+
+    Elsewhere, and with --json, a line is printed for each change. What comes and goes
+    between two looks is not seen.
+
+    Each look lists the store once, as `rwlock ls` does; a store that is slow to answer
+    is asked less often. One that stops to answer is asked again until it is back.
+    """
+    check_seconds("--every", every, least=LEAST)
+    given = store(url, must_exist=True)
+    return asyncio.run(_watch(Wanted(given, resource_type, every, as_json)))
+
+
+async def _watch(wanted: Wanted) -> int:
+    view, clock = View(), SystemClock()
+    ended_by: signal.Signals | None = None
+    async with AsyncExitStack() as stack:
+        eye = await stack.enter_async_context(Eye(wanted.url, wanted.resource_type))
+        show = _show(wanted, view, clock)
+        stack.enter_context(show)
+        async with anyio.create_task_group() as group:
+
+            async def listen() -> None:
+                nonlocal ended_by
+                with anyio.open_signal_receiver(*_taken()) as received:
+                    async for number in received:
+                        if number != signal.SIGTSTP:
+                            ended_by = number
+                            group.cancel_scope.cancel()
+                            return
+                        show.leave()
+                        os.kill(os.getpid(), signal.SIGSTOP)
+
+            async def repaint() -> None:
+                """A slow store is no reason not to follow the size of a terminal."""
+                while True:
+                    await clock.sleep(wanted.every)
+                    if view.as_of is not None:
+                        show.paint()
+
+            group.start_soon(listen)
+            group.start_soon(repaint)
+            await rounds(eye.look, view, show, wanted.every, clock)
+    assert ended_by is not None
+    return exits.SIGNAL + ended_by
+
+
+def _taken() -> list[signal.Signals]:
+    """Signals that are ignored, as under nohup(1), stay so."""
+    return [s for s in TAKEN if signal.getsignal(s) != signal.SIG_IGN]
+
+
+def _show(wanted: Wanted, view: View, clock: Clock) -> Board | Lines:
+    if wanted.as_json:
+        return Lines(told.as_json)
+    if not sys.stdout.isatty() or os.environ.get("TERM") in {"dumb", "unknown"}:
+        return Lines(told.as_line)
+    # Imported here: lines need no rich.
+    from aiorwlock_remote.cli.console import RichConsole  # noqa: PLC0415
+    from aiorwlock_remote.cli.watch.board import Board  # noqa: PLC0415
+    from aiorwlock_remote.cli.watch.picture import picture  # noqa: PLC0415
+
+    title = f"{parse(wanted.url)}  {wanted.resource_type or ''}".rstrip()
+    return Board(
+        RichConsole(force_terminal=True, highlight=False),
+        lambda size: picture(view, title, wanted.every, clock.now(), size),
+    )
