@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiorwlock_remote.cli.failure import plain
@@ -78,14 +79,13 @@ def _table(view: View, fresh: float, size: Size, room: int) -> list[Line]:
     found = sorted(view.found, key=_urgency)
     if not found:
         return [Line("nothing is held or waited for")][:room]
-    shown = [(seen, row) for seen in found for row in resource_rows(seen)]
-    # Ever more rows would only widen columns: those that cannot be seen are left out.
-    head, blocks = lay_out(
-        RESOURCE_HEAD, [row for _, row in shown[: max(room, 0)]], size.width
-    )
+    # Rows that have no place in any case are not made, and widen no column.
+    rows = ((seen, row) for seen in found for row in resource_rows(seen))
+    shown = list(islice(rows, max(room, 0)))
+    head, blocks = lay_out(RESOURCE_HEAD, [row for _, row in shown], size.width)
     lines = [Line(head, HEAD)]
-    left = len(shown)
-    for (seen, row), block in zip(shown, blocks, strict=False):
+    left = sum(max(len(seen.holders), 1) for seen in found)
+    for (seen, row), block in zip(shown, blocks, strict=True):
         if len(lines) + len(block) + (left > 1) > room:
             break
         style = _style(view, seen, row, fresh)
