@@ -33,9 +33,9 @@ class Board:
 
     def check(self) -> None:
         """As ``Show``."""
-        check_reader()
+        check_reader(self._console.file.fileno())
 
-    def tell(self, changes: Sequence[Change], when: datetime) -> None:
+    async def tell(self, changes: Sequence[Change], when: datetime) -> None:
         """As ``Show``: the picture tells."""
 
     def paint(self) -> None:

@@ -116,10 +116,11 @@ def _taken() -> list[signal.Signals]:
 
 
 def _show(wanted: Wanted, view: View, clock: Clock) -> Board | Lines:
+    out = sys.__stdout__ or sys.stdout
     if wanted.as_json:
-        return Lines(told.as_json)
-    if not sys.stdout.isatty() or os.environ.get("TERM") in {"dumb", "unknown"}:
-        return Lines(told.as_line)
+        return Lines(told.as_json, out.fileno())
+    if not out.isatty() or os.environ.get("TERM") in {"dumb", "unknown"}:
+        return Lines(told.as_line, out.fileno())
     # Imported here: lines need no rich.
     from aiorwlock_remote.cli.console import RichConsole  # noqa: PLC0415
     from aiorwlock_remote.cli.watch.board import Board  # noqa: PLC0415

@@ -52,7 +52,7 @@ class Show(Protocol):
     def check(self) -> None:
         """BrokenPipeError if nobody is there any more."""
 
-    def tell(self, changes: Sequence[Change], when: datetime) -> None:
+    async def tell(self, changes: Sequence[Change], when: datetime) -> None:
         """What is new."""
 
     def paint(self) -> None:
@@ -87,7 +87,7 @@ async def rounds(
         else:
             when, wait = clock.wall(), pause(clock.now() - began, every)
             new = view.answered(found, clock.now(), when)
-        show.tell(new, when)
+        await show.tell(new, when)
         show.paint()
         await clock.sleep(wait)
 

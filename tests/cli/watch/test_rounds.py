@@ -32,7 +32,7 @@ class Told:
         if self._readers < 0:
             raise BrokenPipeError
 
-    def tell(self, changes: Sequence[Change], when: datetime) -> None:
+    async def tell(self, changes: Sequence[Change], when: datetime) -> None:
         self.lines += [(when, text) for text in brief(changes)]
 
     def paint(self) -> None:

@@ -1,0 +1,75 @@
+"""Lines for files and programs, whoever reads them, or does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aiorwlock_remote.cli.watch.changes import Change
+from aiorwlock_remote.cli.watch.command import _taken
+from aiorwlock_remote.cli.watch.lines import Lines
+from aiorwlock_remote.cli.watch.told import as_line
+from tests.cli.watch.fix_watch import NOON
+
+LINE = b"2026-11-22T12:00:00.000Z  unavailable  "
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def down(error: str) -> Change:
+    return Change("unavailable", error=error)
+
+
+@pytest.mark.asyncio
+async def test_a_full_pipe_keeps_no_signal_waiting(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    lines = Lines(as_line, writing)
+    for error in ("x" * 200_000, "y"):
+        with anyio.move_on_after(0.01) as scope:
+            await lines.tell([down(error)], NOON)
+        assert scope.cancelled_caught
+    told = os.read(reading, 300_000)
+    assert told.startswith(LINE + b"xxx")
+    await lines.tell([down("z"), down("\x1b\udc80")], NOON)
+    assert os.read(reading, 1000) == LINE + b"z\n" + LINE + rb"\x1b\udc80" + b"\n"
+
+
+@pytest.mark.asyncio
+async def test_a_file_takes_them_all(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        lines = Lines(as_line, file.fileno())
+        lines.check()
+        await lines.tell([down("x" * 200_000), down("y")], NOON)
+    assert path.read_bytes() == LINE + b"x" * 200_000 + b"\n" + LINE + b"y\n"
+
+
+def test_a_pipe_that_nobody_reads() -> None:
+    reading, writing = os.pipe()
+    lines = Lines(as_line, writing)
+    lines.check()
+    os.close(reading)
+    with pytest.raises(BrokenPipeError):
+        lines.check()
+    os.close(writing)
+
+
+def test_signals_that_are_ignored_stay_so() -> None:
+    """As under nohup(1)."""
+    assert signal.SIGHUP in _taken()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert signal.SIGHUP not in _taken()
+    finally:
+        signal.signal(signal.SIGHUP, before)
