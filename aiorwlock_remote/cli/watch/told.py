@@ -33,7 +33,7 @@ CHANGE_KEYS = """\b
                 ended        a grant is gone: released, or broken
                 lost         its lease ran out
                 free         nobody holds it any more
-                queue        others wait for it now
+                queue        who waits for it is different now
                 unavailable  the store does not answer
   resource    "TYPE/ID"; null if it is about the store
   holder      whom it is about, as last seen, as in "holders" below; null for
