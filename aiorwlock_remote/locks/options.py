@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from aiorwlock_remote.core.lease import (
@@ -113,6 +114,11 @@ class Options:
         if self.on_lost not in ("raise", "flag") and not callable(self.on_lost):
             raise ConfigurationError(
                 what=f"on_lost={self.on_lost!r}", hint="'raise', 'flag' or a callable"
+            )
+        if iscoroutinefunction(self.on_lost):
+            raise ConfigurationError(
+                what=f"on_lost={self.on_lost!r} would not be awaited",
+                hint="a plain function: it is called in the loop, and may start tasks",
             )
         limit: object = self.max_waiters
         if limit is not None and (

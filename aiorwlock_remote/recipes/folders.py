@@ -119,7 +119,7 @@ class FolderOccupations:
 
     async def extend(self, thing: str, who: str) -> bool:
         """Let its time of change be now, by the file server's clock."""
-        return await self._do(partial(_touch, self._folder(thing, USING) / who))
+        return await self._do(partial(self._touch, thing, who))
 
     async def remove(self, thing: str, who: str) -> bool:
         """Delete the file from both."""
@@ -163,8 +163,7 @@ class FolderOccupations:
         try:
             names = os.listdir(self._folder(thing, part))  # noqa: PTH208 - only names
         except FileNotFoundError:  # empty folders may be swept away
-            if not self._root.is_dir():
-                raise
+            self._look_for_root()
             return found
         for name in names:
             if name == who or name.startswith("."):  # .nfs0001, .DS_Store
@@ -197,7 +196,25 @@ class FolderOccupations:
 
     def _remove(self, thing: str, who: str) -> bool:
         _delete(self._folder(thing, PENDING) / who)
-        return _delete(self._folder(thing, USING) / who)
+        deleted = _delete(self._folder(thing, USING) / who)
+        if not deleted:
+            self._look_for_root()
+        return deleted
+
+    def _touch(self, thing: str, who: str) -> bool:
+        try:
+            os.utime(self._folder(thing, USING) / who)
+        except FileNotFoundError:
+            self._look_for_root()
+            return False
+        return True
+
+    def _look_for_root(self) -> None:
+        """What is not there may be away with all the others."""
+        if not self._root.is_dir():
+            raise FileNotFoundError(
+                errno.ENOENT, os.strerror(errno.ENOENT), str(self._root)
+            )
 
     def _error(self, exc: OSError) -> BackendError:
         what = f"{exc.filename or self._root}: {exc.strerror}"
@@ -223,14 +240,6 @@ def _delete(path: Path, mark: int | None = None) -> bool:
         if mark is not None and path.lstat().st_mtime_ns != mark:
             return False
         path.unlink()
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _touch(path: Path) -> bool:
-    try:
-        os.utime(path)
     except FileNotFoundError:
         return False
     return True

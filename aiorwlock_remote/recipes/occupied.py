@@ -57,7 +57,7 @@ class Occupied:
         self._thing = thing
         self._who = who
         self._deadline = home.deadline(sent_at)
-        self._released = False
+        self._released = self._tried = False
         self._inside = Inside("Occupied")
         self._pid = os.getpid()
 
@@ -110,15 +110,20 @@ class Occupied:
         Raises:
             LockLost: its record was gone; others may have used the object.
             Closed: it is of the process that forked this one.
-            BackendError: the store failed; the record ends by its age.
+            BackendError: the store failed; it may be tried again, or ends by its age.
         """
         self._at_home()
         if self._released:
             return False
-        self._released = True
-        self._home.forget(self)
+        self._released = self._tried = True
         remove = partial(taken_out, self._home.store, self._thing, self._who)
-        if not await carried_out(self._host, remove):
+        try:
+            removed = await carried_out(self._host, remove)
+        except BackendError:
+            self._released = False
+            raise
+        self._home.forget(self)
+        if not removed:
             raise self._lost()
         return True
 
@@ -151,7 +156,7 @@ class Occupied:
         return LockLost(reason=reason, resource=self._thing, mode="use")
 
     def __del__(self) -> None:
-        if not getattr(self, "_released", True) and os.getpid() == self._pid:
+        if not getattr(self, "_tried", True) and os.getpid() == self._pid:
             warnings.warn(
                 f"{self!r} was dropped", ResourceWarning, stacklevel=1, source=self
             )

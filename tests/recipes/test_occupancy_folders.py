@@ -201,6 +201,24 @@ async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
         folders.occupancies(tmp_path, using_age=0)
 
 
+async def test_a_mount_that_is_away_for_a_while(tmp_path: Path) -> None:
+    """Nothing is lost by that, and what could not be given back can be later."""
+    root, away = tmp_path / "books", tmp_path / "away"
+    root.mkdir()
+    books = folders.occupancies(root, using_age=None)
+    occupied = await books.occupy(BOOK)
+    root.rename(away)
+    for call in (occupied.extend, occupied.release):
+        with pytest.raises(BackendUnavailable, match="mkdir -p"):
+            await call()
+    occupied.__del__()  # it was told: nothing to be warned of
+    away.rename(root)
+    await occupied.extend()
+    assert await occupied.release()
+    assert not await occupied.release()
+    assert await books.holders(BOOK) == ()
+
+
 def test_errors_of_the_system(tmp_path: Path) -> None:
     store = FolderOccupations(tmp_path, Ages())
     kinds = {

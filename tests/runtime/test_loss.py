@@ -98,6 +98,14 @@ async def test_guard_cancels_what_it_guards(near: Locks) -> None:
         await held.guard(anyio.sleep_forever())
 
 
+async def test_on_lost_is_called_not_awaited(near: Locks) -> None:
+    async def never(held: Held) -> None:
+        pytest.fail(str(held))
+
+    with pytest.raises(ConfigurationError, match="would not be awaited"):
+        near.mutex(*NAME, on_lost=never)
+
+
 async def test_on_lost_flag_and_callable(near: Locks) -> None:
     """``"flag"`` lets the body run on; a callable is told, too."""
     async with near.mutex(*NAME, lease=0.3, on_lost="flag") as held:
