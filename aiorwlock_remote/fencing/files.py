@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import final
 
-from aiorwlock_remote.errors import BadRecord, StaleFence
+from aiorwlock_remote.errors import (
+    BadRecord,
+    StaleFence,
+    WouldDeadlock,
+)
+from aiorwlock_remote.fencing.alone import Stay, alone
 from aiorwlock_remote.fencing.numbers import check_fence
 
 
@@ -21,7 +25,9 @@ class FencedFile:
     ``.<name>.fence``; ``.<name>.lock`` is locked by ``flock`` while somebody is at it,
     which ends with the process. Never on a network file system.
 
-    All calls block, on the disk and on each other; call them by ``anyio.to_thread``.
+    All calls block, on the disk and on each other; call them by ``anyio.to_thread``. A
+    thread does not wait for itself: who is ``admitted`` may read and write. A child
+    that is forked by who is inside is not inside.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -35,28 +41,26 @@ class FencedFile:
         """What is done inside is done before a higher fence comes, or not at all.
 
         The fence is on the disk when the body begins. Keep the body short: nobody else
-        gets in, not even if this process is paused.
+        gets in, not even if this process is paused. With an equal fence the thread may
+        come again.
 
         Raises:
             StaleFence: a higher one has been here.
+            WouldDeadlock: this thread is inside already, with a lower one.
             BadFence: it is none.
             BadRecord: the fence beside the file cannot be read.
             OSError: the disk's.
         """
         check_fence(fence)
-        with self._alone():
-            highest = self._highest()
-            if fence < highest:
-                raise StaleFence(resource=str(self._path), fence=fence, highest=highest)
-            if fence > highest:
-                _replace(self._fence, f"{fence}\n".encode())
+        with alone(self._lock) as stay:
+            self._admit(fence, stay)
             yield
 
     def read(self, fence: int) -> bytes | None:
         """What is in the file; None if it is not there.
 
         Raises:
-            StaleFence, BadFence, BadRecord, OSError: as ``admitted``.
+            StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: as ``admitted``.
         """
         with self.admitted(fence):
             try:
@@ -68,20 +72,23 @@ class FencedFile:
         """Replace it as a whole; on the disk, under its name, when this returns.
 
         Raises:
-            StaleFence, BadFence, BadRecord, OSError: as ``admitted``.
+            StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: as ``admitted``.
         """
         with self.admitted(fence):
             _replace(self._path, data)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        # Opened anew each time: threads of one process exclude each other, too.
-        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
+    def _admit(self, fence: int, stay: Stay) -> None:
+        highest = self._highest() if stay.fence is None else stay.fence
+        if fence < highest:
+            raise StaleFence(resource=str(self._path), fence=fence, highest=highest)
+        if stay.fence is None:
+            if fence > highest:
+                _replace(self._fence, f"{fence}\n".encode())
+            stay.fence = fence
+        elif fence > stay.fence:  # it was promised that none comes before it is left
+            raise WouldDeadlock(
+                resource=str(self._path), held_mode=f"fence {stay.fence}"
+            )
 
     def _highest(self) -> int:
         try:
