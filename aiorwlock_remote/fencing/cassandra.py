@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
+from aiorwlock_remote.fencing.names import check_columns, check_table, several
 from aiorwlock_remote.fencing.numbers import check_fence
 
 _WORD = r"[A-Za-z][A-Za-z0-9_]{0,47}"
@@ -31,15 +32,13 @@ def fenced_update(
     Raises:
         ConfigurationError: a name that cannot be used, or no key.
     """
-    if not _TABLE.fullmatch(table):
-        raise ConfigurationError(what=f"{table!r} is no name of a table")
-    for name in (*columns, *key, fence):
-        if not _COLUMN.fullmatch(name):
-            raise ConfigurationError(what=f"{name!r} is no name of a column")
-    if not key or fence in (*columns, *key):
+    check_table(table, _TABLE)
+    set_to, found_by = check_columns(columns, _COLUMN), check_columns(key, _COLUMN)
+    check_columns([fence], _COLUMN)
+    if not found_by or fence in (*set_to, *found_by):
         raise ConfigurationError(what="a key, and columns other than the fence")
-    changes = ", ".join(f"{name} = ?" for name in (*columns, fence))
-    where = " AND ".join(f"{name} = ?" for name in key)
+    changes = ", ".join(f"{name} = ?" for name in (*set_to, fence))
+    where = " AND ".join(f"{name} = ?" for name in found_by)
     return f"UPDATE {table} SET {changes} WHERE {where} IF {fence} <= ?"  # noqa: S608
 
 
@@ -50,8 +49,9 @@ def fenced_values(
 
     Raises:
         BadFence: it is none.
+        ConfigurationError: one value, or one key, where several are wanted.
     """
-    return *values, check_fence(fence), *key, fence
+    return *several("values", values), check_fence(fence), *several("key", key), fence
 
 
 def accepted(rows: Iterable[Any], resource: str, fence: int) -> bool:
@@ -62,8 +62,13 @@ def accepted(rows: Iterable[Any], resource: str, fence: int) -> bool:
 
     Raises:
         StaleFence: the row has seen a higher fence.
+        ConfigurationError: the statement was no transaction.
     """
-    first = next(iter(rows))
+    first = next(iter(rows), None)
+    if first is None:
+        raise ConfigurationError(
+            what=f"{resource}: no transaction was made", hint="by fenced_update"
+        )
     if isinstance(first, dict):  # a dict_factory's
         first = cast("dict[str, Any]", first).values()
     values: tuple[Any, ...] = tuple(first)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import final
 
+from aiorwlock_remote.core.paths import check_path
 from aiorwlock_remote.errors import (
     BadRecord,
+    ConfigurationError,
     StaleFence,
     WouldDeadlock,
 )
 from aiorwlock_remote.fencing.alone import Stay, alone
-from aiorwlock_remote.fencing.numbers import check_fence
+from aiorwlock_remote.fencing.numbers import HIGHEST, check_fence
+
+_FENCE = re.compile(rb"[0-9]{1,16}\n")
 
 
 @final
@@ -31,8 +36,12 @@ class FencedFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Its folder must be there; the file need not."""
-        self._path = Path(path).resolve()  # a link to it shares its fence
+        """Its folder must be there; the file need not.
+
+        Raises:
+            ConfigurationError: no name of a file.
+        """
+        self._path = Path(check_path(path)).resolve()  # a link to it shares its fence
         self._fence = self._path.with_name(f".{self._path.name}.fence")
         self._lock = self._path.with_name(f".{self._path.name}.lock")
 
@@ -73,7 +82,13 @@ class FencedFile:
 
         Raises:
             StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: as ``admitted``.
+            ConfigurationError: the data are no bytes.
         """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise ConfigurationError(
+                what=f"data must be bytes, not {type(data).__name__}",
+                hint="text.encode()",
+            )
         with self.admitted(fence):
             _replace(self._path, data)
 
@@ -95,10 +110,10 @@ class FencedFile:
             text = self._fence.read_bytes()
         except FileNotFoundError:
             return 0
-        digits = text.removesuffix(b"\n")
-        if not digits.isdigit() or digits == text:
+        fence = int(text) if _FENCE.fullmatch(text) else HIGHEST + 1
+        if fence > HIGHEST:
             raise BadRecord(what=f"{self._fence} does not hold a fence")
-        return int(digits)
+        return fence
 
     def __repr__(self) -> str:
         return f"<FencedFile {str(self._path)!r}>"
@@ -111,13 +126,18 @@ def _replace(path: Path, data: bytes) -> None:
     """
     beside = path.with_name(f".{path.name}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(beside, flags, 0o666), "wb") as file:  # noqa: PTH123 - its flags
-        with suppress(FileNotFoundError):
-            os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    file = open(os.open(beside, flags, 0o666), "wb")  # noqa: PTH123, SIM115 - its flags
+    try:
+        with file:
+            with suppress(FileNotFoundError):
+                os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:  # the disk may be full of it
+        beside.unlink(missing_ok=True)
+        raise
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from aiorwlock_remote.errors import BadFence
+from aiorwlock_remote.errors import BadFence, ConfigurationError
 from aiorwlock_remote.fencing.numbers import check_fence
 
 HEADER = "Lock-Fence"
@@ -40,13 +40,19 @@ def read_fence(values: Sequence[str]) -> int:
 
     Raises:
         BadFence: none, several, no number, or a day ahead of our clock.
+        ConfigurationError: not the list of their values.
     """
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise ConfigurationError(
+            what=f"a list of all {HEADER} headers, not {type(values).__name__}"
+        )
     if len(values) != 1:
         count = "no" if not values else "more than one"
         raise BadFence(what=f"{count} {HEADER} header")
-    if _DIGITS.fullmatch(values[0]) is None:
+    text: object = values[0]
+    if not isinstance(text, str) or _DIGITS.fullmatch(text) is None:
         raise BadFence(what=f"{HEADER} is no number")
-    fence = check_fence(int(values[0]))
+    fence = check_fence(int(text))
     if fence > (time.time() + AHEAD) * 1e6:
         raise BadFence(what=f"{HEADER} is of the future")
     return fence

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any, Protocol
 
+from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
 from aiorwlock_remote.fencing.numbers import check_fence
 
@@ -38,10 +39,10 @@ async def fenced_set(
     Raises:
         StaleFence: a higher one has been here.
         BadFence: it is none.
-        ConfigurationError: a ``ttl`` that is no positive number, an empty key.
+        ConfigurationError: a ``ttl`` that is no positive number, a key as ``fence_key``
+            refuses it.
     """
-    if ttl is not None and not 0.001 <= ttl < 1e10:
-        raise ConfigurationError(what=f"ttl={ttl!r} is out of range")
+    check_seconds("ttl", ttl, least=0.001)
     life = "" if ttl is None else round(ttl * 1000)
     keys = key, fence_key(key)
     reply = await client.eval(FENCED_SET, 2, *keys, check_fence(fence), value, life)
@@ -54,7 +55,7 @@ async def fenced_get(client: RedisClient, key: str, fence: int) -> Any:  # noqa:
     Raises:
         StaleFence: a higher one has been here.
         BadFence: it is none.
-        ConfigurationError: an empty key.
+        ConfigurationError: a key as ``fence_key`` refuses it.
     """
     reply = await client.eval(FENCED_GET, 2, key, fence_key(key), check_fence(fence))
     return _accepted(reply, key, fence)
@@ -64,8 +65,10 @@ def fence_key(key: str) -> str:
     """Where the fence of a key is kept: in the same slot of a cluster.
 
     Raises:
-        ConfigurationError: a key in which braces make no tag, or an empty one.
+        ConfigurationError: a key in which braces make no tag, an empty one, no text.
     """
+    if not isinstance(key, str):
+        raise ConfigurationError(what=f"a key must be str, not {type(key).__name__}")
     _, opened, rest = key.partition("{")
     tag, closed, _ = rest.partition("}")
     if opened and closed and tag:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, final, get_args
 
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
+from aiorwlock_remote.fencing.names import check_columns, check_table
 from aiorwlock_remote.fencing.numbers import check_fence
 
 ParamStyle = Literal["qmark", "format", "pyformat", "named", "numeric", "dollar"]
@@ -66,9 +67,8 @@ class FencedTable:
         Raises:
             ConfigurationError: a table, a column or a style that cannot be used.
         """
-        if not _TABLE.fullmatch(self.table):
-            raise ConfigurationError(what=f"{self.table!r} is no name of a table")
-        _columns([self.key, self.fence])
+        check_table(self.table, _TABLE)
+        check_columns([self.key, self.fence], _COLUMN)
         if self.style not in get_args(ParamStyle):
             raise ConfigurationError(
                 what=f"unknown style {self.style!r}",
@@ -125,7 +125,11 @@ class FencedTable:
             ConfigurationError: a column that cannot be used.
         """
         check_fence(fence)
-        _columns(values)
+        if not isinstance(values, Mapping):
+            raise ConfigurationError(
+                what=f"values: a mapping is wanted, not {type(values).__name__}"
+            )
+        check_columns(values, _COLUMN)
         if {self.key, self.fence} & set(values):
             raise ConfigurationError(what=f"{self.key} and {self.fence} are not set so")
         names = [*values, self.fence, self.key, self.fence]
@@ -143,11 +147,11 @@ class FencedTable:
         Raises:
             ConfigurationError: a column that cannot be used, or none.
         """
-        _columns(columns)
-        if not columns:
+        names = check_columns(columns, _COLUMN)
+        if not names:
             raise ConfigurationError(what="no columns to read")
         text = (
-            f"SELECT {', '.join(columns)} FROM {self.table}"  # noqa: S608 - checked
+            f"SELECT {', '.join(names)} FROM {self.table}"  # noqa: S608 - checked
             f" WHERE {self.key} = {self._mark(1)}"
         )
         if self._current:
@@ -174,9 +178,3 @@ class FencedTable:
         if self.style in ("pyformat", "named"):
             return {f"p{n}": value for n, value in enumerate(values, 1)}
         return tuple(values)
-
-
-def _columns(names: Sequence[str] | Mapping[str, object]) -> None:
-    for name in names:
-        if not _COLUMN.fullmatch(name):
-            raise ConfigurationError(what=f"{name!r} is no name of a column")

@@ -30,10 +30,10 @@ from anyio.lowlevel import RunVar
 
 from aiorwlock_remote.core.names import decode, encode
 from aiorwlock_remote.core.occupancy import Ages, Record
+from aiorwlock_remote.core.paths import check_path
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
-    ConfigurationError,
     Unsupported,
 )
 from aiorwlock_remote.nonces import nonce
@@ -69,10 +69,8 @@ def occupancies(
     Raises:
         ConfigurationError: a name or an age that cannot be used.
     """
-    name = os.fspath(folder)
-    if not name or "\0" in name:
-        raise ConfigurationError(what=f"{name!r} is not the name of a folder")
-    return Occupancies(FolderOccupations(Path(name), Ages(pending_age, using_age)))
+    root = Path(check_path(folder))
+    return Occupancies(FolderOccupations(root, Ages(pending_age, using_age)))
 
 
 class FolderOccupations:

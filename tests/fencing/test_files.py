@@ -48,7 +48,7 @@ def test_killed_writers_leave_whole_contents_and_their_fence(tmp_path: Path) -> 
             FencedFile(path).write(int(lines[0]) - 1, b"late")
     assert FencedFile(path).read(FAR) == path.read_bytes()
     FencedFile(path).write(FAR, b"new")
-    assert not list(tmp_path.glob("*.new"))
+    assert not list(tmp_path.glob(".*.new"))
 
 
 def test_nothing_yet(tmp_path: Path) -> None:
@@ -84,8 +84,19 @@ def test_nobody_writes_through_a_link_laid_in_the_way(tmp_path: Path) -> None:
     assert victim.read_bytes() == b"precious"
 
 
+def test_what_cannot_be_put_in_its_place_does_not_stay(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with pytest.raises(IsADirectoryError):
+        FencedFile(tmp_path / "data").write(5, b"x")
+    assert not list(tmp_path.glob(".*.new"))
+
+
 @pytest.mark.parametrize(
-    "spoilt", [b"", b"5", b"x\n", b"-5\n", b"5\n6\n", b"\xd9\xa3\n"]
+    "spoilt",
+    [
+        *(b"", b"5", b"x\n", b"-5\n", b"5\n6\n", b"\xd9\xa3\n"),
+        *(b"9" * 5000 + b"\n", b"%d\n" % (FAR + 1)),
+    ],
 )
 def test_a_fence_that_cannot_be_read_lets_nobody_in(
     tmp_path: Path, spoilt: bytes

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -194,7 +195,8 @@ async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
             await call(BOOK)
     with pytest.raises(Unsupported):
         await folders.occupancies("/sys").occupy(BOOK)
-    for name in ("", "a\0b"):
+    name: Any
+    for name in ("", "a\0b", "\ud800", None, b"x", 5):
         with pytest.raises(ConfigurationError):
             folders.occupancies(name)
     with pytest.raises(ConfigurationError):

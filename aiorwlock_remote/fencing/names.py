@@ -1,0 +1,50 @@
+"""Names that go into statements as they are, so only those that need no quotes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from re import Pattern
+from typing import TypeVar
+
+from aiorwlock_remote.errors import ConfigurationError
+
+T = TypeVar("T")
+
+
+def check_table(name: str, fit: Pattern[str]) -> None:
+    """Refuse what is no name of a table.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    _check("table", name, fit)
+
+
+def check_columns(names: Iterable[str], fit: Pattern[str]) -> tuple[str, ...]:
+    """They, as often as one wants to look at them.
+
+    Raises:
+        ConfigurationError: one that is none, or no sequence of names.
+    """
+    columns = several("columns", names)
+    for name in columns:
+        _check("column", name, fit)
+    return columns
+
+
+def several(what: str, values: Iterable[T]) -> tuple[T, ...]:
+    """The values; not the letters of a text.
+
+    Raises:
+        ConfigurationError: there is only one, or something else.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ConfigurationError(
+            what=f"{what}: a sequence is wanted, not {type(values).__name__}"
+        )
+    return tuple(values)
+
+
+def _check(kind: str, name: object, fit: Pattern[str]) -> None:
+    if not isinstance(name, str) or not fit.fullmatch(name):
+        raise ConfigurationError(what=f"{name!r} is no name of a {kind}")
