@@ -25,6 +25,20 @@ class Mode(StrEnum):
     WRITE = "write"
 
 
+def mode_of(mode: str) -> Mode:
+    """The mode of that name.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    try:
+        return Mode(mode)
+    except ValueError:
+        raise ConfigurationError(
+            what=f"mode {mode!r}", hint="'read' or 'write'"
+        ) from None
+
+
 class Policy(StrEnum):
     """Who goes first when readers and writers both wait.
 

@@ -127,9 +127,15 @@ class Occupancies:
         the answer if it is in use, which raises ``LockBusy`` otherwise.
 
         Raises (when it decorates):
-            ConfigurationError: not a coroutine function.
+            ConfigurationError: not a coroutine function; ``thing`` or ``busy`` is none.
         """
         check_seconds("timeout", timeout)
+        functions: tuple[object, ...] = (thing, thing if busy is None else busy)
+        if not all(map(callable, functions)):
+            raise ConfigurationError(
+                what=f"{thing!r}, {busy!r}: both are functions",
+                hint="lambda request, number: ('book', number)",
+            )
 
         def decorate(
             function: Callable[P, Coroutine[Any, Any, T]],

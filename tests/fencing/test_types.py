@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import insert, select, update
+from sqlalchemy.orm import Mapped, mapped_column
 
 from aiorwlock_remote import BadFence, ConfigurationError
 from aiorwlock_remote.fencing.cassandra import accepted, fenced_update, fenced_values
@@ -15,6 +17,8 @@ from aiorwlock_remote.fencing.files import FencedFile
 from aiorwlock_remote.fencing.header import read_fence
 from aiorwlock_remote.fencing.redis import fence_key, fenced_set
 from aiorwlock_remote.fencing.sql import FencedTable
+from aiorwlock_remote.integrations.sqlalchemy.fencing import fenced, fenced_get
+from tests.fencing.resources import Base, Row
 
 CELLS = FencedTable("cells")
 
@@ -84,6 +88,36 @@ def test_headers() -> None:
     for bad in (None, "5", 5, {"Lock-Fence": "5"}):
         with pytest.raises(ConfigurationError):
             read_fence(bad)
+
+
+class Plain(Base):
+    """Has no fence."""
+
+    __tablename__ = "plain"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+@pytest.mark.parametrize("bad", [None, "cells", 5, Plain, Row(), type, Row.__table__])
+@pytest.mark.asyncio
+async def test_mapped_classes(bad: Any) -> None:  # noqa: ANN401
+    session: Any = None
+    with pytest.raises(ConfigurationError):
+        await fenced_get(session, bad, 1, 5)
+
+
+@pytest.mark.asyncio
+async def test_keys_of_mapped_classes() -> None:
+    session: Any = None
+    with pytest.raises(ConfigurationError, match="1 key column"):
+        await fenced_get(session, Row, (1, 2), 5)
+
+
+def test_changes() -> None:
+    bad: Any
+    for bad in (None, "UPDATE cells", select(Row), insert(Row), update(Plain)):
+        with pytest.raises(ConfigurationError):
+            fenced(bad, 5)
 
 
 @pytest.mark.parametrize("bad", [None, "text", 5, [1], object()])

@@ -96,6 +96,16 @@ async def test_a_row_is_named_by_its_table_and_key(tmp_path: Path) -> None:
                 _ = books.occupy(thing)
 
 
+async def test_a_table_of_nothing() -> None:
+    bad: Any
+    for bad in (None, "occupancies", Base):
+        with pytest.raises(ConfigurationError):
+            occupancy_table(bad)
+    for bad in (None, "", b"x"):
+        with pytest.raises(ConfigurationError):
+            occupancy_table(MetaData(), bad)
+
+
 async def test_what_it_costs(tmp_path: Path) -> None:
     """Five statements, none of them in a transaction of several."""
     async with sqlite(tmp_path) as engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table
@@ -113,6 +114,26 @@ async def test_in_a_transaction_of_ones_own(shop: AlchemySite) -> None:
         with pytest.raises(ConfigurationError, match="no such row"):
             await RowWords(Invoice, 99).take(connection, "read")
     assert shop.plain.state() == FREE
+
+
+@pytest.mark.parametrize("bad", [None, "x", "", 5, []])
+@on_asyncio
+async def test_a_mode_that_is_none(bad: Any) -> None:  # noqa: ANN401 - of any type
+    words, session = RowWords(Invoice, 1), cast("AsyncSession", None)
+    for call in (words.take, words.give):
+        with pytest.raises(ConfigurationError, match="mode"):
+            await call(session, bad)
+    for make in (words.lock, words.unlock):
+        with pytest.raises(ConfigurationError, match="mode"):
+            make(bad, "")
+
+
+@on_asyncio
+async def test_a_mode_by_its_name() -> None:
+    words = RowWords(Invoice, 1)
+    given: Any = "write"
+    assert str(words.lock(given, "")) == str(words.write_lock())
+    assert str(words.unlock(given, "")) == str(words.write_unlock())
 
 
 @on_asyncio

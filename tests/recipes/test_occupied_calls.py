@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import anyio
@@ -76,6 +77,12 @@ async def test_only_coroutine_functions(books: Occupancies) -> None:
         books.occupied(book)(plain)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError):
         books.occupied(book, timeout=-1)
+    bad: Any
+    for bad in ("text", ("book", 42), None):
+        with pytest.raises(ConfigurationError, match="functions"):
+            books.occupied(bad)
+    with pytest.raises(ConfigurationError, match="functions"):
+        books.occupied(book, busy="in use")  # type: ignore[arg-type]
 
 
 async def test_one_that_is_dropped_is_warned_of(books: Occupancies) -> None:

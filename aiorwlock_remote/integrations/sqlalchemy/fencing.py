@@ -6,9 +6,9 @@ from typing import TypeVar, cast
 
 from sqlalchemy import BigInteger, Delete, Update, inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm import Mapped, Mapper, mapped_column
 
-from aiorwlock_remote.errors import StaleFence
+from aiorwlock_remote.errors import ConfigurationError, StaleFence
 from aiorwlock_remote.fencing.numbers import check_fence
 
 
@@ -31,8 +31,15 @@ def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
 
     Raises:
         BadFence: it is none.
+        ConfigurationError: no UPDATE or DELETE, or of a table without that column.
     """
     check_fence(fence)
+    if not isinstance(change, Update | Delete):
+        raise ConfigurationError(
+            what=f"an UPDATE or DELETE, not {type(change).__name__}"
+        )
+    if column not in change.table.c:
+        raise ConfigurationError(what=f"{change.table} has no column {column!r}")
     narrowed: Update | Delete = change.where(change.table.c[column] <= fence)
     if isinstance(narrowed, Update):
         narrowed = narrowed.values({column: fence})
@@ -54,10 +61,16 @@ async def fenced_get(
     Raises:
         StaleFence: the row has seen a higher fence; roll back.
         BadFence: it is none.
+        ConfigurationError: a class without a fence, or no key of its.
     """
     check_fence(fence)
-    mapper = inspect(row)
+    mapper = _mapper(row)
     keys = _key(identity)
+    if len(keys) != len(mapper.primary_key):
+        raise ConfigurationError(
+            what=f"{row.__name__}: {len(mapper.primary_key)} key column(s), "
+            f"{len(keys)} given"
+        )
     where = [
         column == value for column, value in zip(mapper.primary_key, keys, strict=True)
     ]
@@ -82,6 +95,16 @@ async def fenced_get(
     return await session.get(
         row, keys, populate_existing=True, with_for_update={"of": row}
     )
+
+
+def _mapper(row: type[Row]) -> Mapper[Row]:
+    found: object = inspect(row, raiseerr=False)
+    if not isinstance(found, Mapper) or "fence" not in found.columns:
+        raise ConfigurationError(
+            what=f"{row!r} is no mapped class with a fence",
+            hint="FencedRow gives it one",
+        )
+    return cast("Mapper[Row]", found)
 
 
 def _key(identity: object) -> tuple[object, ...]:

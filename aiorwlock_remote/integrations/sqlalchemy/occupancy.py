@@ -66,7 +66,13 @@ def occupancy_table(metadata: MetaData, name: str = "occupancies") -> Table:
 
     ``since``: microseconds of Unix time by the database's clock; who leaves it NULL is
     as old as the first sight of him.
+
+    Raises:
+        ConfigurationError: no MetaData, or no name.
     """
+    given: tuple[object, object] = (metadata, name)
+    if not isinstance(given[0], MetaData) or not isinstance(given[1], str) or not name:
+        raise ConfigurationError(what=f"no table of {metadata!r} named {name!r}")
     return Table(
         name,
         metadata,

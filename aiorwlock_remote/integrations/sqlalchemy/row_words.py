@@ -34,7 +34,7 @@ from aiorwlock_remote.core.row import (
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.row_plans import locking, unlocking
 from aiorwlock_remote.core.shown import check_reason
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import Mode, mode_of
 from aiorwlock_remote.errors import ConfigurationError, LockBusy, LockLost
 from aiorwlock_remote.integrations.sqlalchemy.rows import LOCK_WAIT, Statement, ran
 from aiorwlock_remote.recipes.row_faults import Row
@@ -87,11 +87,11 @@ class RowWords:
 
         Raises:
             LockBusy: it is locked; ``holders`` tells mark and reason.
-            ConfigurationError: no such row, or several.
+            ConfigurationError: no such row, or several; no such mode.
             BadRecord: what stands there is not what a lock leaves behind.
             SQLAlchemyError: as the driver said; the transaction is yours to roll back.
         """
-        plan = locking(self, Mode(mode), reason, check=True)
+        plan = locking(self, mode_of(mode), reason, check=True)
         step = await driven(plan, partial(ran, where))
         if not step.done:
             bind = where.get_bind() if isinstance(where, AsyncSession) else where
@@ -108,9 +108,10 @@ class RowWords:
 
         Raises:
             LockLost: it was not locked like that.
+            ConfigurationError: no such mode.
             SQLAlchemyError: as the driver said; the transaction is yours to roll back.
         """
-        plan = unlocking(self, Mode(mode), reason)
+        plan = unlocking(self, mode_of(mode), reason)
         step = await driven(plan, partial(ran, where))
         if not step.done:
             raise LockLost(reason="forced", resource=self.label, mode=mode)
@@ -134,7 +135,7 @@ class RowWords:
     def lock(self, mode: Mode, reason: str) -> Update:
         """RLock or WLock."""
         free = and_(self._mark == UNLOCK, self._count == 0)
-        if mode is Mode.WRITE:
+        if mode_of(mode) is Mode.WRITE:
             return self._step(free, (self._mark, WRITE_LOCK), reason=reason)
         return self._step(
             or_(free, self._is_read()),
@@ -145,7 +146,7 @@ class RowWords:
 
     def unlock(self, mode: Mode, reason: str) -> Update:
         """RUnlock or WUnlock."""
-        if mode is Mode.WRITE:
+        if mode_of(mode) is Mode.WRITE:
             held = self._mark == WRITE_LOCK
             return self._step(held, (self._mark, UNLOCK), reason=reason)
         # The mark before the count: MariaDB sees new values from left to right.
