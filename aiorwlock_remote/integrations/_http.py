@@ -14,6 +14,7 @@ from uuid import UUID
 
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId, resource
+from aiorwlock_remote.core.shown import check_reason
 from aiorwlock_remote.errors import (
     ConfigurationError,
     LockError,
@@ -62,6 +63,10 @@ class Template:
         Raises:
             ConfigurationError: no type or no id, a braced part that cannot be read.
         """
+        if not isinstance(text, str):
+            raise ConfigurationError(
+                what=f"a template must be str, not {type(text).__name__}"
+            )
         kind, _, rest = text.partition(":")
         if not kind or not rest or set(kind) & set("{}"):
             raise ConfigurationError(
@@ -150,6 +155,10 @@ def _read(place: Place, value: object) -> ResourceId:
     return read
 
 
+class NoPage(Exception):
+    """A path that names no lock, and so no page."""
+
+
 class Hold:
     """What a handler holds while it runs: which lock, how, and how long it waits."""
 
@@ -164,7 +173,7 @@ class Hold:
         """Refuse what cannot be used, long before the first request.
 
         Raises:
-            ConfigurationError: a template, a mode, a number or an option.
+            ConfigurationError: a template, a mode, a number, a reason or an option.
         """
         self.template = Template(template)
         if mode not in get_args(Mode):
@@ -173,17 +182,21 @@ class Hold:
         Options().but(options)
         self.mode: Mode = mode
         self._timeout = timeout
-        self._reason = reason
+        self._reason = check_reason(reason)
         self._options = options
 
     def acquisition(self, locks: Locks, values: Mapping[str, object]) -> Acquisition:
         """The lock that these parts of a path name, about to be acquired.
 
         Raises:
-            ValueError, ConfigurationError: the path names none.
+            NoPage: the path names none.
+            ConfigurationError: the options do not go with those of ``locks``.
         """
-        kind = self.template.resource_type
-        pair = locks.rwlock(kind, self.template.resource_id(values), **self._options)
+        try:
+            made = self.template.resource_id(values)
+        except ValueError as exc:
+            raise NoPage from exc
+        pair = locks.rwlock(self.template.resource_type, made, **self._options)
         lock = pair.writer if self.mode == "write" else pair.reader
         return lock.acquire(self._timeout, reason=self._reason)
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
+from inspect import iscoroutinefunction
 from typing import Any, TypeVar, Unpack, cast
 
 from aiohttp import hdrs, web
@@ -36,6 +37,7 @@ from aiorwlock_remote.integrations._http import (
     PROBLEM,
     Hold,
     Mode,
+    NoPage,
     answer,
 )
 from aiorwlock_remote.locks.client import Locks
@@ -132,7 +134,7 @@ def hold(
     reason: str = "",
     **options: Unpack[OptionArgs],
 ) -> Callable[[H], H]:
-    """Hold a lock while the handler, or the method of a ``View``, runs.
+    """Hold a lock while the handler runs: a coroutine function, or a method.
 
     ``template``: resource type, colon, id, with parts of the path in braces; say
     ``{id:int}`` or ``{id:uuid}`` where the handler reads it so; a path that does not
@@ -141,28 +143,34 @@ def hold(
     is under the lock, and a loss cuts it off. Put it below the route's decorator.
 
     Raises:
-        ConfigurationError: a template, a mode, a number or an option.
+        ConfigurationError: a template, a mode, a number, a reason or an option; when
+            it decorates: not a coroutine function.
     """
     wanted = Hold(template, mode, timeout, reason, options)
 
     def around(handler: H) -> H:
+        if not _is_coroutine_function(handler):
+            raise ConfigurationError(
+                what=f"{handler!r} is no coroutine function",
+                hint="holding is for async def, or a method of a View",
+            )
+
         @wraps(handler)
         async def held(
-            first: web.Request | web.View,
-            *more: Any,  # noqa: ANN401 - the handler's
+            *given: Any,  # noqa: ANN401 - the handler's
             **named: Any,  # noqa: ANN401
         ) -> web.StreamResponse:
-            request = first.request if isinstance(first, web.View) else first
+            request = _request((*given, *named.values()))
             locks = get_locks(request)
             try:
                 acquisition = wanted.acquisition(locks, request.match_info)
-            except ValueError as exc:  # a path that names no lock names no page
+            except NoPage as exc:
                 raise web.HTTPNotFound from exc
             async with acquisition as grant:
                 outer = request.get(_HELD)
                 request[_HELD] = grant
                 try:
-                    return await handler(first, *more, **named)
+                    return await handler(*given, **named)
                 finally:
                     request[_HELD] = outer
 
@@ -170,6 +178,22 @@ def hold(
         return cast("H", held)
 
     return around
+
+
+def _is_coroutine_function(handler: object) -> bool:
+    """Or something that is called like one."""
+    call: object = getattr(type(handler), "__call__", None)  # noqa: B004 - not whether
+    return iscoroutinefunction(handler) or iscoroutinefunction(call)
+
+
+def _request(given: tuple[object, ...]) -> web.Request:
+    """That of a handler's call; a method gets itself before it, a view only itself."""
+    for one in given:
+        if isinstance(one, web.Request):
+            return one
+        if isinstance(one, web.View):
+            return one.request
+    raise ConfigurationError(what="a handler with a hold was called without a request")
 
 
 @web.middleware

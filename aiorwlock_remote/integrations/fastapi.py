@@ -31,6 +31,7 @@ from aiorwlock_remote.integrations._http import (
     PROBLEM,
     Hold,
     Mode,
+    NoPage,
     answer,
 )
 from aiorwlock_remote.integrations._routes import Handlers, check_routes, holds
@@ -135,7 +136,7 @@ def hold(
     the wait; a handler that has begun goes on.
 
     Raises:
-        ConfigurationError: a template, a mode, a number or an option.
+        ConfigurationError: a template, a mode, a number, a reason or an option.
     """
     wanted = Hold(template, mode, timeout, reason, options)
 
@@ -147,7 +148,7 @@ def hold(
         locks = here.site.locks
         try:
             acquisition = wanted.acquisition(locks, parts)
-        except ValueError as exc:  # a path that names no lock names no page
+        except NoPage as exc:
             raise HTTPException(404) from exc
         async with acquisition.unless(here.gone) as grant:
             yield grant

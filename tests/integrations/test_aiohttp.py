@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -102,6 +104,69 @@ async def test_two_holds_give_the_inner_one() -> None:
     app.router.add_get("/{shop}/{id}", both)
     async with started(app) as http:
         assert (await http.get("/a/7")).json() == ["order/7", "order", "shop"]
+
+
+async def test_methods_of_any_class_and_what_is_called_like_a_function() -> None:
+    async def named(request: web.Request, user: str = "") -> web.Response:
+        return web.Response(text=user + get_held(request).resource)
+
+    async def called(user: str, request: web.Request) -> web.Response:
+        return await named(request, user)
+
+    class Orders:
+        @numbered
+        async def get(self, request: web.Request) -> web.Response:
+            return await named(request)
+
+        async def __call__(self, request: web.Request) -> web.Response:
+            return await named(request)
+
+    app = with_locks()
+    app.router.add_get("/methods/{id}", Orders().get)
+    app.router.add_get("/objects/{id}", numbered(Orders()))
+    app.router.add_get("/outside/{id}", numbered(partial(called, "joe ")))
+    app.router.add_get("/inside/{id}", partial(numbered(called), "ann "))
+    async with started(app) as http:
+        for path, text in (
+            ("/methods/007", "order/7"),
+            ("/objects/7", "order/7"),
+            ("/outside/7", "joe order/7"),
+            ("/inside/7", "ann order/7"),
+        ):
+            assert (await http.get(path)).text == text
+        async with get_locks(app).mutex("order", 7):
+            assert (await http.get("/methods/7")).status_code == 423
+    app = with_locks()
+    app.router.add_get("/methods", Orders().get)
+    assert "needs {id}" in await refused(app)
+
+
+async def test_only_coroutine_functions() -> None:
+    def plain(_: web.Request) -> web.Response:
+        return web.Response()
+
+    async def parts(_: web.Request) -> AsyncIterator[bytes]:
+        yield b""
+
+    class View(web.View):
+        async def get(self) -> web.Response:
+            return web.Response()
+
+    bad: Any
+    for bad in (plain, parts, View, None, 5, "told", lambda _: None):
+        with pytest.raises(ConfigurationError, match="no coroutine function"):
+            numbered(bad)
+    with pytest.raises(ConfigurationError, match="without a request"):
+        await cast("Any", told)(5)
+
+
+async def test_options_that_do_not_go_with_the_locks_are_no_missing_page() -> None:
+    app = web.Application()
+    add_locks(app, connect("memory://", lease=2))
+    app.router.add_get("/{id}", hold("order:{id:int}", margin=5)(told))
+    async with started(app) as http:
+        assert (await http.get("/7")).status_code == 500
+        assert (await http.get("/x")).status_code == 404
 
 
 async def test_around_the_users_own_context() -> None:

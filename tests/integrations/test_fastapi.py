@@ -40,6 +40,18 @@ async def test_a_part_that_the_path_does_not_have() -> None:
     assert "needs {id}, '/orders/{order_id}' has none" in await refused(app)
 
 
+async def test_options_that_do_not_go_with_the_locks_are_no_missing_page() -> None:
+    app = FastAPI()
+    add_locks(app, connect("memory://", lease=2))
+
+    @app.get("/{id}")
+    async def get(held: Annotated[Held, hold("order:{id:int}", margin=5)]) -> None: ...
+
+    async with started(app) as http:
+        with pytest.raises(ConfigurationError, match="margin"):
+            await http.get("/7")
+
+
 @pytest.mark.parametrize("kind", [int, UUID, float, Annotated[int, Path(gt=0)]])
 async def test_text_that_the_handler_reads_as_something_else(kind: object) -> None:
     app = with_locks()

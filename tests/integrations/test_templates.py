@@ -90,9 +90,10 @@ def test_a_path_that_names_no_lock(template: str, value: object) -> None:
         *("", "order", "order:", ":x", "{id}:x", "order:{", "order:}", "order:{}"),
         *("order:{0}", "order:{a.b}", "order:{a[0]}", "order:{id!r}", "order:{id:d}"),
         *("order:{id:{x}}", "order:{a}{b}", "order:{a}/{a}", "order:{id:float}"),
+        *(None, 5, b"order:{id}"),
     ],
 )
-def test_bad_templates(hold: Callable[..., object], template: str) -> None:
+def test_bad_templates(hold: Callable[..., object], template: object) -> None:
     with pytest.raises(ConfigurationError):
         hold(template)
 
@@ -105,6 +106,9 @@ def test_bad_templates(hold: Callable[..., object], template: str) -> None:
         {"mode": "WRITE"},
         {"timeout": -1},
         {"timeout": float("nan")},
+        {"reason": "x" * 2000},
+        {"reason": 5},
+        {"reason": None},
         {"lease": 0.01},
         {"policy": "unfair"},
         {"colour": "red"},
