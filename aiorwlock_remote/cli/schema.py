@@ -14,7 +14,13 @@ from aiorwlock_remote.backends.postgresql import options as postgresql_options
 from aiorwlock_remote.backends.postgresql import schema as postgresql_schema
 
 
-@click.group(short_help="Print the statements that make a store's tables.")
+class _Stores(click.Group):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Nothing else said, the help; as ``rwlock`` alone."""
+        return super().parse_args(ctx, args or ["--help"])
+
+
+@click.group(cls=_Stores, short_help="Print the statements that make a store's tables.")
 def schema() -> None:
     """Print what to run where the locks are to live; nothing is run."""
 

@@ -9,12 +9,22 @@ import pytest
 from click.testing import CliRunner
 
 from aiorwlock_remote.cli.group import rwlock
+from tests.cli.fix_cli import environment, here
 
 
 def said(*arguments: str) -> str:
     answer = CliRunner().invoke(rwlock, ["schema", "cassandra", *arguments])
     assert answer.exit_code == 0, answer.output
     return answer.output
+
+
+def test_alone_it_is_its_help() -> None:
+    done = here(["schema"], environment())
+    assert done.returncode == 0
+    assert done.stderr == ""
+    for store in ("cassandra", "mariadb", "oracle", "postgresql"):
+        assert f"\n  {store}" in done.stdout
+    assert done.stdout == here(["schema", "--help"], environment()).stdout
 
 
 def test_the_pair_is_the_key() -> None:

@@ -9,7 +9,7 @@ import click
 
 from aiorwlock_remote.cli.console import RichConsole
 from aiorwlock_remote.cli.demo.show import Settings, show
-from aiorwlock_remote.cli.options import store, store_option
+from aiorwlock_remote.cli.options import FloatRange, store, store_option
 
 MIN_PROCESSES, MAX_PROCESSES = 3, 64
 
@@ -26,7 +26,7 @@ MIN_PROCESSES, MAX_PROCESSES = 3, 64
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(1, 3600),
+    type=FloatRange(1, 3600),
     default=6.0,
     show_default=True,
     metavar="S",
