@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -111,10 +112,12 @@ def test_without_locks_violations_are_found(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def midway(folder: Path) -> Iterator[tuple[subprocess.Popen[str], set[int]]]:
+def midway(
+    folder: Path, *words: str, until: str = "stopped"
+) -> Iterator[tuple[subprocess.Popen[str], set[int]]]:
     """A demo at the moment when a worker is stopped and cannot end by itself."""
     with subprocess.Popen(
-        [*RWLOCK, "demo", "--processes", "3"],
+        [*RWLOCK, "demo", "--processes", "3", *words],
         cwd=ROOT,
         env=environment(TMPDIR=str(folder)),
         stdout=subprocess.PIPE,
@@ -123,10 +126,10 @@ def midway(folder: Path) -> Iterator[tuple[subprocess.Popen[str], set[int]]]:
     ) as process:
         assert process.stdout is not None
         for told in process.stdout:
-            if "stopped" in told:
+            if until in told:
                 break
         workers = children(process.pid)
-        assert len(workers) == 3
+        assert len(workers) == (3 if until == "stopped" else 2)
         yield process, workers
 
 
@@ -141,6 +144,33 @@ def test_interrupted_it_leaves_nothing_behind(
     assert err.startswith("rwlock: ")
     assert list(tmp_path.iterdir()) == []
     assert not workers & set(processes())
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_it_leaves_nothing_in_a_store_of_ones_own(
+    store: Store, tmp_path: Path, end: signal.Signals
+) -> None:
+    """Not for a moment: no lease has to run out."""
+    with midway(tmp_path, "--url", store.url) as (process, workers):
+        for one in (*workers, process.pid):  # as a terminal does
+            if end != signal.SIGTERM or one == process.pid:
+                os.kill(one, end)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert store.json("ls") == []
+    assert "nothing is left behind" in err
+    assert not workers & set(processes())
+
+
+def test_interrupted_it_says_what_it_leaves(store: Store, tmp_path: Path) -> None:
+    """One was killed as the script has it: its lease may have to run out yet."""
+    words = ("--url", store.url, "--seconds", "1")
+    with midway(tmp_path, *words, until="w1 killed") as (process, _):
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert err == (
+        "rwlock: SIGINT: all workers are ended, what w1 had ends by itself within"
+        " seconds\n"
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MODULE = "aiorwlock_remote.cli.demo.worker"
-START, FINISH = 30.0, 30.0
-"""Seconds that all together may take to start, and to finish."""
+START, FINISH, LEAVE = 30.0, 30.0, 5.0
+"""Seconds that all together may take to start, to finish, and to leave a demo that
+is interrupted: who is killed then leaves a grant or a place behind."""
 
 
 @final
@@ -75,19 +76,24 @@ class Member:
         """The end of ``hold``."""
         await self._say(GO_ON)
 
+    @property
+    def runs(self) -> bool:
+        """It has not ended."""
+        return self._process.returncode is None
+
     def stop(self) -> None:
         """SIGSTOP."""
         self._process.send_signal(signal.SIGSTOP)
 
     def wake(self) -> None:
         """SIGCONT, if it has not ended."""
-        if self._process.returncode is None:
+        if self.runs:
             self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
         """SIGKILL; it is dead when this returns, stopped or not."""
         self.killed = True
-        if self._process.returncode is None:
+        if self.runs:
             self._process.kill()
         await self._process.wait()
 
@@ -104,6 +110,10 @@ class Member:
         """It has ended, well or killed by us."""
         if await self._process.wait() != 0 and not self.killed:
             raise self._failed()
+
+    async def left(self) -> None:
+        """It has ended, however."""
+        await self._process.wait()
 
     async def _say(self, line: bytes) -> None:
         try:
@@ -124,11 +134,12 @@ class Member:
 
 @final
 class Crew:
-    """All workers, from start to end."""
+    """All workers, from start to end. ``killed``: who did not end by himself."""
 
     def __init__(self, plans: Sequence[Plan]) -> None:
         self._plans = plans
         self.members: list[Member] = []
+        self.killed: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
         try:
@@ -164,6 +175,12 @@ class Crew:
 
     async def _end(self) -> None:
         with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(LEAVE):
+                for member in self.members:
+                    await member.dismiss()
+                for member in self.members:
+                    await member.left()
+            self.killed = tuple(m.name for m in self.members if m.killed or m.runs)
             for member in self.members:
                 await member.aclose()
 

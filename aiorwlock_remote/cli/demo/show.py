@@ -33,6 +33,7 @@ LEDGERS = ("north", "south")
 LEASE = 1.0
 FRAME = 0.1
 TYPE = "rwlock-demo"
+NOTHING_LEFT = "nothing is left behind"
 
 
 @final
@@ -48,9 +49,10 @@ class Settings:
 
 
 async def show(settings: Settings, console: Console) -> int:
-    """All of it; the exit code. Leaves nothing behind, however it ends."""
+    """All of it; the exit code. Leaves nothing behind, or says what."""
     ended_by: signal.Signals | None = None
     code = exits.REFUSED
+    left = NOTHING_LEFT
     async with anyio.create_task_group() as group:
 
         async def listen() -> None:
@@ -64,10 +66,14 @@ async def show(settings: Settings, console: Console) -> int:
 
         group.start_soon(listen)
         with tempfile.TemporaryDirectory(prefix="rwlock-demo-") as folder:
-            code = await _Show(settings, console, Path(folder)).run()
+            playing = _Show(settings, console, Path(folder))
+            try:
+                code = await playing.run()
+            finally:
+                left = playing.left_behind()
         group.cancel_scope.cancel()
     if ended_by is not None:
-        tell(f"{ended_by.name}: all workers are ended, nothing is left behind")
+        tell(f"{ended_by.name}: all workers are ended, {left}")
         return exits.SIGNAL + ended_by
     return code
 
@@ -82,6 +88,7 @@ class _Show:
         # With three workers all have to share one, so that somebody takes over.
         self._ledgers = LEDGERS[: settings.processes // 2]
         self._run = secrets.token_hex(3)
+        self._crew: Crew | None = None
 
     async def run(self) -> int:
         """Play, then judge."""
@@ -92,13 +99,22 @@ class _Show:
         self._announce()
         async with AsyncExitStack() as stack:
             locks = await self._locks(stack)
-            crew = await stack.enter_async_context(Crew(plans))
+            crew = self._crew = Crew(plans)
+            await stack.enter_async_context(crew)
             with stage(self._console, scene) as shown:
                 staged = await self._play(crew, locks, scene, shown)
                 await crew.finish()
                 scene.read()
                 shown.paint()
         return self._judge(staged)
+
+    def left_behind(self) -> str:
+        """In a store of the user's, when the workers are ended."""
+        settings = self._settings
+        killed = () if self._crew is None else self._crew.killed
+        if settings.url is None or settings.broken or not killed:
+            return NOTHING_LEFT
+        return f"what {' and '.join(killed)} had ends by itself within seconds"
 
     async def _play(
         self, crew: Crew, locks: dict[str, RWLock], scene: Scene, shown: Stage

@@ -127,7 +127,8 @@ async def main(plan: Plan, orders: Orders) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the demo's business
+    for ours in (signal.SIGINT, signal.SIGHUP):  # what a terminal sends is the demo's
+        signal.signal(ours, signal.SIG_IGN)
     die_with_the_demo()
     told: Orders = Orders()
     fields: dict[str, Any] = json.loads(told.line())
