@@ -51,7 +51,8 @@ class FencedFile:
 
         The fence is on the disk when the body begins. Keep the body short: nobody else
         gets in, not even if this process is paused. With an equal fence the thread may
-        come again.
+        come again; other threads wait. So what the body does in a thread waits for
+        itself: run the body in that thread, as a whole.
 
         Raises:
             StaleFence: a higher one has been here.
