@@ -193,6 +193,7 @@ class Locks(PublishedCalls, RecipeCalls):
         self._session.check()
         passed = passing.read(ticket)
         options = self._options.but({"lease": passed.lease})
+        self._session.drive.keeper.ready(options.terms)
         length = None if passed.lease is None else micros(passed.lease)
         request = Request(
             passed.resource, passed.mode, options.mutex_policy(), options.terms

@@ -60,13 +60,12 @@ class Drive(Taking):
     def __init__(
         self, store: Store, room: Room, host: LoopHost, settings: Settings
     ) -> None:
-        """Starts the keeper (its thread comes with the first lease)."""
-        super().__init__(host.clock)
+        """Nothing is sent, and no thread is started before a grant is asked for."""
+        super().__init__(host.clock, Keeper(store.renewer, host))
         self.store: Store = store
         self.host = host
         self.gate_name: str = settings.gate
         self.room = room
-        self.keeper: Keeper = Keeper(store.renewer, host)
         self.asking: Asking = Asking(host)
         self._patience: float = settings.connect_timeout
         self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}

@@ -7,20 +7,23 @@ and retried until the local deadline: a renewal that failed is not a loss before
 
 from __future__ import annotations
 
-import heapq
 import logging
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from random import random
 
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.pauses import back_off
-from aiorwlock_remote.errors import LossReason
+from aiorwlock_remote.errors import BackendUnavailable, LossReason
 from aiorwlock_remote.ports import Host, Laned, Renewal, Renewer
-from aiorwlock_remote.runtime.lease import Lease, State
+from aiorwlock_remote.runtime.agenda import Agenda
+from aiorwlock_remote.runtime.lease import Lease, State, Terms
+from aiorwlock_remote.threads import running
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 
@@ -29,22 +32,21 @@ BUSY = 0.05
 """Seconds until a lane that has not answered is looked at again."""
 TOGETHER = 30
 """Renewals come up to this part of their lease early, to be sent with others."""
-GRAIN = 0.002
-"""Seconds: leases due within so long of each other are looked at together."""
 
 
 class Keeper:
-    """Watches over leases. ``add`` from the loop; the thread starts with the first."""
+    """Watches over leases. ``ready`` and ``add`` are for the loop.
+
+    The thread starts when the first grant is asked for that needs it, and whatever goes
+    wrong in it with one lease, it goes on with the others.
+    """
 
     def __init__(self, renewer: Callable[[], Renewer], host: Host) -> None:
         """``renewer`` opens the keeper's own connection when first needed."""
         self._open = renewer
         self._host = host
         self._clock = host.clock
-        # What is due by time slot: a lease that ends leaves its slot at once, so that
-        # many short grants cost no memory until they would have been renewed.
-        self._due: dict[int, set[Lease]] = {}
-        self._slots: list[int] = []  # a heap of the keys of ``_due``
+        self._agenda = Agenda()
         self._planned = 0.0  # when the thread wakes by itself
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -55,22 +57,24 @@ class Keeper:
         self._beat = 0.0
         self._phase = random()  # processes of a host do not all renew at once
 
+    def ready(self, terms: Terms) -> None:
+        """Before a grant is asked for: that it could be kept.
+
+        Raises:
+            BackendUnavailable: no thread could be started; the next call tries again.
+        """
+        if self._thread is None and terms.watched and not self._closing:
+            self._thread = running(self._run, "keeper")
+
     def add(self, lease: Lease) -> None:
         """Keep this lease alive until it ends."""
-        terms = lease.terms
-        if lease.deadline is None and terms.max_hold is None and not terms.max_stall:
+        if not lease.terms.watched:
             return
         self._gather(lease)
         now = self._clock.now()
         with self._lock:
             self._beat = now  # the caller is the loop, alive
-            slot = self._put(lease, now)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="aiorwlock_remote keeper", daemon=True
-                )
-                self._thread.start()
-            elif slot * GRAIN < self._planned:
+            if self._agenda.put(lease, _next_look(lease, now)) < self._planned:
                 self._changed.notify()
 
     def close(self) -> threading.Thread | None:
@@ -79,16 +83,6 @@ class Keeper:
             self._closing = True
             self._changed.notify()
         return self._thread
-
-    def _put(self, lease: Lease, now: float) -> int:
-        slot = math.ceil(_next_look(lease, now) / GRAIN)
-        leases = self._due.get(slot)
-        if leases is None:
-            leases = self._due[slot] = set()
-            heapq.heappush(self._slots, slot)
-        leases.add(lease)
-        lease.kept_in = leases
-        return slot
 
     def _run(self) -> None:
         try:
@@ -104,36 +98,13 @@ class Keeper:
         with self._lock:
             while not self._closing:
                 now = self._clock.now()
-                batch = self._take(now)
+                batch = self._agenda.take(now, BATCH)
                 if batch:
                     return batch
-                pause = None
-                self._planned = math.inf
-                if self._slots:
-                    self._planned = self._slots[0] * GRAIN
-                    pause = max(0.0, self._planned - now)
-                self._changed.wait(pause)
+                self._planned = self._agenda.next
+                idle = self._planned == math.inf
+                self._changed.wait(None if idle else max(0.0, self._planned - now))
         return None
-
-    def _take(self, now: float) -> list[Lease]:
-        """What is due, and slots that everybody has left are forgotten on the way.
-
-        Only on the way: a thread that forgot the slot it was to wake for would have to
-        be told of the next lease at once, each time.
-        """
-        batch: list[Lease] = []
-        if not self._slots or self._slots[0] * GRAIN > now:
-            return batch
-        while self._slots and len(batch) < BATCH:
-            leases = self._due[self._slots[0]]
-            if leases and self._slots[0] * GRAIN > now:
-                break
-            due = list(leases)[: BATCH - len(batch)]
-            leases.difference_update(due)
-            batch += [lease for lease in due if lease.state is State.HELD]
-            if not leases:
-                del self._due[heapq.heappop(self._slots)]
-        return batch
 
     def _look_after(self, leases: list[Lease]) -> None:
         if any(lease.terms.max_stall is not None for lease in leases):
@@ -141,21 +112,39 @@ class Keeper:
         now = self._clock.now()
         due: list[Lease] = []
         for lease in leases:
-            reason = self._ended(lease, now)
-            if reason is not None:
-                lease.lose(reason)
-            elif lease.abandoned():
-                log.warning(
-                    "owner_gone",
-                    extra={"resource": lease.resource.label, "fence": lease.fence},
-                )
-                lease.lose("expired")
-            elif lease.deadline is not None and lease.renew_due <= now:
-                due.append(lease)
-            else:
-                self._again(lease)
+            with self._going_on([lease]):
+                if self._is_due(lease, now):
+                    due.append(lease)
         if due:
-            self._renew(due)
+            with self._going_on(due):
+                self._renew(due)
+
+    @contextmanager
+    def _going_on(self, leases: list[Lease]) -> Iterator[None]:
+        """A defect is told, and these are tried again until their deadline."""
+        try:
+            yield
+        except Exception:
+            if not all(lease.attempts for lease in leases):
+                log.exception("keeper_failed")
+            self._retry(leases)
+
+    def _is_due(self, lease: Lease, now: float) -> bool:
+        """Whether it is to be renewed now; one that is over is told so."""
+        reason = self._ended(lease, now)
+        if reason is not None:
+            lease.lose(reason)
+        elif lease.abandoned():
+            log.warning(
+                "owner_gone",
+                extra={"resource": lease.resource.label, "fence": lease.fence},
+            )
+            lease.lose("expired")
+        elif lease.deadline is not None and lease.renew_due <= now:
+            return True
+        else:
+            self._again(lease)
+        return False
 
     def _ended(self, lease: Lease, now: float) -> LossReason | None:
         terms = lease.terms
@@ -188,23 +177,20 @@ class Keeper:
         self, renewer: Renewer, lane: Hashable, leases: list[Lease]
     ) -> None:
         """In a thread of the lane's own, as long as there are others."""
-        running = self._lanes.get(lane)
+        before = self._lanes.get(lane)
         if lane is None:
             self._renew_over(renewer, leases)
-        elif running is not None and running.is_alive():
+        elif before is not None and before.is_alive():
             now = self._clock.now()
             for lease in leases:  # it has not answered what was sent before
                 lease.renew_due = now + BUSY
                 self._again(lease)
         else:
-            thread = threading.Thread(
-                target=self._renew_over,
-                args=(renewer, leases),
-                name=f"aiorwlock_remote keeper {lane}",
-                daemon=True,
-            )
-            self._lanes[lane] = thread
-            thread.start()
+            renew = partial(self._renew_over, renewer, leases)
+            try:
+                self._lanes[lane] = running(renew, f"keeper {lane}")
+            except BackendUnavailable:
+                self._renew_over(renewer, leases)
 
     def _renew_over(self, renewer: Renewer, leases: list[Lease]) -> None:
         sent_at = self._clock.now()
@@ -218,34 +204,39 @@ class Keeper:
         except Exception as exc:  # noqa: BLE001 - whatever it is, the others need us
             self._failed(leases, exc)
             return
-        for lease, outcome in zip(leases, outcomes, strict=True):
-            if isinstance(outcome, NotHeld):
-                lease.lose(outcome.reason)
-            elif isinstance(outcome, Exception):
-                self._failed([lease], outcome)
-            else:
-                lease.renewed(sent_at, lease.terms.lease)
-                self._gather(lease)
-                self._again(lease)
+        with self._going_on(leases):
+            for lease, outcome in zip(leases, outcomes, strict=True):
+                if isinstance(outcome, NotHeld):
+                    lease.lose(outcome.reason)
+                elif isinstance(outcome, Exception):
+                    self._failed([lease], outcome)
+                else:
+                    lease.renewed(sent_at, lease.terms.lease)
+                    self._gather(lease)
+                    self._again(lease)
 
     def _failed(self, leases: list[Lease], error: Exception) -> None:
         fresh = sum(not lease.attempts for lease in leases)
         if fresh:  # once an outage: towards the deadline tries come thick and fast
             log.warning("renewal_failed", extra={"grants": fresh, "error": str(error)})
+        self._retry(leases)
+
+    def _retry(self, leases: list[Lease]) -> None:
         now = self._clock.now()
         for lease in leases:
             lease.attempts += 1
             # Tries come closer together towards the deadline, never to rest past it.
             left = 0.0 if lease.deadline is None else lease.deadline - now
             pause = min(back_off(lease.attempts, random()), left / 3)
-            lease.renew_due = now + max(0.01, pause)
+            if lease.terms.keep:
+                lease.renew_due = now + max(0.01, pause)
             self._again(lease)
 
     def _again(self, lease: Lease) -> None:
         if lease.state is State.HELD:
             now = self._clock.now()
             with self._lock:
-                if self._put(lease, now) * GRAIN < self._planned:
+                if self._agenda.put(lease, _next_look(lease, now)) < self._planned:
                     self._changed.notify()  # we may be a lane's thread
 
     def _gather(self, lease: Lease) -> None:

@@ -45,6 +45,12 @@ class Terms:
     max_hold: float | None = None
     keep: bool = True
 
+    @property
+    def watched(self) -> bool:
+        """Whether somebody has to look after such a grant."""
+        for_ever = self.lease is None and self.max_hold is None
+        return not for_ever or self.max_stall is not None
+
 
 class Lease:
     """One grant of this process.

@@ -35,7 +35,7 @@ class Pool(Taking):
 
         ``revalidate_seconds`` of the published design: in case no message came.
         """
-        super().__init__(drive.host.clock)
+        super().__init__(drive.host.clock, drive.keeper)
         self._name = name
         self._drive = drive
         self._lanes = Lanes(drive.host, members, look_every)

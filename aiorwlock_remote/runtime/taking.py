@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 
 from aiorwlock_remote.errors import LockTimeout
 from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
 
@@ -16,9 +17,10 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 class Taking(ABC):
     """Acquires until a grant came that may be believed, or there is nothing to hope."""
 
-    def __init__(self, clock: Clock) -> None:
-        """Local time."""
+    def __init__(self, clock: Clock, keeper: Keeper) -> None:
+        """``keeper``: will look after what is granted."""
         self._clock = clock
+        self.keeper: Keeper = keeper
 
     async def acquire(self, request: Request) -> Lease:
         """Wait for a grant.
@@ -27,9 +29,11 @@ class Taking(ABC):
             LockTimeout: not within ``timeout``.
             TooManyWaiters: the queue is full.
             AcquireUncertain: the store never said.
-            BackendError: the store failed before there was a place in the queue.
+            BackendError: the store failed before there was a place in the queue; or no
+                thread can be had that would renew it, and nothing was asked for.
             Closed: the ``Locks`` was closed meanwhile.
         """
+        self.keeper.ready(request.terms)
         timeout = request.timeout
         until = None if timeout is None else self._clock.now() + timeout
         while True:
@@ -45,6 +49,7 @@ class Taking(ABC):
 
     async def try_acquire(self, request: Request) -> Lease | None:
         """A grant if it can be had right now; takes no place in the queue."""
+        self.keeper.ready(request.terms)
         try:
             return await self._try(request)
         except LockTimeout:

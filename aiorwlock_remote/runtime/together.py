@@ -38,8 +38,10 @@ async def try_all(drive: Drive, requests: Sequence[Request]) -> list[Lease] | No
 
     Raises:
         AcquireUncertain: the store never said.
-        BackendError: the store failed.
+        BackendError: the store failed, or no thread can be had to renew them.
     """
+    for request in requests:
+        drive.keeper.ready(request.terms)
     sent_at = drive.host.clock.now()
     asked = [_ask(drive, request) for request in requests]
     leases: list[Lease] = []

@@ -1,0 +1,61 @@
+"""Leases by the time when they are to be looked at, in slots.
+
+A lease that ends leaves its slot at once, so that many short grants cost no memory
+until they would have been renewed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+from aiorwlock_remote.runtime.lease import Lease, State
+
+GRAIN = 0.002
+"""Seconds: leases due within so long of each other are looked at together."""
+
+
+class Agenda:
+    """What is to be looked at, and when. Its user guards it by a lock."""
+
+    def __init__(self) -> None:
+        self._due: dict[int, set[Lease]] = {}
+        self._slots: list[int] = []  # a heap of the keys of ``_due``
+
+    @property
+    def next(self) -> float:
+        """When the next slot is due."""
+        return self._slots[0] * GRAIN if self._slots else math.inf
+
+    def put(self, lease: Lease, due: float) -> float:
+        """Plan it, unless it is; when it is to be looked at, infinity if not newly."""
+        if due == math.inf or (lease.kept_in is not None and lease in lease.kept_in):
+            return math.inf
+        slot = math.ceil(due / GRAIN)
+        leases = self._due.get(slot)
+        if leases is None:
+            leases = self._due[slot] = set()
+            heapq.heappush(self._slots, slot)
+        leases.add(lease)
+        lease.kept_in = leases
+        return slot * GRAIN
+
+    def take(self, now: float, most: int) -> list[Lease]:
+        """What is due, and slots that everybody has left are forgotten on the way.
+
+        Only on the way: a thread that forgot the slot it was to wake for would have to
+        be told of the next lease at once, each time.
+        """
+        batch: list[Lease] = []
+        if self.next > now:
+            return batch
+        while self._slots and len(batch) < most:
+            leases = self._due[self._slots[0]]
+            if leases and self.next > now:
+                break
+            due = list(leases)[: most - len(batch)]
+            leases.difference_update(due)
+            batch += [lease for lease in due if lease.state is State.HELD]
+            if not leases:
+                del self._due[heapq.heappop(self._slots)]
+        return batch

@@ -1,0 +1,23 @@
+"""Threads that cannot be started, as where a process may have no more of them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+
+class RefusedThreads:
+    """Refuses the next ``left`` threads whose name has ``part`` in it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, part: str, left: int = 1) -> None:
+        self.left = left
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if part in thread.name and self.left:
+                self.left -= 1
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        patch.setattr(threading.Thread, "start", refuse)
