@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
@@ -18,6 +17,7 @@ import anyio
 
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.threads import running
 
 GRACE = 0.5
 """Seconds for tasks to end whose loop is to end."""
@@ -116,15 +116,20 @@ class Far:
     """A loop in a thread of its own, which starts at once."""
 
     def __init__(self, home: Home, name: str) -> None:
-        """``name``: of the thread."""
+        """``name``: of the thread.
+
+        Raises:
+            BackendUnavailable: none could be started.
+        """
         self._home = home
         self._loop = _Loop()
         self._last: Callable[[], object] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._thread = threading.Thread(
-            target=self._run, name=f"aiorwlock_remote {name}", daemon=True
-        )
-        self._thread.start()
+        try:
+            self._thread = running(self._run, name)
+        except BaseException:
+            self._loop.close()
+            raise
 
     def spawn(self, function: Spawned) -> None:
         """As a task; dropped if it has ended."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 
 import anyio
 import pytest
 
+from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.hosted import Across, Far, Near, outcome, side_of
 from aiorwlock_remote.runtime.clock import SystemClock
 from aiorwlock_remote.runtime.loops import current_host
 from aiorwlock_remote.swapping.keeping import ThreadHost
+from tests.refused_threads import RefusedThreads
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("asyncio does it")]
 
@@ -91,6 +94,14 @@ async def test_a_thread_asks_the_loop() -> None:
     await anyio.to_thread.run_sync(ask)
     assert told == [threading.current_thread()]
     await across.stop()
+
+
+async def test_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop that was to run there is closed."""
+    RefusedThreads(monkeypatch, "test")
+    with pytest.raises(BackendUnavailable, match="no thread could be started"):
+        Far(current_host(), "test")
+    gc.collect()
 
 
 async def test_the_last_thing_is_done_there() -> None:

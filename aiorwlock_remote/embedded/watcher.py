@@ -17,8 +17,14 @@ from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.core.transition import prospect
 from aiorwlock_remote.embedded.alarm import Alarm, Deaf
 from aiorwlock_remote.embedded.connection import Connection
-from aiorwlock_remote.errors import BackendError, BadRecord, ConfigurationError
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    BadRecord,
+    ConfigurationError,
+)
 from aiorwlock_remote.ports import Bell, Host
+from aiorwlock_remote.threads import running
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -61,16 +67,19 @@ class Watcher:
         self._closed = False
 
     def watch(self, resource: Resource) -> None:
-        """Ring for it from now on, and now if there is something already."""
+        """Ring for it from now on, and now if there is something already.
+
+        As long as no thread can be started nothing rings: whoever waits polls.
+        """
         with self._lock:
             self._watched[resource] = None
             self._fresh.add(resource)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="aiorwlock_remote watcher", daemon=True
-                )
-                self._thread.start()
             self._alarm.set()
+        if self._thread is None:
+            try:
+                self._thread = running(self._run, "watcher")
+            except BackendUnavailable as exc:
+                log.warning("watch_failed", extra={"error": str(exc)})
 
     def unwatch(self, resource: Resource) -> None:
         """Not any more."""

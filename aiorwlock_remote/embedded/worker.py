@@ -7,7 +7,6 @@ many tasks share one sync to disk.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -18,6 +17,7 @@ from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import Connection
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Host, Pending
+from aiorwlock_remote.threads import running
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -32,15 +32,16 @@ class Worker:
     """Carries out jobs in the order they came."""
 
     def __init__(self, connection: Connection, host: Host, name: str) -> None:
-        """Takes the connection over, opened or not. ``name``: of the thread."""
+        """Takes the connection over, opened or not. ``name``: of the thread.
+
+        Raises:
+            BackendUnavailable: no thread could be started.
+        """
         self._connection = connection
         self._host = host
         self._jobs: SimpleQueue[StepJob | CallJob | None] = SimpleQueue()
         self._closed = False
-        self._thread = threading.Thread(
-            target=self._run, name=f"aiorwlock_remote {name}", daemon=True
-        )
-        self._thread.start()
+        running(self._run, name)
 
     def step(self, resource: Resource, command: Command) -> Pending[Step]:
         """One command; may be carried out together with others."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import ssl
-import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -31,6 +30,7 @@ from aiorwlock_remote.backends.cassandra.wire import Wire, wishes
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
+from aiorwlock_remote.threads import running
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
@@ -175,7 +175,7 @@ def _start(function: Callable[[], object]) -> None:
         except Exception:
             log.exception("background thread failed")
 
-    threading.Thread(target=run, name="aiorwlock_remote cassandra", daemon=True).start()
+    running(run, "cassandra")
 
 
 def _near(options: Options) -> object:

@@ -1,0 +1,62 @@
+"""Stores in files whose threads cannot be started: told, and tried again."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aiorwlock_remote import BackendUnavailable, Locks, connect
+from tests.refused_threads import RefusedThreads
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("threads are the same there"),
+]
+
+PATIENCE = 60.0
+
+
+@pytest.fixture(params=["sqlite", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    urls = {"sqlite": f"sqlite:///{tmp_path}/locks.db", "file": f"file://{tmp_path}"}
+    return urls[request.param]
+
+
+async def test_no_worker(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = RefusedThreads(monkeypatch, "")
+    with pytest.raises(BackendUnavailable, match="no thread could be started"):
+        await connect(url)
+    assert not refused.left
+    async with connect(url) as locks, locks.mutex("order", 1):
+        pass
+
+
+async def test_no_watcher(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first waiter polls; with the second there is one."""
+    RefusedThreads(monkeypatch, "watcher")
+    async with connect(url) as locks, connect(url) as others:
+        await wait_in_turn(locks, others)
+        assert not watchers()
+        await wait_in_turn(locks, others)
+        assert watchers()
+
+
+async def wait_in_turn(locks: Locks, others: Locks) -> None:
+    lock = locks.mutex("order", 1)
+    async with anyio.create_task_group() as tasks, lock:
+        tasks.start_soon(take, others)
+        with anyio.fail_after(PATIENCE):
+            while not (await lock.info()).queue:  # noqa: ASYNC110 - no event to be had
+                await anyio.sleep(0.01)
+
+
+async def take(locks: Locks) -> None:
+    async with locks.mutex("order", 1).acquire(PATIENCE):
+        pass
+
+
+def watchers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if "watcher" in thread.name]
