@@ -242,6 +242,8 @@ class Held:
         grip = getattr(self, "_grip", None)
         if grip is None or grip.owned_by_task or not callable(warn):
             return
+        if grip.session.forked:
+            return
         grip.abandon()  # first: whoever records the warning refers to it again
         if grip.lease.state is State.HELD:
             warn(

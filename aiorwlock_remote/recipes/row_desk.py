@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -40,6 +41,7 @@ class RowDesk(Generic[S]):
         self._carrier = carrier
         self._host = host
         self._check = check
+        self._pid = os.getpid()
         self._requests = RowRequests(carrier, host, self._freed)
         self._waiting = RowWaiting(self._requests, host, check)
         self._held: set[Holding[S]] = set()
@@ -54,7 +56,7 @@ class RowDesk(Generic[S]):
         task = self._host.current_task()
         mine = self._mine.setdefault(task, {})
         held = mine.get(row.label)
-        if held is not None and held.believed(self.now()):
+        if held is not None and held.in_the_way(self.now()):
             theirs = str(held.attempt.mode)
             raise WouldDeadlock(resource=row.label, held_mode=theirs)
         until = None if timeout is None else self._host.clock.now() + timeout
@@ -71,8 +73,7 @@ class RowDesk(Generic[S]):
             self._end(got, None).unawaited()
             raise
         if got.grant is not None:
-            ask = partial(self._keep, got)
-            self._host.spawn(partial(keep, got, ask, self._host))
+            self._host.spawn(partial(self._look_after, got))
         return got
 
     async def obtain(
@@ -150,6 +151,11 @@ class RowDesk(Generic[S]):
             holding.lose(why_gone(holding, self._host.clock.now()))
         return holding.lost is None
 
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a child of the one that made it."""
+        return os.getpid() != self._pid
+
     def now(self) -> float:
         """Local time."""
         return self._host.clock.now()
@@ -157,6 +163,11 @@ class RowDesk(Generic[S]):
     def new_scope(self) -> anyio.CancelScope:
         """Of this loop's library."""
         return self._host.new_scope()
+
+    async def _look_after(self, holding: Holding[S]) -> None:
+        await keep(holding, partial(self._keep, holding), self._host)
+        if holding.abandoned(self._host):
+            self._held.discard(holding)
 
     def _keep(self, holding: Holding[S]) -> Pending[Got]:
         way = holding.row.way

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from collections.abc import Generator
 from types import TracebackType
 from typing import Any, final
@@ -29,7 +30,12 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
 
 @final
 class RowHeld:
-    """A row lock that was obtained. It lives until it is released."""
+    """A row lock that was obtained. It lives until it is released.
+
+    One with a lease is renewed until its owner is gone: the task that entered ``async
+    with`` ended, or nothing refers to a ``RowHeld`` that was awaited any more
+    (``ResourceWarning``). Without a lease the row stays locked then.
+    """
 
     def __init__(self, desk: RowDesk[Any], holding: Holding[Any]) -> None:
         """Made by ``RowLock``, not by users."""
@@ -138,14 +144,29 @@ class RowHeld:
         holding = self._holding
         return f"<RowHeld {holding.row.label!r} ({holding.attempt.mode})>"
 
+    def __del__(self, warn: object = warnings.warn) -> None:
+        holding = getattr(self, "_holding", None)
+        if holding is None or holding.entered or self._desk.forked:
+            return
+        holding.dropped = True  # first: whoever records the warning refers to it again
+        over = holding.over.is_set() or not holding.believed(self._desk.now())
+        if not over and callable(warn):
+            leased = holding.grant is not None
+            rest = "it ends with its lease" if leased else "the row stays locked"
+            warn(
+                f"{self!r} was dropped without release; {rest}",
+                ResourceWarning,
+                source=self,
+            )
+
 
 @final
 class RowAcquisition:
     """One attempt to get a row lock; used once.
 
-    ``await`` it for a ``RowHeld``, to be released by hand, or enter it with ``async
-    with``. Cancelled, it leaves nothing locked: if a request is under way, what that
-    obtains is given back.
+    ``await`` it for a ``RowHeld``, to be kept and released by hand, or enter it with
+    ``async with``. Cancelled, it leaves nothing locked: if a request is under way, what
+    that obtains is given back.
     """
 
     def __init__(
@@ -172,6 +193,7 @@ class RowAcquisition:
         except BaseException:
             self._inside.left()
             raise
+        holding.entered = True
         scope = self._desk.new_scope()
         self._entered = holding, scope
         scope.__enter__()

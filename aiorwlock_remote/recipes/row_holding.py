@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import weakref
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from aiorwlock_remote.runtime.host import LoopHost
 
 S = TypeVar("S")
 
+log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
+
 MOST_TRIES = 10
 """Renewals that may fail while a third of a lease passes."""
 
@@ -31,12 +34,18 @@ def _event() -> anyio.Event:
 
 @dataclass(eq=False, slots=True)
 class Holding(Generic[S]):
-    """``deadline``: local time until which it may be believed."""
+    """``deadline``: local time until which it may be believed.
+
+    ``entered``: it lives as long as its ``task``, as in ``async with``; else until
+    nothing refers to its ``RowHeld`` any more, which has it ``dropped``.
+    """
 
     row: Row[S]
     attempt: Attempt
     grant: RowGrant | None = None
     task: weakref.ref[Any] | None = None
+    entered: bool = False
+    dropped: bool = False
     deadline: float = math.inf
     lost: LossReason | None = None
     loss: LossWatch = field(default_factory=LossWatch)
@@ -45,6 +54,17 @@ class Holding(Generic[S]):
     def believed(self, now: float) -> bool:
         """Whether it is held, as far as is known here."""
         return self.lost is None and now < self.deadline
+
+    def in_the_way(self, now: float) -> bool:
+        """Whether its own task would wait for it in vain."""
+        ends = self.dropped and self.grant is not None
+        return self.believed(now) and not ends
+
+    def abandoned(self, host: LoopHost) -> bool:
+        """Whether nobody is left who could give it back."""
+        if self.entered:
+            return self.task is not None and host.finished(self.task)
+        return self.dropped
 
     def lose(self, reason: LossReason) -> None:
         """It is not held any more, and its user does not know yet."""
@@ -60,7 +80,7 @@ class Holding(Generic[S]):
 async def keep(
     holding: Holding[S], ask: Callable[[], Pending[Got]], host: LoopHost
 ) -> None:
-    """Renew each third of the lease, until it is over or lost.
+    """Renew each third of the lease, until it is over or lost, or nobody has it.
 
     A renewal of which nothing is known is not a loss before the deadline.
     """
@@ -72,6 +92,11 @@ async def keep(
         with anyio.move_on_after(max(0.0, min(pause, left))):
             await holding.over.wait()
         if holding.over.is_set() or holding.lost is not None:
+            return
+        if holding.abandoned(host):
+            row, grant = holding.row.label, holding.grant
+            fence = None if grant is None else grant.fence
+            log.warning("owner_gone", extra={"resource": row, "fence": fence})
             return
         if now() >= holding.deadline:
             holding.lose("unreachable")

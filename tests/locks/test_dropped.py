@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import warnings
 
 import anyio
@@ -41,3 +42,20 @@ async def test_who_dropped_it_may_ask_again() -> None:
             assert len(told) == 1
             async with locks.mutex("order", 1).acquire(5 * LEASE):
                 pass
+
+
+async def test_a_forked_child_tells_nothing() -> None:
+    """It is its parent's."""
+    async with connect("memory://") as locks:
+        held = await locks.mutex("order", 1).acquire()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # there are threads, that is the point
+            pid = os.fork()
+        if pid == 0:
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                del held
+                os._exit(len(told))
+        _, status = os.waitpid(pid, 0)  # noqa: ASYNC222 - it ends at once
+        assert os.waitstatus_to_exitcode(status) == 0
+        await held.release()

@@ -160,8 +160,8 @@ async def test_closing_gives_back(sqlite: LocksSite) -> None:
     waiting = anyio.Event()
     async with anyio.create_task_group() as group:
         async with connect(sqlite.url) as locks:
-            await locks.row_lock("invoices", 1).write()
-            await locks.row_lock("invoices", 2).read()
+            _first = await locks.row_lock("invoices", 1).write()
+            _second = await locks.row_lock("invoices", 2).read()
             third = locks.row_lock("invoices", 3)
             sqlite.plain.step("WLock", 3)
 
