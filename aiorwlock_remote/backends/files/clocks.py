@@ -12,7 +12,6 @@ import time
 from typing import Protocol
 
 from aiorwlock_remote.core.lease import MICROS, micros
-from aiorwlock_remote.embedded.boots import boot_id
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.ports import Clock
 
@@ -20,7 +19,10 @@ BOOT, SERVER = "boot", "server"
 
 
 class FileClock(Protocol):
-    """Microseconds; ``boot``: what the times of a record must have been written in."""
+    """Microseconds; ``boot``: what the times of a record must have been written in.
+
+    It is empty where the host does not tell, and before the directory is open.
+    """
 
     kind: str
     boot: str
@@ -43,7 +45,7 @@ class BootClock:
 
     def __init__(self, clock: Clock) -> None:
         """``clock``: of this host."""
-        self.boot: str = boot_id()
+        self.boot: str = ""
         self._clock = clock
 
     def check(self) -> None:

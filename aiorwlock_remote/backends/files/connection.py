@@ -52,10 +52,9 @@ class Connection:
         self._decoded = Decoded()
 
     def open(self, timeout: float) -> None:
-        """See ``Folder.open``; it waits for nobody."""
-        del timeout
+        """See ``Folder.open``."""
         with self._mapping():
-            self._folder.open()
+            self._folder.open(timeout)
 
     def close(self) -> None:
         """Close it; one never opened is closed already."""

@@ -15,12 +15,15 @@ from random import uniform
 from typing import Any
 
 from aiorwlock_remote.backends.files import mounts
+from aiorwlock_remote.backends.files.boot_file import BOOT, keep_boot, kept_boot
 from aiorwlock_remote.backends.files.clocks import BootClock, FileClock, ServerClock
 from aiorwlock_remote.backends.files.errors import busy
 from aiorwlock_remote.backends.files.inotify import alarm
 from aiorwlock_remote.backends.files.names import HIDDEN, SEAT
 from aiorwlock_remote.backends.files.options import FileOptions
+from aiorwlock_remote.embedded import boots
 from aiorwlock_remote.embedded.alarm import Alarm, Deaf
+from aiorwlock_remote.embedded.boots import Boot
 from aiorwlock_remote.errors import (
     BackendUnavailable,
     BadRecord,
@@ -60,10 +63,11 @@ class Folder:
         """The path of a file that nobody else makes, to be renamed or removed."""
         return self.at(f"{TEMPORARY}{nonce().hex()}")
 
-    def open(self) -> None:
+    def open(self, timeout: float) -> None:
         """See that it is there, fit, and ours; take possession of an empty one.
 
         Raises:
+            BackendUnavailable: others had it locked for so long.
             ConfigurationError: missing, not a directory, or used for something else.
             BadRecord, Unsupported: marked by another version; on unfit files.
             OSError: whatever else the system says.
@@ -88,6 +92,8 @@ class Folder:
         if MARK not in names:
             self._take(names)
         self._check_mark()
+        if not self.shared:
+            self.clock.boot = self._join(self._clock.now() + timeout).id
         self.clock.check()
         self.close()
         self._changes = os.open(self.at(CHANGES), os.O_RDWR | os.O_CREAT, 0o666)
@@ -200,6 +206,18 @@ class Folder:
         finally:
             Path(new).unlink()
         self.flush_names()
+
+    def _join(self, until: float) -> Boot:
+        """Of which boot and which clock the times of one host are."""
+        boot = boots.this_boot()
+        path = self.at(BOOT)
+        with suppress(FileNotFoundError, BadRecord):  # it may just be written
+            kept = kept_boot(path)
+            if kept is not None and boot.joining(kept, self.path) == kept:
+                return boot
+        with self.locked(path, os.O_RDWR | os.O_CREAT, until) as file:
+            keep_boot(file, boot.joining(kept_boot(path), self.path))
+        return boot
 
     def _check_mark(self) -> None:
         try:

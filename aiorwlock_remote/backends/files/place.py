@@ -27,7 +27,7 @@ from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.transition import Step, transition
-from aiorwlock_remote.embedded.boots import of_this_boot
+from aiorwlock_remote.embedded.boots import another_boot, of_this_boot
 from aiorwlock_remote.embedded.steps import Decoded, outcome
 
 Outcomes = list[Step | Exception]
@@ -165,6 +165,6 @@ class Place:
         """Whether the seat is ours, of another boot of this host."""
         return (
             kept is not None
-            and kept.boot != self._boot
+            and another_boot(kept.boot, self._boot)
             and stands.tag == tag_of(kept.boot)
         )

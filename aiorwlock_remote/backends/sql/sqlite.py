@@ -21,8 +21,9 @@ from aiorwlock_remote.core.names import Resource, from_row
 from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import Step, transition
+from aiorwlock_remote.embedded import boots
 from aiorwlock_remote.embedded.alarm import Alarm, Deaf
-from aiorwlock_remote.embedded.boots import boot_id, of_this_boot
+from aiorwlock_remote.embedded.boots import Boot, of_this_boot
 from aiorwlock_remote.embedded.steps import Decoded, outcome
 from aiorwlock_remote.errors import (
     BackendUnavailable,
@@ -47,7 +48,7 @@ class Connection:
         self._path = path
         self._prefix = prefix
         self._clock = clock
-        self._boot = boot_id()
+        self._boot = ""
         self._sql = statements("aiorwlock_remote.backends.sql", "sqlite.sql")
         self._db: sqlite3.Connection | None = None
         self._decoded = Decoded()
@@ -60,18 +61,14 @@ class Connection:
             BackendError: locked by others for ``timeout`` seconds, or damaged.
         """
         until = self._clock.now() + timeout
-        with self._mapping():
-            self._db = sqlite3.connect(
-                self._path, timeout=0, isolation_level=None, check_same_thread=False
-            )
-            self._patiently(self._check_owner, until)
-            self._patiently(lambda: self._run("PRAGMA journal_mode=WAL"), until)
-            self._run("PRAGMA synchronous=FULL")
-            if self._run("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-                with self._transaction(until):
-                    for statement in self._sql["schema"].split(";\n"):
-                        self._run(statement)
-                    self._run(f"PRAGMA application_id={APPLICATION_ID}")
+        boot = boots.this_boot()
+        try:
+            with self._mapping():
+                self._open(boot, until)
+        except BaseException:
+            self.close()
+            raise
+        self._boot = boot.id
 
     def close(self) -> None:
         """Close it; a connection never opened is closed already."""
@@ -180,15 +177,40 @@ class Connection:
         kind, number = resource.row
         return self._prefix + kind, number
 
+    def _open(self, boot: Boot, until: float) -> None:
+        self._db = sqlite3.connect(
+            self._path, timeout=0, isolation_level=None, check_same_thread=False
+        )
+        self._patiently(self._check_owner, until)
+        self._patiently(lambda: self._run("PRAGMA journal_mode=WAL"), until)
+        self._run("PRAGMA synchronous=FULL")
+        if "boots" in self._tables():
+            kept = self._kept_boot()
+            if kept is not None and boot.joining(kept, self._path) == kept:
+                return
+        with self._transaction(until):
+            for statement in self._sql["schema"].split(";\n"):
+                self._run(statement)
+            self._run(f"PRAGMA application_id={APPLICATION_ID}")
+            joined = boot.joining(self._kept_boot(), self._path)
+            self._run(self._sql["keep_boot"], (joined.id, joined.shift))
+
     def _check_owner(self) -> None:
         owner = self._run("PRAGMA application_id").fetchone()[0]
-        tables = self._run("SELECT name FROM sqlite_master WHERE type = 'table'")
-        names = {name for (name,) in tables.fetchall()} - {"mutex_locks", "doormans"}
+        names = self._tables() - {"mutex_locks", "doormans"}
         if owner != APPLICATION_ID and (owner or names):
             raise ConfigurationError(
                 what=f"{self._path} belongs to another application",
                 hint="give the locks a file of their own",
             )
+
+    def _tables(self) -> set[str]:
+        tables = self._run("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {name for (name,) in tables.fetchall()}
+
+    def _kept_boot(self) -> Boot | None:
+        row = self._run(self._sql["boot"]).fetchone()
+        return None if row is None else Boot(*row)
 
     @contextmanager
     def _transaction(self, until: float) -> Iterator[None]:

@@ -1,5 +1,6 @@
 -- The statements of the SQLite store, by name. One table is the published mutex
--- (its row is the seat), the other the doorman with everything else.
+-- (its row is the seat), the other the doorman with everything else; a third has one
+-- row: which boot of which clock their times are of.
 
 -- name: schema
 CREATE TABLE IF NOT EXISTS mutex_locks (
@@ -21,6 +22,17 @@ CREATE TABLE IF NOT EXISTS doormans (
     record TEXT NOT NULL,
     PRIMARY KEY (resource_type, resource_id)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS boots (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    boot TEXT NOT NULL,
+    shift TEXT NOT NULL
+);
+
+-- name: boot
+SELECT boot, shift FROM boots;
+
+-- name: keep_boot
+REPLACE INTO boots (one, boot, shift) VALUES (1, ?, ?);
 
 -- name: load
 SELECT d.record, d.boot, m.ticket,

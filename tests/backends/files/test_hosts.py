@@ -14,6 +14,8 @@ from aiorwlock_remote import Unsupported, connect
 from aiorwlock_remote.backends.files.clocks import ServerClock
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.embedded import boots
+from aiorwlock_remote.embedded.boots import Boot
 from tests.backends.files.desk import LEASE, Desk
 from tests.servers.clock import off_by
 
@@ -23,6 +25,8 @@ ONE = """
 import sys, anyio
 from aiorwlock_remote import Unsupported, connect
 from aiorwlock_remote.backends.files.clocks import ServerClock
+from aiorwlock_remote.embedded import boots
+from aiorwlock_remote.embedded.boots import Boot
 
 async def main(url):
     async with connect(url) as locks:
@@ -80,9 +84,7 @@ def test_no_boot_of_a_host_ends_a_grant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Desk(tmp_path, shared=True).take("one")
-    monkeypatch.setattr(
-        "aiorwlock_remote.backends.files.clocks.boot_id", lambda: "another host's"
-    )
+    monkeypatch.setattr(boots, "this_boot", lambda: Boot("another host's"))
     assert not Desk(tmp_path, shared=True).take("other")
 
 
