@@ -20,6 +20,7 @@ from aiorwlock_remote.backends.files.names import (
 )
 from aiorwlock_remote.backends.files.options import FileOptions
 from aiorwlock_remote.backends.files.place import Outcomes, Place
+from aiorwlock_remote.backends.files.plain import opened
 from aiorwlock_remote.backends.files.records import Kept, RecordFile
 from aiorwlock_remote.backends.files.seats import Stands
 from aiorwlock_remote.core.commands import Command
@@ -141,7 +142,7 @@ class Connection:
     def _glance(self, place: Place) -> tuple[Kept | None, Stands | None]:
         """Without a lock."""
         try:
-            file = os.open(place.record, os.O_RDONLY)
+            file = opened(place.record, os.O_RDONLY)
         except FileNotFoundError:
             return None, seats.read(place.seat)
         try:

@@ -21,6 +21,7 @@ from aiorwlock_remote.backends.files.errors import busy
 from aiorwlock_remote.backends.files.inotify import alarm
 from aiorwlock_remote.backends.files.names import HIDDEN, SEAT
 from aiorwlock_remote.backends.files.options import FileOptions
+from aiorwlock_remote.backends.files.plain import content, length, opened
 from aiorwlock_remote.embedded import boots
 from aiorwlock_remote.embedded.alarm import Alarm, Deaf
 from aiorwlock_remote.embedded.boots import Boot
@@ -34,6 +35,8 @@ from aiorwlock_remote.ports import Clock
 
 MARK, CHANGES, TEMPORARY = ".rwlock", ".changes", ".new-"
 VERSION = 1
+_LARGEST = 4096
+"""Bytes of the files beside the records; ours are shorter."""
 _PAUSE = 0.0002, 0.002
 """Seconds between two tries for a file's lock, at random."""
 
@@ -96,7 +99,9 @@ class Folder:
             self.clock.boot = self._join(self._clock.now() + timeout).id
         self.clock.check()
         self.close()
-        self._changes = os.open(self.at(CHANGES), os.O_RDWR | os.O_CREAT, 0o666)
+        changes = self.at(CHANGES)
+        self._changes = opened(changes, os.O_RDWR | os.O_CREAT)
+        length(self._changes, _LARGEST, changes)
 
     def close(self) -> None:
         """Close it; one never opened is closed already."""
@@ -112,11 +117,12 @@ class Folder:
 
         Raises:
             BackendUnavailable: others have it locked until then.
+            BadRecord: a symbolic link is there.
             OSError: it cannot be opened or locked; FileNotFoundError without O_CREAT.
         """
         how = fcntl.LOCK_EX if flags & os.O_RDWR else fcntl.LOCK_SH
         while True:
-            file = os.open(path, flags, 0o666)
+            file = opened(path, flags)
             try:
                 self._lock(file, how, until)
                 if _stands(file, path):
@@ -159,7 +165,7 @@ class Folder:
         if self._changes is None:
             raise BackendUnavailable(what=f"{self.path} is not open")
         if self.shared:  # what other hosts wrote is seen by who opens
-            file = os.open(self.at(CHANGES), os.O_RDONLY)
+            file = opened(self.at(CHANGES), os.O_RDONLY)
             try:
                 rung = os.pread(file, 16, 0)
             finally:
@@ -221,7 +227,7 @@ class Folder:
 
     def _check_mark(self) -> None:
         try:
-            mark: Any = json.loads(Path(self.at(MARK)).read_text("utf-8"))
+            mark: Any = json.loads(content(self.at(MARK), _LARGEST))
             version, clock = mark["v"], mark["clock"]
         except (ValueError, KeyError, TypeError):
             raise BadRecord(
@@ -255,7 +261,7 @@ def _stands(file: int, path: str) -> bool:
     """Whether the file still has that name: it may have been replaced or removed."""
     mine = os.fstat(file)
     try:
-        there = os.stat(path)  # noqa: PTH116 - one of many, and hot
+        there = os.lstat(path)
     except OSError as exc:
         if exc.errno not in {errno.ENOENT, errno.ESTALE}:
             raise

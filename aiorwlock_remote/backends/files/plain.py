@@ -8,38 +8,38 @@ import stat
 
 from aiorwlock_remote.errors import BadRecord
 
+_HINT = "somebody put it in the place of a file of ours: remove it"
+_OTHERS = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}
+"""A link, by Linux and by BSD; a directory; a socket."""
+
 
 def opened(path: str, flags: int) -> int:
-    """Its descriptor. What it is, is seen by ``size``.
+    """Its descriptor. What it is, is seen by ``length``.
 
     Raises:
-        BadRecord: a symbolic link is there.
+        BadRecord: a symbolic link is there, a directory or a socket.
         OSError: whatever else the system says.
     """
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as exc:
-        if exc.errno not in {errno.ELOOP, errno.EMLINK}:  # BSD says EMLINK
+        if exc.errno not in _OTHERS:
             raise
-        raise BadRecord(
-            what=f"{path} is a symbolic link",
-            hint="somebody put it in the place of a file of ours: remove it",
-        ) from None
+        raise BadRecord(what=f"{path} is not a plain file", hint=_HINT) from exc
 
 
-def size(file: int, most: int) -> int:
-    """How long an open file is.
+def length(file: int, most: int, what: str) -> int:
+    """How long an open file is; ``what``: for messages.
 
     Raises:
         BadRecord: a pipe, a device, …, or longer than ``most``.
     """
     about = os.fstat(file)
     if not stat.S_ISREG(about.st_mode):
-        raise BadRecord(what="it is not a plain file", hint="it is none of ours")
+        raise BadRecord(what=f"{what} is not a plain file", hint=_HINT)
     if about.st_size > most:
         raise BadRecord(
-            what=f"a file of {about.st_size} bytes, of {most} at most",
-            hint="it is none of ours",
+            what=f"{what} has {about.st_size} bytes, {most} at most", hint=_HINT
         )
     return about.st_size
 
@@ -53,6 +53,6 @@ def content(path: str, most: int) -> bytes:
     """
     file = opened(path, os.O_RDONLY)
     try:
-        return os.pread(file, size(file, most), 0)
+        return os.pread(file, length(file, most, path), 0)
     finally:
         os.close(file)

@@ -21,10 +21,13 @@ from __future__ import annotations
 import os
 from hashlib import blake2b
 
-from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.backends.files.plain import length
+from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 
 SLOT = 4096
 """Bytes of the smallest slot; others are this times a power of two."""
+LARGEST = SLOT << 12
+"""Bytes: of a queue of some 50,000 places. Each step reads all of a file."""
 MAGIC = b"rwlock1 "
 FAMILY = b"rwlock"
 SLOTS = 3
@@ -83,7 +86,17 @@ class Slots:
         _put(self._file, slot, self._latest)
 
     def fill(self, content: bytes) -> None:
-        """Into a new file, with slots of a size that fits; to be synced."""
+        """Into a new file, with slots of a size that fits; to be synced.
+
+        Raises:
+            BackendUnavailable: there is none.
+        """
+        if _HEADER + len(content) >= LARGEST:
+            raise BackendUnavailable(
+                what=f"a record of {len(content)} bytes is too long",
+                hint="max_waiters keeps queues short",
+                nothing_done=True,
+            )
         size = SLOT
         while _HEADER + len(content) >= size:
             size *= 2
@@ -127,7 +140,7 @@ def _digest(number: int, content: bytes) -> bytes:
 
 
 def _all(file: int) -> bytes:
-    return os.pread(file, os.fstat(file).st_size, 0)
+    return os.pread(file, length(file, SLOTS * LARGEST, "the stored record"), 0)
 
 
 def _put(file: int, data: bytes, index: int) -> None:

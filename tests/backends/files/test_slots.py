@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiorwlock_remote import BadRecord
-from aiorwlock_remote.backends.files.slots import SLOT, Slots
+from aiorwlock_remote import BackendUnavailable, BadRecord
+from aiorwlock_remote.backends.files.slots import LARGEST, SLOT, Slots
 
 OLD, NEW = b"old" * 100, b"new" * 1000
 
@@ -70,6 +70,18 @@ def test_one_too_long_for_its_slot(file: int) -> None:
     assert not Slots(file).fits(big)
     assert len(written(file, big)) == 12 * SLOT
     assert Slots(file).read() == big
+
+
+def test_one_that_is_too_long(file: int) -> None:
+    """It is not written: nobody would read it."""
+    before = written(file, OLD)
+    with pytest.raises(BackendUnavailable) as caught:
+        written(file, b"x" * LARGEST)
+    assert caught.value.nothing_done
+    assert os.pread(file, 20 * SLOT, 0) == before
+    os.ftruncate(file, 3 * LARGEST + 1)
+    with pytest.raises(BadRecord):
+        Slots(file).read()
 
 
 @pytest.mark.parametrize("size", [0, 1, SLOT, 3 * SLOT - 1])
