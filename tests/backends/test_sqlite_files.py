@@ -19,6 +19,10 @@ from aiorwlock_remote import (
     connect,
     registry,
 )
+from aiorwlock_remote.backends.sql.sqlite import Connection
+from aiorwlock_remote.embedded import boots
+from aiorwlock_remote.runtime.clock import SystemClock
+from tests.embedded.descriptors import no_descriptors
 
 pytestmark = pytest.mark.anyio
 # ruff: noqa: ASYNC240 - looking at a temporary folder blocks nobody
@@ -76,6 +80,33 @@ async def test_no_such_folder(tmp_path: Path) -> None:
     said = await refused(f"sqlite:///{tmp_path}/none/locks.db", ConfigurationError)
     assert "folder must exist" in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_no_descriptor_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    """That passes; nothing is wrong with the file."""
+    path = tmp_path / "locks.db"
+    if exists:
+        await _open_and_close(path)
+    boot = boots.this_boot()
+    monkeypatch.setattr(boots, "this_boot", lambda: boot)
+    connection = Connection(str(path), "", SystemClock())
+    with no_descriptors(), pytest.raises(BackendUnavailable, match="descriptors"):
+        connection.open(1.0)
+    connection.open(1.0)
+    connection.close()
+
+
+@pytest.mark.parametrize("name", ["folder", "folder/locks.db/x", "x" * 600, "loop"])
+async def test_no_place_for_a_file(tmp_path: Path, name: str) -> None:
+    """That does not pass."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/locks.db").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    said = await refused(f"sqlite:///{tmp_path}/{name}", ConfigurationError)
+    assert "cannot be opened" in said
 
 
 def test_not_writable() -> None:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -16,6 +12,7 @@ import pytest
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockError, connect
 from aiorwlock_remote.embedded import boots
 from aiorwlock_remote.embedded.boots import Boot
+from tests.embedded.descriptors import no_descriptors
 
 pytestmark = pytest.mark.anyio
 
@@ -38,24 +35,6 @@ def as_before(path: Path) -> None:
         with sqlite3.connect(path / "l.db") as db:
             db.execute("DROP TABLE IF EXISTS boots")
         db.close()
-
-
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """None is left in this process, for a while."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, limits[1]))
-    taken: list[int] = []
-    try:
-        with suppress(OSError):
-            while True:
-                taken.append(os.open("/dev/null", os.O_RDONLY))
-        yield
-    finally:
-        for file in taken:
-            os.close(file)
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.parametrize("ours", [Boot("this"), Boot()])

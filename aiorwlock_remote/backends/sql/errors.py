@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
+from pathlib import Path
 
 from aiorwlock_remote.errors import (
     BackendError,
@@ -16,14 +19,19 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _UNWRITABLE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 
+_LONGEST = 500
+"""Bytes of a path: SQLite takes 512, and adds ``-journal``."""
+
 
 def is_busy(exc: sqlite3.Error) -> bool:
     """Whether another process holds the file for the moment."""
     return (getattr(exc, "sqlite_errorcode", 0) & 0xFF) in _BUSY
 
 
-def mapped(exc: sqlite3.Error, path: str) -> BackendError | ConfigurationError:
-    """The error of ours that says what to do."""
+def mapped(
+    exc: sqlite3.Error, path: str, *, made: bool = True
+) -> BackendError | ConfigurationError:
+    """The error of ours that says what to do. ``made``: the file, if it is missing."""
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in _BUSY:
         return BackendUnavailable(
@@ -40,6 +48,10 @@ def mapped(exc: sqlite3.Error, path: str) -> BackendError | ConfigurationError:
             what=f"{path} cannot be written",
             hint="the file and its folder must be writable by this user",
         )
+    if code == sqlite3.SQLITE_CANTOPEN and _could_be_opened(path, made=made):
+        return BackendUnavailable(
+            what=f"{path}: {exc}", hint="has the process no descriptors left (ulimit)?"
+        )
     if code == sqlite3.SQLITE_CANTOPEN:
         return ConfigurationError(
             what=f"{path} cannot be opened",
@@ -50,3 +62,21 @@ def mapped(exc: sqlite3.Error, path: str) -> BackendError | ConfigurationError:
             what=f"{path}: {exc}", hint="its tables were changed or dropped"
         )
     return BackendUnavailable(what=f"{path}: {exc}")
+
+
+def _could_be_opened(path: str, *, made: bool) -> bool:
+    """Whether nothing is wrong with it, as far as one can see without a descriptor."""
+    folder = Path(path).parent
+    try:
+        if len(os.fsencode(path)) >= _LONGEST or not _usable(folder, os.W_OK | os.X_OK):
+            return False
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:
+        return made and folder.is_dir()
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and _usable(Path(path), os.R_OK | os.W_OK)
+
+
+def _usable(path: Path, how: int) -> bool:
+    return os.access(path, how, effective_ids=os.access in os.supports_effective_ids)

@@ -107,7 +107,7 @@ class Rows:
     def _undone(self, exc: sqlite3.Error) -> LockError:
         if isinstance(exc, sqlite3.IntegrityError):
             return ConfigurationError(what=f"{self._path}: {exc}", hint=CONSTRAINT)
-        error = mapped(exc, self._path)
+        error = mapped(exc, self._path, made=False)
         if isinstance(error, BackendUnavailable):  # it was rolled back
             return BackendUnavailable(error.what, error.hint, nothing_done=True)
         return error
