@@ -7,6 +7,7 @@ lets two clients believe at once: model ``LeaseTime``, config T2.)
 
 from __future__ import annotations
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 MICROS = 1_000_000
@@ -36,7 +37,7 @@ def check_seconds(name: str, value: float | None, *, least: float = 0.0) -> None
         )
     if not least <= value <= MAX_SECONDS:  # so is NaN
         raise ConfigurationError(
-            what=f"{name}={value!r} is out of range",
+            what=f"{name}={quoted(value)} is out of range",
             hint=f"from {least:g} s to ten years",
         )
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from hashlib import sha256
 from uuid import UUID
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 ResourceId = int | str | UUID
@@ -115,7 +116,9 @@ def encode(text: str) -> str:
     try:
         raw = text.encode()
     except UnicodeEncodeError:
-        raise ConfigurationError(what=f"{text!r} is not valid Unicode text") from None
+        raise ConfigurationError(
+            what=f"{quoted(text)} is not valid Unicode text"
+        ) from None
     safe = "".join(_escape(c) for c in text)
     if len(safe.encode()) <= MAX_BYTES:
         return safe
@@ -147,7 +150,7 @@ def check_prefix(prefix: object) -> str:
         c in "{},%" or ord(c) < 0x20 or ord(c) == 0x7F for c in prefix
     ):
         raise ConfigurationError(
-            what=f"prefix {prefix!r} cannot be used",
+            what=f"prefix {quoted(prefix)} cannot be used",
             hint="no braces, commas, percent signs or control characters",
         )
     return prefix

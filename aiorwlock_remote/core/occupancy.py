@@ -43,7 +43,7 @@ from uuid import UUID
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.pair import pair
-from aiorwlock_remote.core.shown import one_line
+from aiorwlock_remote.core.shown import one_line, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 MAX_BYTES = 200
@@ -188,7 +188,7 @@ def thing_of(kind: str, object_id: ResourceId) -> str:
     name = pair(kind, object_id).key
     if len(name.encode()) > MAX_BYTES:
         raise ConfigurationError(
-            what=f"the object's name {name[:40]!r}… is longer than {MAX_BYTES} bytes"
+            what=f"the object's name {quoted(name)} is longer than {MAX_BYTES} bytes"
         )
     return name
 
@@ -201,7 +201,7 @@ def check_pattern(what: str, pattern: object) -> str:
     """
     if not isinstance(pattern, str) or pattern.count("%s") != 1:
         raise ConfigurationError(
-            what=f"{what}={pattern!r} does not name each object",
+            what=f"{what}={quoted(pattern)} does not name each object",
             hint=f'"{what}:%s": the object\'s name takes the place of %s',
         )
     try:

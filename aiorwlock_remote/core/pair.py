@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aiorwlock_remote.core.names import Resource, ResourceId, id_text
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 READ_LOCK = "readlock:"
@@ -67,13 +68,15 @@ def pair_of(name: str) -> Pair:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ConfigurationError(what=f"{name!r} is not valid Unicode text") from None
+        raise ConfigurationError(
+            what=f"{quoted(name)} is not valid Unicode text"
+        ) from None
     if any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in name):
         raise ConfigurationError(
-            what=f"{name!r} has a control character in it",
+            what=f"{quoted(name)} has a control character in it",
             hint="names stand in published keys as they are",
         )
     kind, _, rest = name.partition(":")
     if not (kind and rest):
-        raise ConfigurationError(what=f"{name!r} has no datatype, or no id")
+        raise ConfigurationError(what=f"{quoted(name)} has no datatype, or no id")
     return Pair(kind, rest)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 ANY = ""
@@ -86,5 +87,7 @@ def check_name(what: str, name: object) -> str:
         # What other programs wrote may be no Unicode: it is named as we list it.
         name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise ConfigurationError(what=f"{name!r} is not valid Unicode text") from None
+        raise ConfigurationError(
+            what=f"{quoted(name)} is not valid Unicode text"
+        ) from None
     return name

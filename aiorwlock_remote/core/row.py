@@ -22,7 +22,7 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
-from aiorwlock_remote.core.shown import check_text
+from aiorwlock_remote.core.shown import check_text, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 UNLOCK, READ_LOCK, WRITE_LOCK = "Unlock", "ReadLock", "WriteLock"
@@ -60,7 +60,7 @@ class RowTable:
         for name in names:
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ConfigurationError(
-                    what=f"{name!r} cannot be the name of a table or a column here",
+                    what=f"{quoted(name)} cannot name a table or a column here",
                     hint="letters, digits, _ and $; no digit first; at most 63",
                 )
         if len({str(name).casefold() for name in columns}) < len(columns):
@@ -75,7 +75,9 @@ def parts_of(table: str) -> tuple[str, ...]:
         )
     parts = tuple(table.split("."))
     if len(parts) > 2:
-        raise ConfigurationError(what=f"table {table!r}: at most one schema and a dot")
+        raise ConfigurationError(
+            what=f"table {quoted(table)}: at most one schema and a dot"
+        )
     return parts
 
 

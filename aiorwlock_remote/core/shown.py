@@ -1,4 +1,4 @@
-"""Texts of users that others are shown: reasons, labels, names of tasks."""
+"""What users give and are shown again: reasons, names of tasks, values in errors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from aiorwlock_remote.errors import ConfigurationError
 
 MAX_REASON = 1000
 """Characters of a reason."""
+MAX_SHOWN = 80
+"""Characters of a value in an error."""
 
 
 def check_reason(reason: str) -> str:
@@ -38,6 +40,19 @@ def check_text(what: str, text: str) -> None:
         raise ConfigurationError(what=f"{what} is not valid Unicode text") from None
     if "\0" in text:
         raise ConfigurationError(what=f"{what} has a NUL character in it")
+
+
+def quoted(value: object) -> str:
+    """A value that was refused, for the error: short, on one line, whatever it is."""
+    if isinstance(value, str):
+        value = value[: MAX_SHOWN + 1]
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - integers of 4,300 digits, and objects of users
+        text = f"<{type(value).__name__}>"
+    if len(text) > MAX_SHOWN:
+        text = f"{text[:MAX_SHOWN]}…"
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def one_line(text: str, most: int) -> str:

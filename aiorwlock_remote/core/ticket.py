@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 READERS = "readers"
@@ -35,7 +36,7 @@ def mode_of(mode: str) -> Mode:
         return Mode(mode)
     except ValueError:
         raise ConfigurationError(
-            what=f"mode {mode!r}", hint="'read' or 'write'"
+            what=f"mode {quoted(mode)}", hint="'read' or 'write'"
         ) from None
 
 

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from aiorwlock_remote.core.shown import check_text, quoted
 from aiorwlock_remote.errors import ConfigurationError
+
+_DIGITS = 18
+"""Of a whole number in a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Address:
         for name in self.query:
             if name not in known:
                 raise ConfigurationError(
-                    what=f"{self.scheme}: unknown option {name!r} in the URL",
+                    what=f"{self.scheme}: unknown option {quoted(name)} in the URL",
                     hint=f"known: {', '.join(sorted(known)) or 'none'}",
                 )
 
@@ -52,7 +56,7 @@ class Address:
             return float(text)
         except ValueError:
             raise ConfigurationError(
-                what=f"{self.scheme}: option {name}={text!r} is not a number"
+                what=f"{self.scheme}: option {name}={quoted(text)} is not a number"
             ) from None
 
     def seconds(
@@ -65,10 +69,11 @@ class Address:
     def whole(self, name: str, default: int, *, least: int, most: int) -> int:
         """An option that is a whole number, from ``least`` to ``most``."""
         text = self.query.get(name, str(default))
-        if text.isascii() and text.isdigit() and least <= int(text) <= most:
-            return int(text)
+        number = whole_number(text)
+        if number is not None and least <= number <= most:
+            return number
         raise ConfigurationError(
-            what=f"{self.scheme}: {name}={text!r}", hint=f"from {least} to {most}"
+            what=f"{self.scheme}: {name}={quoted(text)}", hint=f"from {least} to {most}"
         )
 
     def choice(self, name: str, default: str, known: tuple[str, ...]) -> str:
@@ -76,7 +81,7 @@ class Address:
         text = self.query.get(name, default)
         if text not in known:
             raise ConfigurationError(
-                what=f"{self.scheme}: {name}={text!r}",
+                what=f"{self.scheme}: {name}={quoted(text)}",
                 hint=f"known: {', '.join(known)}",
             )
         return text
@@ -84,6 +89,12 @@ class Address:
     def yes(self, name: str, *, default: bool) -> bool:
         """An option that is yes or no."""
         return self.choice(name, "yes" if default else "no", ("yes", "no")) == "yes"
+
+
+def whole_number(text: str) -> int | None:
+    """What the digits say; None: it is no number from 0, or one beyond all use."""
+    plain = text.isascii() and text.isdigit() and len(text) <= _DIGITS
+    return int(text) if plain else None
 
 
 def in_range(what: str, seconds: float, least: float, most: float) -> float:
@@ -104,37 +115,47 @@ def parse(url: str) -> Address:
     """Take a store URL apart.
 
     Raises:
-        ConfigurationError: no scheme, a bad port, or an option given twice.
+        ConfigurationError: no scheme, a bad port, an option given twice, or what is no
+            text: half a character, a NUL.
     """
     if not isinstance(url, str):
         raise ConfigurationError(
             what=f"a store URL must be str, not {type(url).__name__}"
         )
+    check_text("the store URL", url)
     try:
         parts = urlsplit(url)
         port = _port(parts)
+        path, username, password = (
+            _unquoted(part) for part in (parts.path, parts.username, parts.password)
+        )
+        query = parse_qsl(parts.query, keep_blank_values=True, errors="strict")
     except ValueError as exc:
         raise ConfigurationError(what=f"bad store URL: {_reason(exc)}") from None
     if not parts.scheme or not url[len(parts.scheme) :].startswith("://"):
         raise ConfigurationError(
             what="a store URL is scheme://…", hint="for example sqlite:///locks.db"
         )
+    check_text("the path of the store URL", path or "")
     return Address(
         scheme=parts.scheme,
         host=_host(parts),
         port=port,
-        path=unquote(parts.path),
-        username=_unquoted(parts.username),
-        password=_unquoted(parts.password),
-        query=_options(parts.query),
+        path=path or "",
+        username=username,
+        password=password,
+        query=_options(query),
     )
 
 
-def _options(query: str) -> dict[str, str]:
+def _options(query: list[tuple[str, str]]) -> dict[str, str]:
     options: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    for name, value in query:
         if name in options:
-            raise ConfigurationError(what=f"option {name!r} is given twice in the URL")
+            raise ConfigurationError(
+                what=f"option {quoted(name)} is given twice in the URL"
+            )
+        check_text(f"option {quoted(name)} of the store URL", value)
         options[name] = value
     return options
 
@@ -154,11 +175,13 @@ def _hosts(parts: SplitResult) -> str:
 
 
 def _unquoted(text: str | None) -> str | None:
-    return None if text is None else unquote(text)
+    return None if text is None else unquote(text, errors="strict")
 
 
 def _reason(exc: ValueError) -> str:
-    # urlsplit quotes the offending part, which may be a password cut in two.
+    # The offending part is not shown: it may be a password, or one cut in two.
+    if isinstance(exc, UnicodeError):
+        return "what is written by %xx is not UTF-8"
     return (
         "the port is not a number from 0 to 65535"
         if "port" in str(exc).lower()

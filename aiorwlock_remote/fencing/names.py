@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from re import Pattern
 from typing import TypeVar
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -47,4 +48,4 @@ def several(what: str, values: Iterable[T]) -> tuple[T, ...]:
 
 def _check(kind: str, name: object, fit: Pattern[str]) -> None:
     if not isinstance(name, str) or not fit.fullmatch(name):
-        raise ConfigurationError(what=f"{name!r} is no name of a {kind}")
+        raise ConfigurationError(what=f"{quoted(name)} is no name of a {kind}")

@@ -74,7 +74,7 @@ def fence_key(key: str) -> str:
     if opened and closed and tag:
         return f"{key}.fence"
     if not key or "}" in key:
-        raise ConfigurationError(what=f"key {key!r} has no fence in the same slot")
+        raise ConfigurationError(what=f"key {quoted(key)} has no fence in its slot")
     return f"{{{key}}}.fence"
 
 

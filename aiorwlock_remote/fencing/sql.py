@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, final, get_args
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
 from aiorwlock_remote.fencing.names import check_columns, check_table
 from aiorwlock_remote.fencing.numbers import check_fence
@@ -71,7 +72,7 @@ class FencedTable:
         check_columns([self.key, self.fence], _COLUMN)
         if self.style not in get_args(ParamStyle):
             raise ConfigurationError(
-                what=f"unknown style {self.style!r}",
+                what=f"unknown style {quoted(self.style)}",
                 hint=", ".join(get_args(ParamStyle)),
             )
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId, resource
-from aiorwlock_remote.core.shown import check_reason
+from aiorwlock_remote.core.shown import check_reason, quoted
 from aiorwlock_remote.errors import (
     ConfigurationError,
     LockError,
@@ -70,7 +70,7 @@ class Template:
         kind, _, rest = text.partition(":")
         if not kind or not rest or set(kind) & set("{}"):
             raise ConfigurationError(
-                what=f"{text!r} does not name a lock", hint="as in 'invoice:{id}'"
+                what=f"{quoted(text)} does not name a lock", hint="as in 'invoice:{id}'"
             )
         self.text = text
         self.resource_type = kind
@@ -102,7 +102,7 @@ class Template:
 
     def _escaped(self, text: str, *, several: bool) -> str:
         if not text:
-            raise ConfigurationError(what=f"{self.text!r}: an empty part")
+            raise ConfigurationError(what=f"{quoted(self.text)}: an empty part")
         if not several:
             return text
         return "".join(
@@ -128,12 +128,12 @@ def _parts(rest: str, text: str) -> tuple[list[str | Place], tuple[Place, ...]]:
             parts.append(Place(name, SPELLINGS[kind], bare=not kind))
     except ValueError:
         raise ConfigurationError(
-            what=f"{text!r} cannot be read",
+            what=f"{quoted(text)} cannot be read",
             hint="parts are {name}, {name:int} or {name:uuid}, with text between them",
         ) from None
     places = tuple(part for part in parts if isinstance(part, Place))
     if len({place.name for place in places}) != len(places):
-        raise ConfigurationError(what=f"{text!r} has a part twice")
+        raise ConfigurationError(what=f"{quoted(text)} has a part twice")
     return parts, places
 
 
@@ -177,7 +177,9 @@ class Hold:
         """
         self.template = Template(template)
         if mode not in get_args(Mode):
-            raise ConfigurationError(what=f"mode {mode!r}", hint="'read' or 'write'")
+            raise ConfigurationError(
+                what=f"mode {quoted(mode)}", hint="'read' or 'write'"
+            )
         check_seconds("timeout", timeout)
         Options().but(options)
         self.mode: Mode = mode
@@ -210,13 +212,14 @@ class Hold:
         for place in template.places:
             if place.name not in kinds:
                 raise ConfigurationError(
-                    what=f"{template.text!r} needs {{{place.name}}}, {path!r} has none"
+                    what=f"{template.text!r} needs {{{place.name}}}, "
+                    f"{quoted(path)} has none"
                 )
             kind = kinds[place.name]
             if place.bare and kind not in (str, None):
                 raise ConfigurationError(
                     what=f"{template.text!r} takes {{{place.name}}} as text, which "
-                    f"{path!r} reads as {getattr(kind, '__name__', kind)}",
+                    f"{quoted(path)} reads as {getattr(kind, '__name__', kind)}",
                     hint=f"say {{{place.name}:int}}, uuid or str: else 7 and 007 may "
                     "be two locks",
                 )

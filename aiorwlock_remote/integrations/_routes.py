@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.convertors import FloatConvertor, PathConvertor, StringConvertor
 from starlette.routing import BaseRoute, Mount, compile_path
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.integrations._http import Hold
 
@@ -61,7 +62,9 @@ def _check(route: Any, dependant: Dependant, kinds: dict[str, Any]) -> None:  # 
     original = getattr(route, "original_route", route)
     for hold in mine:
         if isinstance(original, routing.APIWebSocketRoute):
-            raise ConfigurationError(what=f"{hold!r} is for HTTP, not for websockets")
+            raise ConfigurationError(
+                what=f"{quoted(hold)} is for HTTP, not for websockets"
+            )
         hold.check(route.path, kinds)
 
 

@@ -12,6 +12,7 @@ from aiorwlock_remote.core.commands import Force, Forced, Renew, Renewed
 from aiorwlock_remote.core.lease import check_seconds, micros
 from aiorwlock_remote.core.names import Resource, ResourceId, encode_type, resource
 from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
 from aiorwlock_remote.locks import passing
 from aiorwlock_remote.locks.findings import findings
@@ -150,7 +151,7 @@ class Locks(PublishedCalls, RecipeCalls):
         given: object = seen
         if not isinstance(given, Doorman):
             raise ConfigurationError(
-                what=f"{given!r} cannot be broken",
+                what=f"{quoted(given)} cannot be broken",
                 hint="a Doorman, as list() and stale() give them",
             )
         target = seen.target

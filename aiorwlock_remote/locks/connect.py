@@ -19,7 +19,7 @@ from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.inside import Inside
 from aiorwlock_remote.locks.observing import Observer
-from aiorwlock_remote.locks.options import OptionArgs, Options
+from aiorwlock_remote.locks.options import OptionArgs, Options, check_count
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import Backend, Bell, Host, Replicated, Settings, Store
 from aiorwlock_remote.runtime.drive import Drive
@@ -59,10 +59,7 @@ def connect(
         check_seconds(name, seconds)
         if seconds is None:
             raise ConfigurationError(what=f"{name} is a number of seconds")
-    if isinstance(min_replicas, bool) or not isinstance(min_replicas, int):
-        raise ConfigurationError(what=f"min_replicas={min_replicas!r} is no number")
-    if min_replicas < 0:
-        raise ConfigurationError(what=f"min_replicas={min_replicas} is less than 0")
+    check_count("min_replicas", min_replicas, least=0)
     settings = Settings(
         gate="",
         prefix=check_prefix(prefix),

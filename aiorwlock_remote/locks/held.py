@@ -12,6 +12,7 @@ from typing import TypeVar, final
 import anyio
 
 from aiorwlock_remote.core.lease import check_seconds
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import ConfigurationError, LockTimeout, LossReason
 from aiorwlock_remote.locks import passing
@@ -261,5 +262,5 @@ def grip_of(held: Held) -> Grip:
     """
     given: object = held
     if not isinstance(given, Held):
-        raise ConfigurationError(what=f"{given!r} is no Held")
+        raise ConfigurationError(what=f"{quoted(given)} is no Held")
     return held._grip  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file

@@ -10,6 +10,7 @@ from typing import Any, final
 import anyio
 
 from aiorwlock_remote.core.lease import check_seconds
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError, LockTimeout
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held
@@ -126,7 +127,7 @@ def _check(session: Session, lock: object) -> None:
     """Another store would be asked for another's lock."""
     if not (isinstance(lock, AnyLock) and lock.belongs_to(session)):
         raise ConfigurationError(
-            what=f"multi() cannot acquire {lock!r}",
+            what=f"multi() cannot acquire {quoted(lock)}",
             hint="mutex, reader and writer locks of the same Locks",
         )
 

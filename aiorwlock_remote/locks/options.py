@@ -13,6 +13,7 @@ from aiorwlock_remote.core.lease import (
     check_seconds,
     default_margin,
 )
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.ticket import Policy
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Terms
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 OnLost = Literal["raise", "flag"] | Callable[["Held"], object]
 PolicyName = Literal["fair", "writer", "reader"]
+_MOST = 2**31
 
 
 class OptionArgs(TypedDict, total=False):
@@ -81,7 +83,7 @@ class Options:
         for name in given:
             if name not in known:
                 raise ConfigurationError(
-                    what=f"unknown option {name!r}",
+                    what=f"unknown option {quoted(name)}",
                     hint=f"known: {', '.join(sorted(known))}",
                 )
         return replace(self, **given)
@@ -105,26 +107,25 @@ class Options:
             raise ConfigurationError(what="lock_delay is a number of seconds")
         fair: object = self.fair
         if not isinstance(fair, bool):
-            raise ConfigurationError(what=f"fair={fair!r} is not True or False")
+            raise ConfigurationError(what=f"fair={quoted(fair)} is not True or False")
         self._check_margin()
         if self.policy not in ("fair", "writer", "reader"):
             raise ConfigurationError(
-                what=f"unknown policy {self.policy!r}", hint="fair, writer or reader"
+                what=f"unknown policy {quoted(self.policy)}",
+                hint="fair, writer or reader",
             )
         if self.on_lost not in ("raise", "flag") and not callable(self.on_lost):
             raise ConfigurationError(
-                what=f"on_lost={self.on_lost!r}", hint="'raise', 'flag' or a callable"
+                what=f"on_lost={quoted(self.on_lost)}",
+                hint="'raise', 'flag' or a callable",
             )
         if iscoroutinefunction(self.on_lost):
             raise ConfigurationError(
-                what=f"on_lost={self.on_lost!r} would not be awaited",
+                what=f"on_lost={quoted(self.on_lost)} would not be awaited",
                 hint="a plain function: it is called in the loop, and may start tasks",
             )
-        limit: object = self.max_waiters
-        if limit is not None and (
-            isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
-        ):
-            raise ConfigurationError(what=f"max_waiters={limit!r} is not a count")
+        if self.max_waiters is not None:
+            check_count("max_waiters", self.max_waiters, least=1)
 
     def _check_margin(self) -> None:
         if self.lease is None:
@@ -134,3 +135,14 @@ class Options:
             raise ConfigurationError(
                 what=f"margin={margin:g} leaves too little of a lease of {self.lease:g}"
             )
+
+
+def check_count(name: str, value: object, *, least: int) -> None:
+    """Refuse what is not a whole number from ``least``, or beyond all use.
+
+    Raises:
+        ConfigurationError: naming it.
+    """
+    whole = value if isinstance(value, int) and not isinstance(value, bool) else -1
+    if not least <= whole < _MOST:
+        raise ConfigurationError(what=f"{name}={quoted(value)} is not a count")

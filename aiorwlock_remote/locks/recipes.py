@@ -10,6 +10,7 @@ from aiorwlock_remote.core.occupancy import Ages, check_pattern
 from aiorwlock_remote.core.pair import pair
 from aiorwlock_remote.core.pool import check_name
 from aiorwlock_remote.core.row import RowKey, RowTable, check_key
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.locks.lock import RWLock
 from aiorwlock_remote.locks.options import OnLost, OptionArgs, Options
@@ -89,7 +90,7 @@ class RecipeCalls:
             options = options.but({"on_lost": on_lost})
         store = self._session.drive.store
         if not isinstance(store, HoldsSets):
-            raise _missing(f"mutex set {name!r}")
+            raise _missing(f"mutex set {quoted(name)}")
         pool = self._pools.pool(store, name, revalidate_seconds)
         return MutexSet(self._session, pool, name, options, keep=keep)
 

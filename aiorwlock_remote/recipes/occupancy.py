@@ -21,6 +21,7 @@ from aiorwlock_remote.core.lease import check_seconds, local_deadline
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.occupancy import Do, Record, label_from, pair_of, thing_of
 from aiorwlock_remote.core.pauses import back_off
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import (
     BackendError,
     Closed,
@@ -142,7 +143,7 @@ class Occupancies:
         ) -> Callable[P, Coroutine[Any, Any, T]]:
             if not iscoroutinefunction(function):
                 raise ConfigurationError(
-                    what=f"{function!r} is no coroutine function",
+                    what=f"{quoted(function)} is no coroutine function",
                     hint="occupying is for async def",
                 )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aiorwlock_remote import BadRecord, LockLost, connect
+from aiorwlock_remote import BadRecord, ConfigurationError, LockLost, connect
 from aiorwlock_remote.backends.sql.sqlite import Connection
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.runtime.clock import SystemClock
@@ -43,6 +43,22 @@ async def test_relative_path_and_chdir(
             await anyio.sleep(1.5)
             held.check()
     assert list(elsewhere.iterdir()) == []
+
+
+async def test_the_current_folder_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path means nothing there; an absolute one does."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    here.rmdir()
+    absolute = f"sqlite:///{tmp_path}/locks.db"
+    for url in ("sqlite:///locks.db", f"{absolute}?rows=shop.db"):
+        with pytest.raises(ConfigurationError, match="which was removed"):
+            await connect(url)
+    async with connect(absolute) as locks, locks.mutex("a", 1):
+        pass
 
 
 async def test_one_spoilt_record_harms_no_other(tmp_path: Path) -> None:

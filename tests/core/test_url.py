@@ -74,6 +74,16 @@ def test_secrets_are_not_shown(url: str) -> None:
         f"redis://[{SECRET}/0",
         f"redis://u:{SECRET}@h:po/0",
         "redis://h/0?a=1&a=2",
+        f"redis://u:{SECRET}@h/0?a=\0",
+        f"redis://u:{SECRET}\ud800@h/0",
+        f"redis://u:{SECRET}%ff@h/0",
+        f"redis://{SECRET}%ff:x@h/0",
+        "sqlite:///x/%00y",
+        "sqlite:///x/\ud800",
+        "sqlite:///x/%ff",
+        "sqlite:///x?rows=%00",
+        "sqlite:///x?rows=%ff",
+        "sqlite:///x?rows=\udcff",
     ],
 )
 def test_bad_urls(url: str) -> None:

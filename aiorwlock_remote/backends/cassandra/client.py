@@ -9,6 +9,7 @@ import anyio
 
 from aiorwlock_remote.backends.cassandra.options import TABLE, options_of
 from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.ports import Bell, Host, Settings
@@ -108,7 +109,9 @@ class CassandraBackend:
         from aiorwlock_remote.backends.cassandra import errors  # noqa: PLC0415 - needs the driver
 
         if layout not in ("pair", "type"):
-            raise ConfigurationError(what=f"layout {layout!r}", hint="pair or type")
+            raise ConfigurationError(
+                what=f"layout {quoted(layout)}", hint="pair or type"
+            )
         cql = statement(f"schema_{layout}", self._options)
         try:
             await anyio.to_thread.run_sync(

@@ -6,7 +6,8 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.url import Address, whole_number
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.tls import OPTIONS as TLS_OPTIONS
 from aiorwlock_remote.tls import Secured, Tls, tls_of
@@ -93,7 +94,7 @@ def check_name(what: str, name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            what=f"cassandra: {what} {name!r} cannot be used",
+            what=f"cassandra: {what} {quoted(name)} cannot be used",
             hint="cassandra://host1,host2:9042/keyspace; letters, digits, underscores",
         )
     return name
@@ -105,17 +106,17 @@ def _contact_points(address: Address) -> tuple[tuple[str, ...], int]:
         text, colon, number = text.rpartition(":")
         if not colon:
             text = number
-        elif number.isascii() and number.isdigit() and int(number) < 65536:
-            port = int(number)
+        elif (found := whole_number(number)) is not None and found < 65536:
+            port = found
         else:
             raise ConfigurationError(
-                what=f"cassandra: port {number!r} is not a number from 0 to 65535",
+                what=f"cassandra: port {quoted(number)} is not one from 0 to 65535",
                 hint="the port stands once, after the last host",
             )
     hosts = tuple(text.split(","))
     if not all(hosts) or (len(hosts) > 1 and any(":" in h for h in hosts)):
         raise ConfigurationError(
-            what=f"cassandra: {address.host!r} does not name hosts",
+            what=f"cassandra: {quoted(address.host)} does not name hosts",
             hint="cassandra://host1,host2:9042/keyspace",
         )
     if port == 0:

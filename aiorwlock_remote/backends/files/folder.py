@@ -22,6 +22,7 @@ from aiorwlock_remote.backends.files.inotify import alarm
 from aiorwlock_remote.backends.files.names import HIDDEN, SEAT
 from aiorwlock_remote.backends.files.options import FileOptions
 from aiorwlock_remote.backends.files.plain import content, length, opened
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.embedded import boots
 from aiorwlock_remote.embedded.alarm import Alarm, Deaf
 from aiorwlock_remote.embedded.boots import Boot
@@ -197,7 +198,7 @@ class Folder:
         others = [n for n in names if not n.endswith(SEAT) and n[:1] != HIDDEN]
         if others:
             raise ConfigurationError(
-                what=f"{self.path} holds other files ({min(others)[:40]!r}, …)",
+                what=f"{self.path} holds other files ({quoted(min(others))}, …)",
                 hint="give the locks a directory of their own",
             )
         new = self.new()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -51,5 +52,5 @@ def _flag(address: Address, name: str, *, default: bool) -> bool:
     if text is None:
         return default
     if text not in _YES:
-        raise ConfigurationError(what=f"file: option {name}={text!r} is yes or no")
+        raise ConfigurationError(what=f"file: {name}={quoted(text)} is not yes or no")
     return _YES[text]

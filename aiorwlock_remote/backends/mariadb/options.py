@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.url import Address, in_range
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.tls import OPTIONS as TLS_OPTIONS
@@ -89,7 +90,7 @@ def check_name(name: str) -> str:
     """
     if name and not _NAME.fullmatch(name):
         raise ConfigurationError(
-            what=f"mariadb: the name {name!r} cannot be used",
+            what=f"mariadb: the name {quoted(name)} cannot be used",
             hint="letters, digits, _ $ -; no digit first",
         )
     return name

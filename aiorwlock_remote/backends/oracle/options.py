@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.url import Address, in_range
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.tls import OPTIONS as TLS_OPTIONS
@@ -65,7 +66,7 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
         )
     if not _SERVICE.fullmatch(service):
         raise ConfigurationError(
-            what=f"oracle: {service!r} is not the name of a service", hint=EXAMPLE
+            what=f"oracle: {quoted(service)} is not the name of a service", hint=EXAMPLE
         )
     return Options(
         host=address.host,
@@ -89,7 +90,7 @@ def check_schema(name: str) -> str:
     """
     if name and not _NAME.fullmatch(name):
         raise ConfigurationError(
-            what=f"oracle: schema {name!r} cannot be used",
+            what=f"oracle: schema {quoted(name)} cannot be used",
             hint="letters, digits, _ $ #; a letter first",
         )
     return name

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.url import Address, in_range, parse
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.tls import OPTIONS as TLS_OPTIONS
@@ -112,7 +113,7 @@ def check_schema(name: str) -> str:
     """
     if name and not _NAME.fullmatch(name):
         raise ConfigurationError(
-            what=f"postgresql: schema {name!r} cannot be used",
+            what=f"postgresql: schema {quoted(name)} cannot be used",
             hint="letters, digits, _ and $; no digit first",
         )
     return name

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
 from aiorwlock_remote.backends.redis.sentinel import Sentinels, sentinels_of
-from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.url import Address, whole_number
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.tls import OPTIONS as TLS_OPTIONS
 from aiorwlock_remote.tls import Secured, Tls, tls_of
@@ -135,33 +136,35 @@ def _db(address: Address, path: str) -> int:
     if text is not None and path:
         raise ConfigurationError(what=f"{address.scheme}: the database is given twice")
     text = text if text is not None else path or "0"
-    if not (text.isascii() and text.isdigit()):
+    number = whole_number(text)
+    if number is None:
         raise ConfigurationError(
-            what=f"{address.scheme}: database {text!r} is not a number from 0"
+            what=f"{address.scheme}: database {quoted(text)} is not a number from 0"
         )
-    return int(text)
+    return number
 
 
 def _min_replicas(address: Address, given: int) -> int:
     text = address.query.get("min_replicas")
     if text is None:
         return given
-    if not (text.isascii() and text.isdigit()):
+    number = whole_number(text)
+    if number is None:
         raise ConfigurationError(
-            what=f"{address.scheme}: min_replicas={text!r} is not a number from 0"
+            what=f"{address.scheme}: min_replicas={quoted(text)} is not a number from 0"
         )
-    if given not in {0, int(text)}:
+    if given not in {0, number}:
         raise ConfigurationError(
             what=f"min_replicas is {given} for connect and {text} in the URL"
         )
-    return int(text)
+    return number
 
 
 def _client_name(address: Address) -> str:
     name = address.query.get("client_name", CLIENT_NAME)
     if not name or not all("!" <= char <= "~" for char in name):
         raise ConfigurationError(
-            what=f"{address.scheme}: client_name={name!r} cannot be used",
+            what=f"{address.scheme}: client_name={quoted(name)} cannot be used",
             hint="printable ASCII without spaces",
         )
     return name

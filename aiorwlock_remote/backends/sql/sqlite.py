@@ -197,7 +197,7 @@ class Connection:
 
     def _check_owner(self) -> None:
         owner = self._run("PRAGMA application_id").fetchone()[0]
-        names = self._tables() - {"mutex_locks", "doormans"}
+        names = self._tables() - {"mutex_locks", "doormans", "boots"}
         if owner != APPLICATION_ID and (owner or names):
             raise ConfigurationError(
                 what=f"{self._path} belongs to another application",

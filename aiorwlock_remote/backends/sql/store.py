@@ -30,11 +30,10 @@ class SqliteStore(EmbeddedStore):
 
         ``rows``: the file of the user's tables, if it is another one.
         """
-        # Absolute: the keeper and the watcher open it later, maybe from elsewhere.
-        file = str(Path(path).absolute())
+        file, table_file = _absolute(path), _absolute(rows or path)
         connect = partial(Connection, file, settings.prefix, host.clock)
         super().__init__(connect, "sqlite", host, bell, settings)
-        self._rows = Rows(str(Path(rows or path).absolute()), host)
+        self._rows = Rows(table_file, host)
 
     @property
     def dialect(self) -> Dialect:
@@ -49,6 +48,17 @@ class SqliteStore(EmbeddedStore):
         """Finish what is queued and close the files."""
         await self._rows.aclose()
         await super().aclose()
+
+
+def _absolute(path: str) -> str:
+    """The keeper and the watcher open it later, maybe from elsewhere."""
+    try:
+        return str(Path(path).absolute())
+    except FileNotFoundError:
+        raise ConfigurationError(
+            what=f"{path} is below the current folder, which was removed",
+            hint="say an absolute path: sqlite:////var/lib/app/locks.db",
+        ) from None
 
 
 async def open_store(

@@ -29,6 +29,7 @@ from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
 from aiorwlock_remote.core.row import UNLOCK, RowTable, check_key
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.row_plans import Statement
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.integrations.django.rows import DjangoRows
 from aiorwlock_remote.recipes.row_desk import RowDesk
@@ -139,7 +140,7 @@ def row_lock(
     try:
         connection: Any = connections[database]
     except Exception as exc:
-        raise ConfigurationError(what=f"database {database!r}: {exc}") from exc
+        raise ConfigurationError(what=f"database {quoted(database)}: {exc}") from exc
     dialect = DIALECTS.get(connection.vendor)
     if dialect is None:
         raise ConfigurationError(what=f"no row locks on {connection.vendor}")
@@ -149,7 +150,7 @@ def row_lock(
     try:
         key = check_key(primary.get_prep_value(primary.to_python(pk)))
     except (TypeError, ValueError, ValidationError) as exc:
-        raise ConfigurationError(what=f"{label}: {pk!r} is no key of it") from exc
+        raise ConfigurationError(what=f"{label}: {quoted(pk)} is no key of it") from exc
     dialect = replace(dialect.patient(LOCK_WAIT), bind="%s", uuids=True)
     texts = Texts(table, key, dialect)
     row = Row.of(table.name, str(pk), texts, texts, lease)

@@ -47,6 +47,7 @@ from sqlalchemy.sql.expression import FunctionElement
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.occupancy import Ages, Record, pair_of, signed
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.integrations.sqlalchemy import errors
 from aiorwlock_remote.integrations.sqlalchemy.pools import check_pool
@@ -100,7 +101,9 @@ def occupancies(
     """
     found: Any = getattr(table, "__table__", table)
     if not isinstance(found, Table):
-        raise ConfigurationError(what=f"{table!r} is no table and no mapped class")
+        raise ConfigurationError(
+            what=f"{quoted(table)} is no table and no mapped class"
+        )
     ages = Ages(pending_age, using_age)
     store = TableOccupations(engine, cast("Table", found), ages)
     return Occupancies(store, name_of=name_of, host=asyncio_only)
@@ -164,7 +167,7 @@ class TableOccupations:
         dialect = engine.dialect.name if isinstance(given, AsyncEngine) else ""
         if dialect not in _DIALECTS:
             raise ConfigurationError(
-                what=f"{engine!r} cannot be used",
+                what=f"{quoted(engine)} cannot be used",
                 hint=f"an AsyncEngine for {', '.join(_DIALECTS)}",
             )
         check_pool(engine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import StaticPool
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 
@@ -16,6 +17,6 @@ def check_pool(engine: AsyncEngine) -> None:
     """
     if isinstance(engine.sync_engine.pool, StaticPool):
         raise ConfigurationError(
-            what=f"{engine!r} cannot be used: all its connections are one",
+            what=f"{quoted(engine)} cannot be used: all its connections are one",
             hint="a database in a file, or another poolclass",
         )

@@ -33,7 +33,7 @@ from aiorwlock_remote.core.row import (
 )
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.row_plans import locking, unlocking
-from aiorwlock_remote.core.shown import check_reason
+from aiorwlock_remote.core.shown import check_reason, quoted
 from aiorwlock_remote.core.ticket import Mode, mode_of
 from aiorwlock_remote.errors import ConfigurationError, LockBusy, LockLost
 from aiorwlock_remote.integrations.sqlalchemy.rows import LOCK_WAIT, Statement, ran
@@ -66,7 +66,9 @@ class RowWords:
         """As ``row_lock``."""
         found: object = getattr(table, "__table__", table)
         if not isinstance(found, Table):
-            raise ConfigurationError(what=f"{table!r} is no table and no mapped class")
+            raise ConfigurationError(
+                what=f"{quoted(table)} is no table and no mapped class"
+            )
         self.table: Table = cast("Table", found)
         if row_id is None or isinstance(row_id, int | str):
             check_key(cast("RowKey", row_id))

@@ -33,6 +33,7 @@ from aiorwlock_remote.backends.redis.lines import Batches, Endpoint
 from aiorwlock_remote.backends.redis.opening import Ears, open_link
 from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
 from aiorwlock_remote.backends.redis.scripts import ALL
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.ports import Host
 
@@ -164,7 +165,7 @@ def _db(given: Kwargs) -> int:
         return int(given.get("db") or 0)
     except (TypeError, ValueError) as exc:
         raise ConfigurationError(
-            what=f"the client's database {given.get('db')!r} is not a number"
+            what=f"the client's database {quoted(given.get('db'))} is not a number"
         ) from exc
 
 
