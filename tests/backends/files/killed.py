@@ -182,7 +182,7 @@ def check(folder: Path, fence: int, holder: str | None) -> None:
     assert not (folder / "order,42.lock").exists()
     desk.clock.back = -7200
     desk.connection.forget(3600)
-    left = {path.name for path in folder.iterdir()} - {".rwlock", ".changes"}
+    left = {path.name for path in folder.iterdir()} - {".rwlock", ".changes", ".boot"}
     assert not left, left
 
 

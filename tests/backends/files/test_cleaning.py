@@ -54,7 +54,7 @@ def test_what_killed_processes_left(tmp_path: Path) -> None:
     assert (tmp_path / ".new-4711").exists(), "it may still be wanted"
     desk.clock.by += 100
     desk.connection.forget(MEMORY)
-    assert {p.name for p in tmp_path.iterdir()} == {".rwlock", ".changes"}
+    assert {p.name for p in tmp_path.iterdir()} == {".rwlock", ".changes", ".boot"}
 
 
 @pytest.mark.slow

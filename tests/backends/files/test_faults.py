@@ -92,7 +92,11 @@ def test_files_that_must_not_grow(tmp_path: Path) -> None:
     finally:
         limits.setrlimit(limits.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.nothing_done
-    assert {path.name for path in tmp_path.iterdir()} == {".rwlock", ".changes"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        ".rwlock",
+        ".changes",
+        ".boot",
+    }
     assert desk.take("ours")
 
 
