@@ -1,12 +1,13 @@
 """``memory://`` — locks among the tasks of one process.
 
 ``memory://`` is one store per process, ``memory://name`` another; several ``Locks`` (of
-several event loops, in several threads) share it. For tests, and for programs that are
-to move to a real store later.
+several event loops, in several threads) share it. A forked child begins with empty
+ones. For tests, and for programs that are to move to a real store later.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -79,6 +80,17 @@ def shelf(name: str) -> Shelf:
     """The store of that name in this process."""
     with _shelves_lock:
         return _shelves.setdefault(name, Shelf())
+
+
+def _begin_anew() -> None:
+    """In a forked child: its parent's grants are not there, nor who had the locks."""
+    global _shelves_lock  # noqa: PLW0603 - a module has no other way to do it
+    _shelves_lock = threading.Lock()
+    _shelves.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not where there is no fork
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 class MemoryStore:
