@@ -186,6 +186,10 @@ class Locks(PublishedCalls, RecipeCalls):
 
         The fence stays the same. Cancelled, the grant lives on until its lease ends.
 
+        A ticket is to be adopted once. Nobody can tell who did before: adopted twice,
+        both believe they hold the lock, with one fence, so that no resource can tell
+        them apart; the first release ends it for both.
+
         Raises:
             ConfigurationError: not a ticket made by ``detach``.
             NotOwner: the grant is gone.

@@ -208,7 +208,8 @@ class Held:
         """Give the grant away: an opaque ticket for ``locks.adopt`` anywhere.
 
         From now on nobody renews it until it is adopted; its lease runs. The ticket is
-        a secret: whoever has it holds the lock.
+        a secret: whoever has it holds the lock. Give it to one, who adopts it once:
+        two would both hold the lock, with one fence.
 
         Raises:
             LockLost: it is gone.
