@@ -14,6 +14,7 @@ import anyio
 from aiorwlock_remote import registry
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import Resource, check_prefix
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.client import Locks
@@ -69,7 +70,7 @@ def connect(
     )
     for observer in observers:
         if not callable(getattr(observer, "asked", None)):
-            raise ConfigurationError(what=f"{observer!r} is no observer")
+            raise ConfigurationError(what=f"{quoted(observer)} is no observer")
     return Connecting(store, settings, Options().but(options), tuple(observers))
 
 
