@@ -12,6 +12,8 @@ from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SELF = Path("/proc/self")
 _NAMESPACES = "time", "time_for_children"
+_NOT_TOLD = FileNotFoundError, NotADirectoryError, PermissionError
+"""Neither now nor later: a system without /proc, or one that confines us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def _boot_id() -> str:
     """Read once: later the process may be out of descriptors."""
     try:
         return _BOOT_ID.read_text("ascii").strip()
-    except (FileNotFoundError, NotADirectoryError):
+    except _NOT_TOLD:
         return ""
 
 
@@ -96,5 +98,5 @@ def _shift() -> str:
         if own != of_children:  # the offsets that are told are those of the latter
             return str(own)
         return " ".join((_SELF / "timens_offsets").read_text("ascii").split())
-    except (FileNotFoundError, NotADirectoryError):
+    except _NOT_TOLD:
         return ""

@@ -49,7 +49,7 @@ def test_grants_of_another_boot(
     assert bool(record.grants) is counts
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EACCES])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EIO])
 def test_an_id_that_cannot_be_read_is_not_one_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -66,6 +66,18 @@ def test_an_id_that_cannot_be_read_is_not_one_that_is_not_there(
     told = this_boot()
     monkeypatch.setattr(boots, "_BOOT_ID", Path("/nowhere"))
     assert this_boot() == told
+
+
+def test_whom_the_host_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile of a sandbox may forbid it: nothing that comes and goes."""
+
+    def forbidden(*_: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", forbidden)
+        patch.setattr(Path, "readlink", forbidden)
+        assert this_boot() == Boot("", "")
 
 
 def test_a_host_that_does_not_tell(
