@@ -49,9 +49,12 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 #: seldom tell more than the ones that stay (every store and both libraries).
 SLOW = (
     "tests/backends/oracle/test_block_grammar.py",
+    "tests/backends/postgresql/test_opening.py",
     "tests/backends/redis/test_blocking.py",
+    "tests/backends/redis/test_client.py",
     "tests/backends/redis/test_client_errors.py",
     "tests/backends/redis/test_client_valkey.py",
+    "tests/backends/redis/test_closing.py",
     "tests/backends/redis/test_cluster",
     "tests/backends/redis/test_connecting.py",
     "tests/backends/redis/test_differential",
