@@ -74,12 +74,8 @@ class Acquisition:
             self._got.give_back()
 
     async def __aenter__(self) -> Held:
-        self._inside.enter()
-        try:
+        with self._inside:
             grip = await self._obtain(owned_by_task=True)
-        except BaseException:
-            self._inside.left()
-            raise
         held, scope = Held(grip), self._session.host.new_scope()
         # The user may not keep the Held; on_lost gets it.
         self._entered = grip, held, scope

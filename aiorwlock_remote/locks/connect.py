@@ -97,12 +97,8 @@ class Connecting:
         return self._open().__await__()
 
     async def __aenter__(self) -> Locks:
-        self._inside.enter()
-        try:
+        with self._inside:
             self._locks = await self._open()
-        except BaseException:
-            self._inside.left()
-            raise
         return self._locks
 
     async def __aexit__(

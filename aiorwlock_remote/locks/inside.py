@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import final
 
 from aiorwlock_remote.errors import ConfigurationError
@@ -11,7 +12,8 @@ from aiorwlock_remote.errors import ConfigurationError
 class Inside:
     """Whether an object that only one at a time may enter was entered.
 
-    A second one would take the first one's place, and leave in its name.
+    A second one would take the first one's place, and leave in its name. ``with`` it
+    one gets in: entered from its beginning on, until ``left``, or until that fails.
     """
 
     __slots__ = ("_entered", "_what")
@@ -21,8 +23,8 @@ class Inside:
         self._what = what
         self._entered = False
 
-    def enter(self) -> None:
-        """From now on, until ``left``.
+    def __enter__(self) -> None:
+        """Begin to get in.
 
         Raises:
             ConfigurationError: somebody has, and has not left.
@@ -33,6 +35,15 @@ class Inside:
                 hint=f"a new {self._what} for each block",
             )
         self._entered = True
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is not None:
+            self.left()
 
     def left(self) -> None:
         """It can be entered again."""

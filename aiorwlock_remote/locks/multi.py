@@ -62,13 +62,12 @@ class Multi:
         return self._get().__await__()
 
     async def __aenter__(self) -> tuple[Held, ...]:
-        self._inside.enter()
-        async with AsyncExitStack() as stack:
-            stack.callback(self._inside.left)  # last, and if one is not obtained
-            got: dict[AnyLock, Held] = {}
-            for lock, acquisition in await self._begin():
-                got[lock] = await stack.enter_async_context(acquisition)
-            self._stack = stack.pop_all()
+        with self._inside:
+            async with AsyncExitStack() as stack:
+                got: dict[AnyLock, Held] = {}
+                for lock, acquisition in await self._begin():
+                    got[lock] = await stack.enter_async_context(acquisition)
+                self._stack = stack.pop_all()
         return tuple(got[lock] for lock in self._locks)
 
     async def __aexit__(
@@ -77,7 +76,10 @@ class Multi:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._stack.__aexit__(exc_type, exc, traceback)
+        try:
+            await self._stack.__aexit__(exc_type, exc, traceback)
+        finally:
+            self._inside.left()
 
     async def _get(self) -> tuple[Held, ...]:
         got: dict[AnyLock, Held] = {}

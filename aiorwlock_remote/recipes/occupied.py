@@ -129,8 +129,8 @@ class Occupied:
 
     async def __aenter__(self) -> Occupied:
         self.check()
-        self._inside.enter()
-        return self
+        with self._inside:
+            return self
 
     async def __aexit__(
         self,
@@ -180,12 +180,8 @@ class Occupying:
         return self._enter().__await__()
 
     async def __aenter__(self) -> Occupied:
-        self._inside.enter()
-        try:
+        with self._inside:
             self._occupied = await self._enter()
-        except BaseException:
-            self._inside.left()
-            raise
         return self._occupied
 
     async def __aexit__(

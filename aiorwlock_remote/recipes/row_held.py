@@ -187,12 +187,8 @@ class RowAcquisition:
         return self._get().__await__()
 
     async def __aenter__(self) -> RowHeld:
-        self._inside.enter()
-        try:
+        with self._inside:
             holding = await self._desk.obtain(*self._wanted)
-        except BaseException:
-            self._inside.left()
-            raise
         holding.entered = True
         scope = self._desk.new_scope()
         self._entered = holding, scope

@@ -6,7 +6,8 @@ connection is hung up, which ends the call, and what became of it is not known.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -16,6 +17,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
 )
 from aiorwlock_remote.swapping.deadlines import Deadlines
+from aiorwlock_remote.swapping.lent_lines import Lender, Reach, lent
 from aiorwlock_remote.swapping.own_lines import Lines
 
 Failure = BackendError | ConfigurationError
@@ -87,3 +89,20 @@ class Carrier(Generic[C]):
             raise
         except Exception as exc:
             raise self._custom.not_connected(exc, self._where) from exc
+
+
+async def carried_in_turn(
+    lender: Lender[C],
+    reach: Reach,
+    custom: Custom[C],
+    works: Iterable[Callable[[C], Awaitable[object]]],
+) -> None:
+    """One after the other, over what a user lends. Cancelled, one under way goes on.
+
+    Raises:
+        BackendError, ConfigurationError: as ``Carrier.carry``.
+    """
+    async with lent(lender, reach) as lines:
+        carrier = Carrier(lines, custom, reach.where, reach.call_timeout)
+        for work in works:
+            await asyncio.shield(carrier.carry(work))

@@ -97,6 +97,10 @@ class Reach(Protocol):
         """Seconds until a connection is there."""
 
     @property
+    def call_timeout(self) -> float:
+        """Seconds for a call, at most."""
+
+    @property
     def connections(self) -> int:
         """As many of our own at most."""
 

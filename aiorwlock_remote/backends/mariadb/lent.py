@@ -5,7 +5,6 @@ And making the tables over them.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from aiorwlock_remote.backends.mariadb import errors
@@ -14,9 +13,9 @@ from aiorwlock_remote.backends.mariadb.driver import POOL, Connection, Pool, run
 from aiorwlock_remote.backends.mariadb.options import Options
 from aiorwlock_remote.backends.mariadb.schema import statements_of
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.swapping.carrying import Carrier
+from aiorwlock_remote.swapping.carrying import carried_in_turn
 from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
-from aiorwlock_remote.swapping.lent_lines import Checked, Lender, lent
+from aiorwlock_remote.swapping.lent_lines import Checked, Lender
 
 WHERE = "the pool"
 
@@ -73,11 +72,8 @@ async def make_tables(lender: Lender[Connection], options: Options) -> None:
     Raises:
         BackendError, ConfigurationError: as ``errors`` says.
     """
-    async with lent(lender, options) as lines:
-        carrier = Carrier(lines, CUSTOM, options.where, options.call_timeout)
-        for statement in statements_of(options.tables):
-            # No call of ours is cancelled: see ``carrying``.
-            await asyncio.shield(carrier.carry(partial(_run, statement)))
+    works = [partial(_run, statement) for statement in statements_of(options.tables)]
+    await carried_in_turn(lender, options, CUSTOM, works)
 
 
 async def _run(statement: str, connection: Connection) -> None:
