@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import warnings
 
 import anyio
 import pytest
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends import memory
+from tests.forking import exit_code, fork
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("no loop has a part in it")]
 
@@ -33,9 +33,7 @@ async def test_another_thread_was_in_the_middle_of_a_step() -> None:
 
 
 def child_gets_it() -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # there are threads, that is the point
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest-timeout has its own
         signal.alarm(PATIENCE)
@@ -46,8 +44,7 @@ def child_gets_it() -> bool:
             thread.join()
         finally:
             os._exit(0 if got == [True] else 1)
-    _, status = os.waitpid(pid, 0)
-    return status == 0
+    return exit_code(pid) == 0
 
 
 async def gets_it() -> bool:

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from aiorwlock_remote import LockLost, Locks, LockTimeout, connect
+from aiorwlock_remote import LockLost, Locks, connect
 from aiorwlock_remote.integrations.otel import OtelObserver
+from tests.integrations.attempts import fail_thrice
 
 pytestmark = pytest.mark.anyio
 
@@ -67,17 +67,7 @@ async def test_a_block(
 async def test_what_is_not_obtained(
     locks: Locks, exported: InMemorySpanExporter
 ) -> None:
-    mutex = locks.mutex("order", 1)
-
-    async def fail() -> None:
-        assert await mutex.try_acquire() is None
-        with pytest.raises(LockTimeout):
-            await mutex.acquire(timeout=0)
-        with anyio.move_on_after(0.01):
-            await mutex.acquire()
-
-    async with mutex, anyio.create_task_group() as tasks:
-        tasks.start_soon(fail)
+    await fail_thrice(locks.mutex("order", 1))
     _, busy, timeout, cancelled, _ = exported.get_finished_spans()
     for span, outcome, failed in (
         (busy, "busy", False),

@@ -9,8 +9,9 @@ import anyio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from aiorwlock_remote import LockLost, Locks, LockTimeout, connect
+from aiorwlock_remote import LockLost, Locks, connect
 from aiorwlock_remote.integrations.prometheus import PrometheusObserver
+from tests.integrations.attempts import fail_thrice
 
 pytestmark = pytest.mark.anyio
 
@@ -53,17 +54,7 @@ async def test_waiting_and_holding(registry: CollectorRegistry, locks: Locks) ->
 
 
 async def test_outcomes(registry: CollectorRegistry, locks: Locks) -> None:
-    mutex = locks.mutex("order", 1)
-
-    async def fail() -> None:
-        assert await mutex.try_acquire() is None
-        with pytest.raises(LockTimeout):
-            await mutex.acquire(timeout=0)
-        with anyio.move_on_after(0.01):
-            await mutex.acquire()
-
-    async with mutex, anyio.create_task_group() as tasks:
-        tasks.start_soon(fail)
+    await fail_thrice(locks.mutex("order", 1))
     for outcome in ("busy", "timeout", "cancelled"):
         assert value(registry, "rwlock_wait_seconds_count", outcome=outcome) == 1
     assert value(registry, "rwlock_waiting") == 0

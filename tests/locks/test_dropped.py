@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Locks, connect
+from tests.forking import exit_code, fork
 
 pytestmark = pytest.mark.anyio
 
@@ -48,14 +49,11 @@ async def test_a_forked_child_tells_nothing() -> None:
     """It is its parent's."""
     async with connect("memory://") as locks:
         held = await locks.mutex("order", 1).acquire()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # there are threads, that is the point
-            pid = os.fork()
+        pid = fork()
         if pid == 0:
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
                 del held
                 os._exit(len(told))
-        _, status = os.waitpid(pid, 0)  # noqa: ASYNC222 - it ends at once
-        assert os.waitstatus_to_exitcode(status) == 0
+        assert exit_code(pid) == 0
         await held.release()

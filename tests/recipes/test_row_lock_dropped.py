@@ -14,6 +14,7 @@ import pytest
 
 from aiorwlock_remote import LockLost, Locks, WouldDeadlock, connect
 from aiorwlock_remote.recipes import RowLock
+from tests.forking import exit_code, fork
 from tests.recipes.fix_rows import LocksSite
 from tests.recipes.row_sites import FREE, LOCKED, PATIENCE
 
@@ -140,14 +141,11 @@ async def test_who_entered_has_ended(locks: Locks, other: RowLock) -> None:
 @pytest.mark.parametrize("lease", [None, 30.0])
 async def test_a_forked_child_tells_nothing(locks: Locks, lease: float | None) -> None:
     held = await locks.row_lock("invoices", 1, lease=lease).write()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # there are threads, that is the point
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             del held
             os._exit(len(warned))
-    _, status = os.waitpid(pid, 0)  # noqa: ASYNC222 - it ends at once
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert exit_code(pid) == 0
     await held.release()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 
 import anyio
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from aiorwlock_remote import Closed, Locks
 from aiorwlock_remote.core.commands import Release
 from aiorwlock_remote.core.names import resource
+from tests.forking import exit_code, fork
 from tests.runtime.flaky import Link
 
 pytestmark = pytest.mark.anyio
@@ -20,14 +20,11 @@ NAME = "order", 1
 
 async def test_every_drive_is_severed_by_a_fork(locks: Locks) -> None:
     store = locks._session.drive.store
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # there are threads, that is the point
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
         refused = locks._session.drive.store.step(resource(*NAME), Release("x"))
         os._exit(7 if isinstance(refused.error, Closed) else 1)
-    _, status = os.waitpid(pid, 0)  # noqa: ASYNC222 - it ends at once
-    assert os.waitstatus_to_exitcode(status) == 7
+    assert exit_code(pid) == 7
     assert locks._session.drive.store is store
 
 

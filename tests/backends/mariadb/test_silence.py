@@ -25,11 +25,11 @@ from aiorwlock_remote.swapping.carrying import Carrier
 from aiorwlock_remote.swapping.own_lines import OwnLines
 from tests.backends.mariadb.conftest import speaking_tls
 from tests.backends.mariadb.pools import pool_of
-from tests.backends.redis.linking import eventually
 from tests.servers.certificates import Certificates
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import OWNER, Mariadb, MariadbServer
 from tests.servers.proxy import Proxy
+from tests.swapping.making import is_not_cut_off
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -168,15 +168,4 @@ async def test_making_the_tables_is_not_cut_off(
     with Proxy(mariadb_server.port) as proxy:
         url = mariadb_tables.replace(f":{mariadb_server.port}/", f":{proxy.port}/")
         async with pool_of(url, most=1) as backend:
-            await backend.create_schema()
-            proxy.hold()
-            making = asyncio.ensure_future(backend.create_schema())
-            await eventually(lambda: proxy.held > 0, "asked")
-            making.cancel()
-            done, _ = await asyncio.wait({making}, timeout=0.1)
-            assert not done
-            proxy.let_go()
-            with pytest.raises(asyncio.CancelledError):
-                await making
-            await backend.create_schema()
-            assert proxy.connections == 1
+            await is_not_cut_off(backend.create_schema, proxy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from aiorwlock_remote import BackendUnavailable, LockError, connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from tests.backends.redis.linking import eventually
 from tests.servers.proxy import Proxy
+from tests.swapping.making import is_not_cut_off
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -103,18 +103,7 @@ async def test_making_the_tables_is_not_cut_off(tables: str) -> None:
         through = tables.replace(f":{port}/", f":{proxy.port}/")
         async with asyncpg.create_pool(through, min_size=0, max_size=1) as pool:
             backend = PostgresqlBackend(pool)
-            await backend.create_schema()
-            proxy.hold()
-            making = asyncio.ensure_future(backend.create_schema())
-            await eventually(lambda: proxy.held > 0, "asked")
-            making.cancel()
-            done, _ = await asyncio.wait({making}, timeout=0.1)
-            assert not done
-            proxy.let_go()
-            with pytest.raises(asyncio.CancelledError):
-                await making
-            await backend.create_schema()
-            assert proxy.connections == 1
+            await is_not_cut_off(backend.create_schema, proxy)
 
 
 async def beneath(one: Any) -> asyncpg.Connection[Any]:  # noqa: ANN401 - either
