@@ -48,7 +48,8 @@ def _made() -> Path:
 
 def _command(home: Path, port: int, settings: Mapping[str, str]) -> list[str]:
     own = {"datadir": home / "data", "port": port, "socket": home / "socket"}
-    own |= {"pid-file": home / "pid"}
+    # Each clears its folder of temporary tables when it starts: not of others'.
+    own |= {"pid-file": home / "pid", "tmpdir": home}
     options = [f"--{name}={value}" for name, value in {**settings, **own}.items()]
     command = [_program("mariadbd"), "--no-defaults", *options]
     return [*as_user(_USER), *command, "--skip-name-resolve"]
