@@ -84,7 +84,7 @@ class PostgresqlDesk(EachDesk):
         return found_of(row, done=row["done"])
 
     async def _row(self, asking: Asking, values: Values, on: Connection) -> Row:
-        return await on.fetchrow(asking.text, *(values[n] for n in asking.names))
+        return await on.fetchrow(asking.text, *asking.picked(values))
 
     def _text(self, name: str) -> str:
         return statement(name, self._options.schema)

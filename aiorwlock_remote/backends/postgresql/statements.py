@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from aiorwlock_remote.swapping.hosted_desk import Seat
+from aiorwlock_remote.swapping.tables import Values
 from aiorwlock_remote.texts import statements
 
 _VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
 
 class Asking(NamedTuple):
-    """A statement, and which values are its $1, $2, and so on."""
+    """A statement, and what picks its $1, $2, and so on, out of the values."""
 
     text: str
-    names: tuple[str, ...]
+    picked: Callable[[Values], tuple[object, ...]]
 
 
 def _all() -> dict[str, str]:
@@ -75,4 +78,4 @@ def swap(
 def _asking(text: str) -> Asking:
     names = tuple(dict.fromkeys(_VALUE.findall(text)))
     numbered = _VALUE.sub(lambda match: f"${names.index(match[1]) + 1}", text)
-    return Asking(numbered, names)
+    return Asking(numbered, itemgetter(*names))
