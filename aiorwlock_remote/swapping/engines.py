@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.swapping.own_lines import in_time
-
-RETURNS_IN = 5.0
-"""Seconds for an engine to take a connection back."""
-GIVE_UP = 1.0
-"""Seconds for it to find out that the connection is gone."""
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
+from aiorwlock_remote.swapping.lent_lines import Lender
+from aiorwlock_remote.swapping.returning import Returning
 
 C = TypeVar("C")
 
@@ -45,8 +37,7 @@ class Engine(Protocol):
 class EngineLender(Generic[C]):
     """Lends the connections of an ``AsyncEngine``; never disposes of or changes it.
 
-    Its pool rolls back what comes back: with most drivers a request more, for which
-    nobody waits.
+    Its pool rolls back what comes back: with most drivers a request more.
     """
 
     def __init__(
@@ -54,20 +45,12 @@ class EngineLender(Generic[C]):
         engine: Engine,
         hang_up: Callable[[C], object],
         meant: Callable[[BaseException], Exception],
-        *,
-        asks: bool = True,
     ) -> None:
-        """``hang_up``: at once. ``meant``: what an error of the driver's means.
-
-        ``asks``: whether that rolling back is a request. If not it is waited for, and
-        the next request gets the same connection.
-        """
+        """``hang_up``: at once. ``meant``: what an error of the driver's means."""
         self._engine = engine
         self._hang_up = hang_up
         self._meant = meant
-        self._asks = asks
         self._lent: dict[C, Lent] = {}
-        self._returning: set[asyncio.Future[None]] = set()
 
     async def borrow(self) -> C:
         """The driver's connection beneath one of the engine's."""
@@ -86,13 +69,8 @@ class EngineLender(Generic[C]):
         return connection
 
     async def give_back(self, connection: C) -> None:
-        """Soon: the engine resets it first."""
-        lent = self._lent.pop(connection)
-        returning = asyncio.ensure_future(self._return(lent, connection))
-        self._returning.add(returning)
-        returning.add_done_callback(self._returning.discard)
-        if not self._asks:
-            await asyncio.wait({returning})
+        """The engine resets it."""
+        await self._lent.pop(connection).close()
 
     async def drop(self, connection: C) -> None:
         """As ``abandon``."""
@@ -104,16 +82,18 @@ class EngineLender(Generic[C]):
         self._hang_up(connection)
 
     async def settle(self) -> None:
-        """Bounded: what does not get back in time is hung up."""
-        if self._returning:
-            await asyncio.wait(self._returning)
+        """They are there already."""
 
-    async def _return(self, lent: Lent, connection: C) -> None:
-        closing = asyncio.ensure_future(lent.close())
-        closing.add_done_callback(_heard)
-        if not await in_time(closing, RETURNS_IN):
-            self._hang_up(connection)
-            await in_time(closing, GIVE_UP)
+
+def engine_lender(
+    engine: Engine,
+    hang_up: Callable[[C], object],
+    meant: Callable[[BaseException], Exception],
+    *,
+    asks: bool = True,
+) -> Lender[C]:
+    """As ``EngineLender`` and ``Returning``."""
+    return Returning(EngineLender(engine, hang_up, meant), hang_up, asks=asks)
 
 
 def is_engine(given: object) -> TypeGuard[Engine]:
@@ -127,8 +107,3 @@ def kind_of(given: object) -> str:
     if is_engine(given):
         return f"an engine of {given.dialect.name}+{given.dialect.driver}"
     return f"{type(given).__module__}.{type(given).__name__}"
-
-
-def _heard(closing: asyncio.Future[None]) -> None:
-    if not closing.cancelled() and (error := closing.exception()) is not None:
-        log.warning("connection_not_returned", exc_info=error)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from aiorwlock_remote.errors import BackendUnavailable
@@ -140,14 +140,14 @@ class LentLines(Generic[C]):
         raise none_free(self._where, self._timeout)
 
     async def give_back(self, connection: C) -> None:
-        """Its request has been answered."""
-        await self._lender.give_back(connection)
-        self._left()
+        """Its request has been answered, and stays so if the lender fails."""
+        with self._leaving():
+            await self._lender.give_back(connection)
 
     async def drop(self, connection: C) -> None:
         """Its request has failed: another one is opened when it is needed."""
-        await self._lender.drop(connection)
-        self._left()
+        with self._leaving():
+            await self._lender.drop(connection)
 
     def abandon(self, connection: C) -> None:
         """Its request does not end."""
@@ -162,6 +162,16 @@ class LentLines(Generic[C]):
             self._idle = asyncio.Event()
             await self._idle.wait()
         await self._lender.settle()
+
+    @contextmanager
+    def _leaving(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as exc:  # noqa: BLE001 - it is the lender's
+            said = {"server": self._where, "error": str(exc)}
+            log.warning("connection_not_returned", extra=said)
+        finally:
+            self._left()
 
     def _left(self) -> None:
         self._used -= 1

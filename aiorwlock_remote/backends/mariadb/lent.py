@@ -14,7 +14,7 @@ from aiorwlock_remote.backends.mariadb.options import Options
 from aiorwlock_remote.backends.mariadb.schema import statements_of
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.swapping.carrying import carried_in_turn
-from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
+from aiorwlock_remote.swapping.engines import engine_lender, is_engine, kind_of
 from aiorwlock_remote.swapping.lent_lines import Checked, Lender
 
 WHERE = "the pool"
@@ -58,7 +58,7 @@ def lender_of(given: object) -> Lender[Connection]:
         return Checked(PoolLender(given), healthy)
     if is_engine(given) and given.dialect.driver == "asyncmy":
         meant = partial(errors.of_connecting, where=WHERE)
-        return Checked(EngineLender(given, hung_up, meant), healthy)
+        return Checked(engine_lender(given, hung_up, meant), healthy)
     raise ConfigurationError(
         what=f"{kind_of(given)} is not a pool of asyncmy",
         hint="MariadbBackend(await asyncmy.create_pool(…)), or SQLAlchemy's "

@@ -21,7 +21,7 @@ from aiorwlock_remote.backends.oracle.lines import carried, hung_up
 from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.backends.oracle.schema import statements_of
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
+from aiorwlock_remote.swapping.engines import engine_lender, is_engine, kind_of
 from aiorwlock_remote.swapping.lent_lines import Lender, Lending, lent
 
 WHERE = "the pool"
@@ -97,7 +97,7 @@ def lender_of(given: object) -> Lender[Connection]:
         return Untimed(PoolLender(given))
     if is_engine(given) and given.dialect.driver == "oracledb":
         meant = partial(errors.of, where=WHERE)
-        return Untimed(EngineLender(given, hung_up, meant))
+        return Untimed(engine_lender(given, hung_up, meant))
     raise ConfigurationError(
         what=f"{kind_of(given)} is not an asyncio pool of python-oracledb",
         hint="OracleBackend(oracledb.create_pool_async(…)), or SQLAlchemy's "

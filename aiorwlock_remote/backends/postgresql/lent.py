@@ -14,9 +14,10 @@ from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.schema import statements_of
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.swapping.carrying import carried_in_turn
-from aiorwlock_remote.swapping.engines import EngineLender, is_engine, kind_of
+from aiorwlock_remote.swapping.engines import engine_lender, is_engine, kind_of
 from aiorwlock_remote.swapping.lent_lines import Checked, Lender
 from aiorwlock_remote.swapping.own_lines import later
+from aiorwlock_remote.swapping.returning import Returning
 
 WHERE = "the pool"
 
@@ -56,9 +57,9 @@ def lender_of(given: object) -> Lender[Connection]:
         ConfigurationError: neither a pool of asyncpg nor an async engine over it.
     """
     if isinstance(given, DRIVER.Pool):
-        return PoolLender(given)
+        return Returning(PoolLender(given), terminate)
     if is_engine(given) and given.dialect.driver == "asyncpg":
-        return Checked(EngineLender(given, terminate, _meant, asks=False), healthy)
+        return Checked(engine_lender(given, terminate, _meant, asks=False), healthy)
     raise ConfigurationError(
         what=f"{kind_of(given)} is no pool of asyncpg, nor an async engine over it",
         hint="asyncpg.create_pool(…), create_async_engine('postgresql+asyncpg://…')",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -93,6 +94,32 @@ async def test_one_whose_server_has_gone_is_not_used(tables: str, kind: str) -> 
             for number in range(MOST):
                 async with locks.mutex("order", number).acquire(timeout=0):
                     pass
+
+
+async def test_what_the_pool_does_with_it_afterwards_changes_no_answer(
+    tables: str,
+) -> None:
+    """It resets it: a request of its own, which may fail or never be answered."""
+    troubles: list[str] = []
+    goes_on = asyncio.Event()
+
+    async def reset(_: object) -> None:
+        trouble = troubles.pop() if troubles else ""
+        if trouble == "cut off":
+            raise ConnectionError
+        if trouble == "silent":
+            await goes_on.wait()
+
+    async with (
+        asyncpg.create_pool(tables, min_size=0, reset=reset) as pool,
+        connect(PostgresqlBackend(pool)) as locks,
+    ):
+        for trouble in ("cut off", "silent"):
+            troubles.append(trouble)
+            held = await locks.mutex("order", 1).acquire(timeout=5)
+            assert await held.release()
+            await eventually(lambda: not troubles, "came to that")
+        goes_on.set()
 
 
 async def test_making_the_tables_is_not_cut_off(tables: str) -> None:

@@ -1,0 +1,108 @@
+"""Whatever becomes of giving a connection back, what was answered is answered."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+import pytest
+
+from aiorwlock_remote.swapping import returning
+from aiorwlock_remote.swapping.lent_lines import LentLines
+from aiorwlock_remote.swapping.returning import Returning
+
+pytestmark = pytest.mark.asyncio
+
+
+@dataclass
+class Owner:
+    """Lends one name after the other; takes each back when it is let."""
+
+    fails: bool = False
+    lets: asyncio.Event = field(default_factory=asyncio.Event)
+    back: list[str] = field(default_factory=list[str])
+    hung_up: list[str] = field(default_factory=list[str])
+    lent: int = 0
+
+    async def borrow(self) -> str:
+        self.lent += 1
+        return f"connection {self.lent}"
+
+    async def give_back(self, connection: str) -> None:
+        await self.lets.wait()
+        if self.fails:
+            raise OSError(connection)
+        self.back.append(connection)
+
+    async def drop(self, connection: str) -> None:
+        raise OSError(connection)
+
+    def abandon(self, connection: str) -> None:
+        self.hang_up(connection)
+
+    async def settle(self) -> None:
+        """All that came back is there."""
+
+    def hang_up(self, connection: str) -> None:
+        self.hung_up.append(connection)
+        self.lets.set()
+
+
+def lines(owner: Owner, *, asks: bool = True) -> LentLines[str]:
+    return LentLines(Returning(owner, owner.hang_up, asks=asks), "db", 1.0)
+
+
+async def test_nobody_waits_until_it_is_back_but_who_closes() -> None:
+    owner = Owner()
+    taken = lines(owner)
+    await taken.give_back(await taken.take())
+    assert owner.back == []
+    closing = asyncio.ensure_future(taken.close())
+    await asyncio.sleep(0.01)
+    assert not closing.done()
+    owner.lets.set()
+    await closing
+    assert owner.back == ["connection 1"]
+
+
+async def test_one_that_is_back_at_once_is_waited_for() -> None:
+    owner = Owner()
+    owner.lets.set()
+    taken = lines(owner, asks=False)
+    await taken.give_back(await taken.take())
+    assert owner.back == ["connection 1"]
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_one_that_does_not_get_back_is_hung_up(*, asks: bool) -> None:
+    owner = Owner()
+    taken = lines(owner, asks=asks)
+    with patch.object(returning, "RETURNS_IN", 0.05):
+        await taken.give_back(await taken.take())
+        await taken.close()
+    assert owner.hung_up == ["connection 1"]
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_failure_is_told_to_the_log_alone(
+    caplog: pytest.LogCaptureFixture, *, asks: bool
+) -> None:
+    owner = Owner(fails=True)
+    owner.lets.set()
+    taken = lines(owner, asks=asks)
+    await taken.give_back(await taken.take())
+    await taken.close()
+    assert [record.msg for record in caplog.records] == ["connection_not_returned"]
+
+
+async def test_a_lender_that_fails_by_itself_is_no_error_either(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    owner = Owner(fails=True)
+    owner.lets.set()
+    taken = LentLines(owner, "db", 1.0)
+    await taken.give_back(await taken.take())
+    await taken.drop(await taken.take())
+    await taken.close()
+    assert [record.msg for record in caplog.records] == ["connection_not_returned"] * 2
