@@ -9,7 +9,8 @@ DPY-4011 (lost), DPY-1001         BackendUnavailable    perhaps
 DPY-4024 (call timeout)           BackendUnavailable    perhaps, or later
 ORA-01013 (of this call or, late  BackendUnavailable    perhaps
 … of one before)
-ORA-00054 00060 08177 30006       BackendUnavailable    no
+ORA-00060 08177 (met another)     GaveUp                no
+ORA-00054 30006 (waited too long) BackendUnavailable    no
 ORA-01403 (a doorman vanished)    BackendUnavailable    no
 ORA-01033 01034 01089 01090       BackendUnavailable    no
 ORA-12514 12505 12521 DPY-6001    Unsupported           no: no such service
@@ -42,14 +43,17 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
+from aiorwlock_remote.swapping import GaveUp
 from aiorwlock_remote.tls import not_trusted
 
 Failure = BackendError | ConfigurationError
 
 _NOT_NOW = {
     f"ORA-{code:05}"
-    for code in (54, 60, 8177, 30006, 1403, 1033, 1034, 1089, 1090, 1109, 12516, 12520)
+    for code in (54, 30006, 1403, 1033, 1034, 1089, 1090, 1109, 12516, 12520)
 } | {"ORA-00018", "ORA-00020", "ORA-12518", "ORA-12541"}
+_MET = {"ORA-00060", "ORA-08177"}
+"""Another transaction came first: only one of them could be carried out."""
 _LOGIN = {
     "ORA-01017": EXAMPLE,
     "ORA-01005": "a password is needed",
@@ -93,6 +97,8 @@ def of(exc: BaseException, where: str) -> Failure:
         return exc
     code = code_of(exc)
     said = f"{where}: {_line(exc)}"
+    if code in _MET:
+        return GaveUp(what=said, nothing_done=True)
     if code in _NOT_NOW:
         return BackendUnavailable(what=said, nothing_done=True)
     if code in _LOGIN:

@@ -75,7 +75,7 @@ class PostgresqlDesk(EachDesk):
         try:
             row = await self._row(asking, values, connection)
         except PostgresError as exc:
-            if errors.code_of(exc) != errors.UNDONE:
+            if errors.code_of(exc) not in errors.REFUSED:
                 raise
             return await self.looked(values, connection)
         if not row["done"] and _as_believed(row, values):

@@ -6,7 +6,8 @@ SQLSTATE, or what asyncpg raises    we raise              carried out?
 08… 57P01 57P02 57P05 XX…           BackendUnavailable    perhaps
 57014 (cancelled by somebody)       BackendUnavailable    no
 57P03 53… (starting, full)          BackendUnavailable    no
-40001 40P01 55P03                   BackendUnavailable    no
+40001 40P01 (met another one)       GaveUp                no
+55P03 (waited too long)             BackendUnavailable    no
 25006 (read-only: a standby)        BackendUnavailable    no
 28… 3D000                           Unsupported           no: log in
 42P01 42703 3F000 42804 42883       Unsupported           no: tables
@@ -35,6 +36,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
+from aiorwlock_remote.swapping import GaveUp
 from aiorwlock_remote.tls import not_trusted
 
 Failure = BackendError | ConfigurationError
@@ -45,8 +47,11 @@ _LOGIN = ("28", "3D000")
 _TABLES = ("42P01", "42703", "3F000", "42804", "42883")
 _NAMES = ("22001", "22021", "54000")
 _FORGOTTEN = ("26000", "0A000", "42P05")
-UNDONE = "22012"
-"""A division by zero: see ``statements.sql``."""
+_MET = {"40001", "40P01"}
+"""Another transaction came first: only one of them could be carried out."""
+REFUSED = {"22012"} | _MET
+"""A step that is to begin again from what stands there. A division by zero: see
+``statements.sql``."""
 
 
 def code_of(exc: BaseException) -> str:
@@ -68,6 +73,8 @@ def of(exc: BaseException, where: str) -> Failure:
     what = f"{where}: {said(exc)}"
     if not code or code.startswith(_UNKNOWN):
         return BackendUnavailable(what=what)
+    if code in _MET:
+        return GaveUp(what=what, nothing_done=True)
     if code.startswith(_LOGIN):
         hint = "postgresql://user:password@host/database"
         return Unsupported(what=what, hint=hint)

@@ -16,6 +16,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
+from aiorwlock_remote.swapping import GaveUp
 from tests.servers.oracle.client import OracleUser
 
 
@@ -46,7 +47,8 @@ def raised(code: str) -> oracledb.Error:
         ("ORA-00600", BackendUnavailable, False),
         ("ORA-99999", BackendUnavailable, False),
         ("ORA-00054", BackendUnavailable, True),
-        ("ORA-00060", BackendUnavailable, True),
+        ("ORA-00060", GaveUp, True),
+        ("ORA-08177", GaveUp, True),
         ("ORA-01403", BackendUnavailable, True),
         ("ORA-01033", BackendUnavailable, True),
         ("ORA-12514", Unsupported, None),
