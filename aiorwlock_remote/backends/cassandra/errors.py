@@ -5,6 +5,7 @@ the driver raises                     we raise              carried out?
 ====================================  ====================  ================
 Unavailable                           BackendUnavailable    no
 OverloadedErrorMessage                BackendUnavailable    no
+... of too many hints                 BackendUnavailable    perhaps, or later
 IsBootstrappingErrorMessage           BackendUnavailable    no
 NoHostAvailable                       BackendUnavailable    no: nothing sent
 UnresolvableContactPoints             BackendUnavailable    no: nothing sent
@@ -27,6 +28,8 @@ long that takes. A SERIAL read does not tell (``docs/stores/cassandra.md``).
 A coordinator whose ballots others outbid until it gives up says so in its text only,
 and of a SERIAL read nothing: such a one is worth another try. Where replicas do not
 answer, it is not, and whoever asks is to be told in time.
+
+A coordinator counts its hints once more when it commits what was agreed on already.
 
 0x1700 is CAS_WRITE_UNKNOWN, which the driver does not know: it comes as a bare
 ``ErrorMessage``, which is not even a ``DriverException``.
@@ -67,6 +70,7 @@ SCHEMA = "rwlock schema cassandra prints the table"
 _UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.? \(_ssl")
 _REFUSED = (Unavailable, Overloaded, IsBootstrapping)
 _LOGIN = (AuthenticationFailed, BadCredentials)
+_HINTS = "in flight hints"
 _OUTBID = re.compile(r"after [1-9]\d* contention retries")
 _SERIAL = (ConsistencyLevel.SERIAL, ConsistencyLevel.LOCAL_SERIAL)
 
@@ -76,7 +80,7 @@ def of(exc: BaseException, where: str) -> Failure:
     if isinstance(exc, BackendUnavailable | Unsupported | ConfigurationError):
         return exc
     if isinstance(exc, _REFUSED):
-        return _unavailable(exc, where, nothing_done=True)
+        return _unavailable(exc, where, nothing_done=_HINTS not in str(exc))
     if isinstance(exc, NoHostAvailable):
         return of_hosts(exc, where)
     if isinstance(exc, UnresolvableContactPoints):

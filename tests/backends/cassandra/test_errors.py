@@ -27,6 +27,7 @@ NOT_DONE: list[Any] = [
     cassandra.UnresolvableContactPoints({}),
 ]
 UNKNOWN: list[Any] = [
+    protocol.OverloadedErrorMessage(0x1001, "Too many in flight hints: 1024", {}),
     cassandra.WriteTimeout("x after 0 contention retries", write_type=CAS),
     cassandra.ReadTimeout("x"),
     cassandra.WriteFailure("x"),
