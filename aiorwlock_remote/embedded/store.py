@@ -22,8 +22,10 @@ from aiorwlock_remote.ports import (
     Settings,
     Snapshot,
 )
+from aiorwlock_remote.seldom import Seldom
 
 FORGET_EVERY = 4096
+"""Steps after which what nobody uses any more is looked for."""
 
 
 class EmbeddedStore:
@@ -55,7 +57,7 @@ class EmbeddedStore:
         self._watcher = Watcher(
             connect(), settings.gate, host, bell, rhythm or Rhythm()
         )
-        self._steps = 0
+        self._forgets = Seldom(FORGET_EVERY)
 
     async def open(self) -> None:
         """Open it; see ``Connection.open``."""
@@ -68,8 +70,7 @@ class EmbeddedStore:
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """Queue one step for the worker."""
-        self._steps += 1
-        if self._steps % FORGET_EVERY == 0:
+        if self._forgets.now():
             memory = self._settings.fence_memory
             self._worker.call(lambda c: c.forget(memory)).unawaited()
         answer: Pending[Reply] = Pending()

@@ -21,6 +21,7 @@ from aiorwlock_remote.ports import (
     Settings,
     Snapshot,
 )
+from aiorwlock_remote.seldom import Seldom
 from aiorwlock_remote.swapping.cas import State
 from aiorwlock_remote.swapping.rows import Found, state_of
 from aiorwlock_remote.swapping.server_time import ServerTime
@@ -68,13 +69,12 @@ class TableStore(SwapStore, ABC):
             bell,
             self.looks,
         )
-        self._count = 0
+        self._forgets = Seldom(FORGET_EVERY)
         self._under_way: dict[Resource, Pending[Reply]] = {}  # the last of each
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One swap, or a few where others change the resource at the same time."""
-        self._count += 1
-        if self._count % FORGET_EVERY == 0:
+        if self._forgets.now():
             self._host.spawn(self._forgotten)
         stepped = self._steps.step(resource, command)
         self._under_way[resource] = stepped

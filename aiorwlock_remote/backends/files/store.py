@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from functools import partial
-from random import random
 
 from aiorwlock_remote.backends.files.connection import Connection
 from aiorwlock_remote.backends.files.folder import Folder
@@ -16,9 +15,6 @@ from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.embedded.store import EmbeddedStore
 from aiorwlock_remote.embedded.watcher import Rhythm
 from aiorwlock_remote.ports import Bell, Capability, Finding, Host, Settings
-
-FORGET_AT_OPEN = 0.01
-"""How often a process that opens the store, and may end soon, cleans it up."""
 
 
 class FileStore(EmbeddedStore):
@@ -40,13 +36,6 @@ class FileStore(EmbeddedStore):
             self.capabilities |= Capability.MANY_HOSTS
             self.capabilities &= ~Capability.NOTIFIES
             self.pace: Pace = Pace(claim_window=0.6)
-
-    async def open(self) -> None:
-        """Open it; see ``Folder.open``."""
-        await super().open()
-        if random() < FORGET_AT_OPEN:
-            memory = self._settings.fence_memory
-            self._worker.call(lambda c: c.forget(memory)).unawaited()
 
     async def examine(self) -> AsyncIterator[Finding]:
         """What it lies on, and what that means."""
