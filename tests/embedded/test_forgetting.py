@@ -1,4 +1,4 @@
-"""Names that nobody uses any more do not stay, however short the lives of their users."""
+"""Names that nobody uses do not stay, however short the lives of their users."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ async def test_of_processes_that_end_soon(
     await anyio.sleep(0.01)
     with patch.object(store, "FORGET_EVERY", 4):
         for _ in range(LIVES):
-            async with connect(url, fence_memory=0.001) as locks:
-                async with locks.mutex("second", 1):
-                    pass
+            locks = await connect(url, fence_memory=0.001)
+            async with locks.mutex("second", 1):
+                pass
+            await locks.aclose()
     assert names(tmp_path) == {"second"}
