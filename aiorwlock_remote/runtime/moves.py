@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from aiorwlock_remote.core.commands import (
     Conflict,
@@ -11,10 +12,8 @@ from aiorwlock_remote.core.commands import (
     NotHeld,
     Reply,
     Upgrade,
-    Withdraw,
 )
 from aiorwlock_remote.core.lease import micros
-from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import UpgradeConflict
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.lease import Lease, State
@@ -69,7 +68,7 @@ async def upgrade(
     finally:
         drive.room.unlisten(old.resource, bell)
         if new is None:
-            _step_back(drive, old, ())
+            _step_back(drive, old)
 
 
 def _held(lease: Lease) -> bool:
@@ -89,20 +88,19 @@ async def _step(
     drive: Drive, old: Lease, command: Downgrade | Upgrade
 ) -> tuple[Reply, float]:
     sent_at = drive.host.clock.now()
-    try:
-        return await drive.store.step(old.resource, command), sent_at
-    except BaseException:
-        # Whether it was moved is not known any more.
-        old.end(State.RELEASED)
-        _step_back(drive, old, (command.ticket, command.claim.ticket))
-        raise
+    give_up = partial(_step_back, drive, old, command.ticket, command.claim.ticket)
+    with drive.closing.under(give_up):
+        try:
+            return await drive.store.step(old.resource, command), sent_at
+        except BaseException:
+            # Whether it was moved is not known any more.
+            old.end(State.RELEASED)
+            give_up()
+            raise
 
 
-def _step_back(drive: Drive, old: Lease, tickets: tuple[str, ...]) -> None:
-    command = Withdraw(
-        drive.gate_name, Mode.READ, tickets, keep=True, upgrader=old.ticket
-    )
-    drive.store.step(old.resource, command).unawaited()
+def _step_back(drive: Drive, old: Lease, *tickets: str) -> None:
+    drive.take_back(old.resource, *tickets, upgrader=old.ticket).unawaited()
 
 
 def _moved(
