@@ -21,7 +21,7 @@ from aiorwlock_remote.runtime.request import Request
 
 
 async def downgrade(drive: Drive, old: Lease, request: Request) -> Lease | None:
-    """Writer → reader; None if the old lease was lost.
+    """Writer → reader; None if the old lease has ended.
 
     Interrupted while the request is under way, both tickets are given up.
     """
@@ -33,7 +33,7 @@ async def downgrade(drive: Drive, old: Lease, request: Request) -> Lease | None:
 async def upgrade(
     drive: Drive, old: Lease, request: Request, timeout: float | None
 ) -> Lease | None:
-    """Reader → writer; None if the others did not leave, or the old lease was lost.
+    """Reader → writer; None if the others did not leave, or the old lease has ended.
 
     Interrupted while the request is under way, both tickets are given up; while it
     waits for the others to leave, the old lease stays. A request under way when the
@@ -110,5 +110,8 @@ def _moved(
         old.lose(reply.reason)
     if not isinstance(reply, Granted):
         return None
-    old.end(State.RELEASED)
-    return drive.lease(request, reply.grants[0], sent_at)
+    grant = reply.grants[0]
+    if not old.end(State.RELEASED):  # it ended meanwhile, and this with it
+        drive.take_back(old.resource, grant.ticket).unawaited()
+        return None
+    return drive.lease(request, grant, sent_at)
