@@ -150,13 +150,16 @@ class Drive(Taking):
             resource=resource.label, holder=holder_of(claim.ticket), lease=seconds
         ) from failure
 
-    async def aclose(self, error: BaseException) -> None:
-        """End all waiting with ``error``, stop the keeper, close the store."""
+    def end_waiting(self, error: BaseException) -> None:
+        """With ``error``; from now on nothing is handed out."""
         for visitor, (gate, mode) in list(self._visitors.items()):
             gate.leave(visitor, mode)
             visitor.grant, visitor.error = None, error
             visitor.decide()
         self.closing.close()
+
+    async def aclose(self) -> None:
+        """Stop the keeper, close the store."""
         self.room.close()
         thread, done = self.keeper.close(), anyio.Event()
 
