@@ -232,6 +232,8 @@ class Locks(PublishedCalls, RecipeCalls):
             self._rows.close()
         for grant in session.grants():
             grant.give_back()
+        for lease in session.dropped:
+            session.drive.release(lease).unawaited()
         try:
             if self._rows is not None:
                 await self._rows.over()

@@ -251,8 +251,10 @@ class Held:
             return
         grip.abandon()  # first: whoever records the warning refers to it again
         if grip.lease.state is State.HELD:
+            never = grip.lease.terms.lease is None
+            rest = "stays until the Locks is closed" if never else "ends with its lease"
             warn(
-                f"{self!r} was dropped without release; it ends with its lease",
+                f"{self!r} was dropped without release; it {rest}",
                 ResourceWarning,
                 source=self,
             )
