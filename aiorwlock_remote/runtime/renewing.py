@@ -27,6 +27,8 @@ BUSY = 0.05
 """Seconds until a lane that has not answered is looked at again."""
 UNDER_WAY: float = math.inf
 """When a lease is due to be renewed that is being renewed."""
+PATIENCE = 0.9
+"""Part of the time to its first deadline for which a batch is waited for."""
 TOGETHER = 30
 """Renewals come up to this part of their lease early, to be sent with others."""
 
@@ -158,7 +160,7 @@ class Renewing:
             for lease in leases
         ]
         try:
-            outcomes = renewer.renew(batch, max(0.05, first - sent_at))
+            outcomes = renewer.renew(batch, max(0.05, PATIENCE * (first - sent_at)))
         except Exception as exc:  # noqa: BLE001 - whatever it is, the others need us
             self._failed(leases, exc)
             return

@@ -73,6 +73,20 @@ async def test_a_renewal_that_hangs_is_a_loss_at_the_deadline(
     assert held_by_store
 
 
+async def test_a_renewal_is_waited_for_until_before_the_deadline(
+    link: Link, locks: Locks
+) -> None:
+    """What was renewed beside one that is not answered is known in time."""
+    times: list[tuple[float, float | None]] = []
+    held = await locks.mutex(*NAME).acquire()
+    link.before_renewal = lambda _, timeout: times.append((timeout, held.expires_in))
+    await anyio.sleep(1.0)  # two leases
+    held.check()
+    await held.release()
+    assert times
+    assert all(left is None or timeout < left for timeout, left in times)
+
+
 async def test_a_renewal_that_hangs_hides_no_other_loss(
     locks: Locks, renewals_hang: threading.Event
 ) -> None:
