@@ -33,5 +33,11 @@ class _Stock:
                 at = range(0, len(bits), SIZE)
                 self._nonces.extend(bits[n : n + SIZE] for n in at)
 
+    def anew(self) -> None:
+        """Nothing that was read before: this may be a clone of a process, which has it,
+        too (a snapshot that is started more than once).
+        """
+        self._nonces.clear()
+
 
 nonce: _Stock = _Stock()

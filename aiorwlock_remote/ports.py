@@ -112,7 +112,7 @@ class Renewal:
 
 
 class Renewer(Protocol):
-    """Blocking renewals over a connection of its own, used in the keeper's thread."""
+    """Blocking renewals over a connection of its own; for one thread at a time."""
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float

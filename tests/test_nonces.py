@@ -6,6 +6,9 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from aiorwlock_remote import connect
 from aiorwlock_remote.nonces import SIZE, STOCK, nonce
 
 FORK = """
@@ -46,3 +49,12 @@ def test_a_forked_child_has_none_of_its_parents() -> None:
         for n in range(0, len(bits), SIZE)
     }
     assert len(drawn) == 200
+
+
+@pytest.mark.anyio
+async def test_none_from_before_a_connection_was_opened() -> None:
+    """A clone of this process would draw the same."""
+    nonce()
+    drawn_by_a_clone = set(nonce._nonces)
+    async with connect("memory://"):
+        assert nonce() not in drawn_by_a_clone

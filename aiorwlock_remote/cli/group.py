@@ -37,7 +37,11 @@ Exit codes:
 \b
 Stores:
   sqlite:////absolute/path.db     the processes of one host, no server needed
-  redis://user:password@host/0    many hosts; rediss:// with TLS, unix:///path.sock
+  file:///absolute/directory      the same, and shell scripts
+  redis://user:password@host/0    many hosts; rediss:// with TLS, unix:///path.sock,
+                                  redis+sentinel://h1,h2/name, redis+cluster://h1,h2
+  postgresql://user:pw@host/db    many hosts; see `rwlock schema postgresql`
+  mariadb://user:pw@host/db       many hosts; see `rwlock schema mariadb`
   cassandra://host1,host2/space   many hosts; see `rwlock schema cassandra`
   oracle://user:pw@host/service   many hosts; see `rwlock schema oracle`
 """

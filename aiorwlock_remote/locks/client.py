@@ -226,16 +226,21 @@ class Locks(PublishedCalls, RecipeCalls):
             return
         session.check()
         session.closed = True
+        session.drive.end_waiting(Closed())
         self._pools.close(Closed())
         if self._rows is not None:
             self._rows.close()
         for grant in session.grants():
             grant.give_back()
+        for lease in session.dropped:
+            session.drive.release(lease).unawaited()
         try:
+            if self._rows is not None:
+                await self._rows.over()
             for occupancies in self._occupancies.values():
                 await occupancies.aclose()
         finally:
-            await session.drive.aclose(Closed())
+            await session.drive.aclose()
 
     async def __aenter__(self) -> Locks:
         return self

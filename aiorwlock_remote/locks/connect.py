@@ -22,6 +22,7 @@ from aiorwlock_remote.locks.inside import Inside
 from aiorwlock_remote.locks.observing import Observer
 from aiorwlock_remote.locks.options import OptionArgs, Options, check_count
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.ports import Backend, Bell, Host, Replicated, Settings, Store
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.loops import current_host
@@ -113,6 +114,7 @@ class Connecting:
         await locks.__aexit__(exc_type, exc, traceback)
 
     async def _open(self) -> Locks:
+        nonce.anew()
         # Now, not at `connect`: a server may have forked since, and each is a process.
         settings = replace(self._settings, gate=secrets.token_hex(8))
         host = current_host()

@@ -191,9 +191,14 @@ class Grip:
         return new
 
     def abandon(self) -> None:
-        """The user's ``Held`` was dropped: the grant ends with its lease."""
+        """The user's ``Held`` was dropped: the grant ends with its lease.
+
+        Without one it ends when the ``Locks`` is closed.
+        """
         self.lease.owner_gone = _nobody
         self.session.forget(self.lease)
+        if self.lease.terms.lease is None and self.lease.state is State.HELD:
+            self.session.dropped.append(self.lease)
         if self._followers is not NOBODY:  # a destructor may run anywhere, any time
             ended, how = self._followers.ended, self.lease.reason or "dropped"
             self.session.host.call_soon(ended, how)

@@ -105,6 +105,8 @@ class Held:
     async def guard(self, awaitable: Awaitable[T]) -> T:
         """Await something under the grant: checked before and after, cancelled on loss.
 
+        If it moves the grant, what that was moved to is checked after.
+
         Raises:
             LockLost: the grant was or got lost; ``awaitable`` was cancelled or not
                 started.
@@ -122,6 +124,7 @@ class Held:
             try:
                 result = await awaitable
             finally:
+                grip = grip.newest
                 grip.loss.unwatch(scope)
             grip.check()
             return result
@@ -248,8 +251,10 @@ class Held:
             return
         grip.abandon()  # first: whoever records the warning refers to it again
         if grip.lease.state is State.HELD:
+            never = grip.lease.terms.lease is None
+            rest = "stays until the Locks is closed" if never else "ends with its lease"
             warn(
-                f"{self!r} was dropped without release; it ends with its lease",
+                f"{self!r} was dropped without release; it {rest}",
                 ResourceWarning,
                 source=self,
             )

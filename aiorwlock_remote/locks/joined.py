@@ -11,6 +11,7 @@ import anyio
 from aiorwlock_remote.errors import BackendError, Unsupported
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.inside import Inside
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.recipe_ports import JoinsTransactions
@@ -37,10 +38,26 @@ class InTransaction:
         self._request = request
         self._options = options
         self._transaction = transaction
+        self._inside = Inside("in_transaction(…)")
         self._grip: Grip | None = None
         self._held: Held | None = None
 
     async def __aenter__(self) -> Held:
+        with self._inside:
+            return await self._join()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._grip is not None
+        if not self._session.forked:
+            self._session.outlasting[self._grip.lease] = self._over
+            self._session.host.spawn(self._outlast)
+
+    async def _join(self) -> Held:
         session, request = self._session, self._request
         session.check()
         store = session.drive.store
@@ -62,17 +79,6 @@ class InTransaction:
             self._grip.give_back()
             raise
         return self._held
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._grip is not None
-        if not self._session.forked:
-            self._session.outlasting[self._grip.lease] = self._over
-            self._session.host.spawn(self._outlast)
 
     async def _outlast(self) -> None:
         """Release it when the transaction has ended: before, it would be waited for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from types import TracebackType
 from typing import Any, final
 
@@ -62,7 +62,7 @@ class Multi:
         return self._get().__await__()
 
     async def __aenter__(self) -> tuple[Held, ...]:
-        with self._inside:
+        with self._inside, self._told_as_asked():
             async with AsyncExitStack() as stack:
                 got: dict[AnyLock, Held] = {}
                 for lock, acquisition in await self._begin():
@@ -85,14 +85,24 @@ class Multi:
         got: dict[AnyLock, Held] = {}
         done: list[Acquisition] = []
         try:
-            for lock, acquisition in await self._begin():
-                got[lock] = await acquisition
-                done.append(acquisition)
+            with self._told_as_asked():
+                for lock, acquisition in await self._begin():
+                    got[lock] = await acquisition
+                    done.append(acquisition)
         except BaseException:
             for acquisition in done:
                 acquisition.give_back()
             raise
         return tuple(got[lock] for lock in self._locks)
+
+    @contextmanager
+    def _told_as_asked(self) -> Generator[None, None, None]:
+        """Each lock is waited for with what is left of the time: not what was said."""
+        try:
+            yield
+        except LockTimeout as exc:
+            exc.timeout = self._timeout or 0.0
+            raise
 
     async def _begin(self) -> Iterator[tuple[AnyLock, Acquisition]]:
         clock, until = self._session.host.clock, None

@@ -40,6 +40,8 @@ class Session:
         self._observers = observers
         self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
         """Grants whose block was left before their transaction ended: looks at one."""
+        self.dropped: list[Lease] = []
+        """Grants that never end by themselves, and that nobody can release any more."""
         self._pid = os.getpid()
         self._grants: dict[Lease, tuple[weakref.ref[Any], Grant]] = {}
         self._task_ended = host.finished

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import anyio
 
+from aiorwlock_remote.errors import Closed
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
@@ -51,17 +52,23 @@ class Watched:
             await self._over()
             tasks.cancel_scope.cancel()
 
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(watch)
-                try:
-                    lease = await self._source.acquire(request)
-                except Exception as exc:  # noqa: BLE001 - raised below, without a group
-                    error = exc
-                tasks.cancel_scope.cancel()
-        except BaseException:
+        def let_go() -> None:
             if lease is not None:
                 self._drive.release(lease).unawaited()
+
+        try:
+            with self._drive.closing.under(let_go):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(watch)
+                    try:
+                        lease = await self._source.acquire(request)
+                    except Exception as exc:  # noqa: BLE001 - raised below, no group
+                        error = exc
+                    tasks.cancel_scope.cancel()
+        except Closed:
+            raise
+        except BaseException:
+            let_go()
             raise
         if error is not None:
             try:

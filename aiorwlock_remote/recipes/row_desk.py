@@ -136,6 +136,10 @@ class RowDesk(Generic[S]):
         for holding in list(self._held):
             self._end(holding, None).unawaited()
 
+    async def over(self) -> None:
+        """Wait until that is done, for a while at most; after ``close``."""
+        await self._requests.over()
+
     async def extend(self, holding: Holding[S]) -> bool:
         """Renew its lease by hand; False if it was lost."""
         self._check()

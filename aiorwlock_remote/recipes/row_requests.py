@@ -13,9 +13,10 @@ import anyio
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.core.row_plans import Plan
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.pending import Pending, UnderWay
 from aiorwlock_remote.recipes.row_faults import Row
 from aiorwlock_remote.recipes.row_ways import Attempt, Got
+from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost
 
 S = TypeVar("S")
@@ -25,7 +26,7 @@ T = TypeVar("T")
 PATIENCE = 5.0
 """Seconds for which a request that was certainly not carried out is sent again."""
 SETTLE = 2.0
-"""Seconds for which a cancelled caller waits until what it left behind is undone."""
+"""Seconds for which who is cancelled or closes waits until what it left is undone."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
 
@@ -46,23 +47,33 @@ class RowRequests(Generic[S]):
         self._carrier = carrier
         self._host = host
         self._freed = freed
+        self._closing = Closing()
+        self._under_way = UnderWay()
         self._closed = False
         self._known: set[str] = set()  # tables that take a mark as it is
         self._resting: set[Callable[[], None]] = set()  # to be sent again
 
     async def take(self, row: Row[S], attempt: Attempt) -> Got:
-        """Once. Cancelled, what it may have obtained is given back."""
+        """Once. Cancelled or closed, what it may have obtained is given back."""
         new = row.table not in self._known
-        carried = self._carrier.carry(row.way.take(attempt, check=new))
+        plan = row.way.take(attempt, check=new)
+        carried = self._under_way.add(self._carrier.carry(plan))
+        undone: list[Pending[None]] = []
+
+        def take_back() -> Pending[None]:
+            if not undone:
+                undone.append(Pending())
+                carried.then(partial(self._take_back, row, attempt, undone[0]))
+            return undone[0]
+
         try:
-            got = await carried
+            with self._closing.under(take_back):
+                got = await carried
         except BaseException as exc:
             if exc is carried.error:
                 raise
-            undone: Pending[None] = Pending()
-            carried.then(partial(self._take_back, row, attempt, undone))
             with anyio.CancelScope(shield=True), anyio.move_on_after(SETTLE):
-                await undone
+                await take_back()
             raise
         if got.held:
             self._known.add(row.table)
@@ -70,15 +81,24 @@ class RowRequests(Generic[S]):
 
     def give(self, row: Row[S], attempt: Attempt, reason: str) -> Pending[Got]:
         """Give back; sent again for a while, as long as that cannot do harm."""
-        told: Pending[Got] = Pending()
+        told: Pending[Got] = self._under_way.add(Pending())
         self._give(row, attempt, reason, told, self._host.clock.now())
         return told
 
     def close(self) -> None:
-        """Send now what is to be sent again; nothing will be after that."""
+        """Send now what is to be sent again; nothing will be after that.
+
+        What is about to be obtained is given back, and is no one's.
+        """
         self._closed = True
+        self._closing.close()
         for again in list(self._resting):
             again()
+
+    async def over(self) -> None:
+        """Wait until nothing is under way, for ``SETTLE`` seconds at most."""
+        with anyio.move_on_after(SETTLE, shield=True):
+            await self._under_way.over()
 
     def _take_back(
         self,

@@ -35,3 +35,7 @@ class Rows:
     def close(self) -> None:
         """Give all of them back."""
         self._desk.close()
+
+    async def over(self) -> None:
+        """Wait until that is done; after ``close``."""
+        await self._desk.over()

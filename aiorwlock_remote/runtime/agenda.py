@@ -40,6 +40,12 @@ class Agenda:
         lease.kept_in = leases
         return slot * GRAIN
 
+    def move(self, lease: Lease, due: float) -> float:
+        """As ``put``, also if it was planned for another time."""
+        if lease.kept_in is not None:
+            lease.kept_in.discard(lease)
+        return self.put(lease, due)
+
     def take(self, now: float, most: int) -> list[Lease]:
         """What is due, and slots that everybody has left are forgotten on the way.
 

@@ -41,6 +41,7 @@ from aiorwlock_remote.errors import (
     LockTimeout,
 )
 from aiorwlock_remote.ports import Pending, Settings, Store
+from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.gate import Gate, Visitor
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.keep import Keeper
@@ -67,6 +68,7 @@ class Drive(Taking):
         self.gate_name: str = settings.gate
         self.room = room
         self.asking: Asking = Asking(host)
+        self.closing: Closing = Closing()
         self._patience: float = settings.connect_timeout
         self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
         sever_in_children(self)
@@ -97,12 +99,21 @@ class Drive(Taking):
         except BaseException as exc:
             if isinstance(exc, BackendUnavailable) and exc.nothing_done:
                 raise
-            taken_back = Withdraw(self.gate_name, Mode.READ, (undo.ticket,), keep=True)
-            withdrawn = self.store.step(resource, taken_back)
+            withdrawn = self.take_back(resource, undo.ticket)
             if isinstance(exc, BackendUnavailable):
                 await self.resolve(resource, withdrawn, undo)
             withdrawn.unawaited()
             raise
+
+    def take_back(
+        self, resource: Resource, *tickets: str, upgrader: str = ""
+    ) -> Pending[Reply]:
+        """Whatever became of these tickets, nothing is held by them."""
+        # The mode is that of a place, which stays: any will do.
+        gone = Withdraw(
+            self.gate_name, Mode.READ, tickets, keep=True, upgrader=upgrader
+        )
+        return self.store.step(resource, gone)
 
     def lease(self, request: Request, grant: Grant, sent_at: float) -> Lease:
         """What a grant is to this process."""
@@ -139,12 +150,16 @@ class Drive(Taking):
             resource=resource.label, holder=holder_of(claim.ticket), lease=seconds
         ) from failure
 
-    async def aclose(self, error: BaseException) -> None:
-        """End all waiting with ``error``, stop the keeper, close the store."""
+    def end_waiting(self, error: BaseException) -> None:
+        """With ``error``; from now on nothing is handed out."""
         for visitor, (gate, mode) in list(self._visitors.items()):
             gate.leave(visitor, mode)
             visitor.grant, visitor.error = None, error
             visitor.decide()
+        self.closing.close()
+
+    async def aclose(self) -> None:
+        """Stop the keeper, close the store."""
         self.room.close()
         thread, done = self.keeper.close(), anyio.Event()
 
@@ -169,16 +184,20 @@ class Drive(Taking):
     def _let_go(self, lease: Lease) -> None:
         self.store.step(lease.resource, Release(lease.ticket)).unawaited()
 
+    def _forget(self, resource: Resource, claim: Claim) -> None:
+        self.take_back(resource, claim.ticket).unawaited()
+
     async def _try(self, request: Request) -> Lease:
         claim = self.asking.claim(request)
         command = Acquire((claim,), request.mode, request.policy)
         sent_at = self._clock.now()
-        reply = await self.ask(request.resource, command, claim)
-        try:
-            await checkpoint()
-        except BaseException:
-            self.store.step(request.resource, Release(claim.ticket)).unawaited()
-            raise
+        with self.closing.under(partial(self._forget, request.resource, claim)):
+            reply = await self.ask(request.resource, command, claim)
+            try:
+                await checkpoint()
+            except BaseException:
+                self.store.step(request.resource, Release(claim.ticket)).unawaited()
+                raise
         if isinstance(reply, Granted):
             return self.lease(request, reply.grants[0], sent_at)
         assert isinstance(reply, Refused)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from aiorwlock_remote.core.commands import (
     Conflict,
@@ -11,10 +12,8 @@ from aiorwlock_remote.core.commands import (
     NotHeld,
     Reply,
     Upgrade,
-    Withdraw,
 )
 from aiorwlock_remote.core.lease import micros
-from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import UpgradeConflict
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.lease import Lease, State
@@ -22,7 +21,7 @@ from aiorwlock_remote.runtime.request import Request
 
 
 async def downgrade(drive: Drive, old: Lease, request: Request) -> Lease | None:
-    """Writer → reader; None if the old lease was lost.
+    """Writer → reader; None if the old lease has ended.
 
     Interrupted while the request is under way, both tickets are given up.
     """
@@ -34,7 +33,7 @@ async def downgrade(drive: Drive, old: Lease, request: Request) -> Lease | None:
 async def upgrade(
     drive: Drive, old: Lease, request: Request, timeout: float | None
 ) -> Lease | None:
-    """Reader → writer; None if the others did not leave, or the old lease was lost.
+    """Reader → writer; None if the others did not leave, or the old lease has ended.
 
     Interrupted while the request is under way, both tickets are given up; while it
     waits for the others to leave, the old lease stays. A request under way when the
@@ -69,7 +68,7 @@ async def upgrade(
     finally:
         drive.room.unlisten(old.resource, bell)
         if new is None:
-            _step_back(drive, old, ())
+            _step_back(drive, old)
 
 
 def _held(lease: Lease) -> bool:
@@ -89,20 +88,19 @@ async def _step(
     drive: Drive, old: Lease, command: Downgrade | Upgrade
 ) -> tuple[Reply, float]:
     sent_at = drive.host.clock.now()
-    try:
-        return await drive.store.step(old.resource, command), sent_at
-    except BaseException:
-        # Whether it was moved is not known any more.
-        old.end(State.RELEASED)
-        _step_back(drive, old, (command.ticket, command.claim.ticket))
-        raise
+    give_up = partial(_step_back, drive, old, command.ticket, command.claim.ticket)
+    with drive.closing.under(give_up):
+        try:
+            return await drive.store.step(old.resource, command), sent_at
+        except BaseException:
+            # Whether it was moved is not known any more.
+            old.end(State.RELEASED)
+            give_up()
+            raise
 
 
-def _step_back(drive: Drive, old: Lease, tickets: tuple[str, ...]) -> None:
-    command = Withdraw(
-        drive.gate_name, Mode.READ, tickets, keep=True, upgrader=old.ticket
-    )
-    drive.store.step(old.resource, command).unawaited()
+def _step_back(drive: Drive, old: Lease, *tickets: str) -> None:
+    drive.take_back(old.resource, *tickets, upgrader=old.ticket).unawaited()
 
 
 def _moved(
@@ -112,5 +110,8 @@ def _moved(
         old.lose(reply.reason)
     if not isinstance(reply, Granted):
         return None
-    old.end(State.RELEASED)
-    return drive.lease(request, reply.grants[0], sent_at)
+    grant = reply.grants[0]
+    if not old.end(State.RELEASED):  # it ended meanwhile, and this with it
+        drive.take_back(old.resource, grant.ticket).unawaited()
+        return None
+    return drive.lease(request, grant, sent_at)

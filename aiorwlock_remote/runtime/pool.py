@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -12,6 +13,7 @@ from aiorwlock_remote.core.pool import Ask, Busy, Member
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Closed, LockTimeout
+from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.recipe_ports import Members
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.lanes import Lanes, Waiter
@@ -64,13 +66,14 @@ class Pool(Taking):
         waiter = self._waiter(request)
         ask = Ask(waiter.target, waiter.claim.ticket, waiter.lease)
         waiter.sent_at = self._clock.now()
-        asked = self.members.ask((ask,), 0.0)
-        try:
-            (answer,) = (await asked).answers
-            await checkpoint()
-        except BaseException as exc:
-            await self._take_back(request, waiter, exc)
-            raise
+        with self._drive.closing.under(partial(self._forget, waiter)):
+            asked = self.members.ask((ask,), 0.0)
+            try:
+                (answer,) = (await asked).answers
+                await checkpoint()
+            except BaseException as exc:
+                await self._take_back(request, waiter, exc)
+                raise
         if isinstance(answer, BaseException):
             await self._take_back(request, waiter, answer)
             raise answer
@@ -113,13 +116,18 @@ class Pool(Taking):
             return
         if isinstance(error, BackendUnavailable) and error.nothing_done:
             return
-        tickets = (waiter.claim.ticket,)
-        withdrawn = self.members.withdraw((), tickets, waiter.lease)
+        withdrawn = self._withdrawn(waiter)
         if isinstance(error, BackendUnavailable):
             resource, claim = request.resource, waiter.claim
             await self._drive.resolve(resource, withdrawn, claim, until)
         else:
             withdrawn.unawaited()
+
+    def _withdrawn(self, waiter: Waiter) -> Pending[None]:
+        return self.members.withdraw((), (waiter.claim.ticket,), waiter.lease)
+
+    def _forget(self, waiter: Waiter) -> None:
+        self._withdrawn(waiter).unawaited()
 
     def _waiter(self, request: Request) -> Waiter:
         return Waiter(request.resource.id, self._drive.asking.claim(request))

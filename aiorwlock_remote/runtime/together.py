@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from anyio.lowlevel import checkpoint
 
@@ -13,9 +14,7 @@ from aiorwlock_remote.core.commands import (
     Granted,
     Release,
     Reply,
-    Withdraw,
 )
-from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Pending
 from aiorwlock_remote.runtime.drive import Drive
@@ -38,6 +37,7 @@ async def try_all(drive: Drive, requests: Sequence[Request]) -> list[Lease] | No
 
     Raises:
         AcquireUncertain: the store never said.
+        Closed: the ``Locks`` was closed meanwhile.
         BackendError: the store failed, or no thread can be had to renew them.
     """
     for request in requests:
@@ -45,15 +45,19 @@ async def try_all(drive: Drive, requests: Sequence[Request]) -> list[Lease] | No
     sent_at = drive.host.clock.now()
     asked = [_ask(drive, request) for request in requests]
     leases: list[Lease] = []
-    try:
-        for one in asked:
-            reply = await one.pending
-            if isinstance(reply, Granted):
-                leases.append(drive.lease(one.request, reply.grants[0], sent_at))
-        await checkpoint()
-    except BaseException as exc:
-        await _take_back(drive, asked, certain=not isinstance(exc, BackendUnavailable))
-        raise
+    with drive.closing.under(partial(_forget, drive, asked)):
+        try:
+            for one in asked:
+                reply = await one.pending
+                if isinstance(reply, Granted):
+                    leases.append(drive.lease(one.request, reply.grants[0], sent_at))
+            await checkpoint()
+        except BaseException as exc:
+            if isinstance(exc, BackendUnavailable):
+                await _resolve(drive, asked)
+            else:
+                _forget(drive, asked)
+            raise
     if len(leases) == len(asked) and not any(lease.expired() for lease in leases):
         return leases
     for lease in leases:
@@ -67,16 +71,16 @@ def _ask(drive: Drive, request: Request) -> _Asked:
     return _Asked(request, claim, drive.store.step(request.resource, command))
 
 
-async def _take_back(drive: Drive, asked: Sequence[_Asked], *, certain: bool) -> None:
-    withdrawn = [
-        drive.store.step(
-            one.request.resource,
-            Withdraw(drive.gate_name, Mode.READ, (one.claim.ticket,), keep=True),
-        )
-        for one in asked
-    ]
-    for one, pending in zip(asked, withdrawn, strict=True):
-        if certain:
-            pending.unawaited()
-        else:
-            await drive.resolve(one.request.resource, pending, one.claim)
+def _take_back(drive: Drive, asked: Sequence[_Asked]) -> list[Pending[Reply]]:
+    return [drive.take_back(one.request.resource, one.claim.ticket) for one in asked]
+
+
+def _forget(drive: Drive, asked: Sequence[_Asked]) -> None:
+    for pending in _take_back(drive, asked):
+        pending.unawaited()
+
+
+async def _resolve(drive: Drive, asked: Sequence[_Asked]) -> None:
+    taken_back = _take_back(drive, asked)
+    for one, pending in zip(asked, taken_back, strict=True):
+        await drive.resolve(one.request.resource, pending, one.claim)

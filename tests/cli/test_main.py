@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aiorwlock_remote import registry
 from aiorwlock_remote.cli.failure import plain
 from tests.cli.fix_cli import ROOT, RWLOCK, Store, environment
 
@@ -21,6 +22,14 @@ def test_help_names_the_commands_and_the_exit_codes(store: Store) -> None:
     for word in (*COMMANDS, "69", "75", "76", "126", "127", "128+n"):
         assert word in done.stdout
     assert store.rwlock().stdout == done.stdout
+
+
+def test_help_names_the_stores(store: Store) -> None:
+    """All that processes can share, under their first names."""
+    told = store.rwlock("--help").stdout
+    others = {"memory", "mysql", "rediss+cluster"}
+    for scheme in registry._BUILT_IN.keys() - others:
+        assert f"{scheme}://" in told
 
 
 @pytest.mark.parametrize("command", COMMANDS)

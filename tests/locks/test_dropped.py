@@ -45,6 +45,21 @@ async def test_who_dropped_it_may_ask_again() -> None:
                 pass
 
 
+async def test_one_without_a_lease_ends_when_it_is_closed() -> None:
+    async with connect("memory://dropped") as others:
+        locks = await connect("memory://dropped")
+        with pytest.warns(ResourceWarning, match="stays until the Locks is closed"):
+            await acquire_and_drop(locks)
+        assert await others.mutex("order", 1).locked()
+        await locks.aclose()
+        assert not await others.mutex("order", 1).locked()
+
+
+async def acquire_and_drop(locks: Locks) -> None:
+    await locks.mutex("order", 1, lease=None).acquire()
+    gc.collect()
+
+
 async def test_a_forked_child_tells_nothing() -> None:
     """It is its parent's."""
     async with connect("memory://") as locks:

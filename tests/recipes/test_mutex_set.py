@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import (
     Closed,
@@ -247,3 +248,25 @@ async def test_closing_ends_waiting_and_gives_back(place: Place) -> None:
             assert next_one.name == held.name
         with pytest.raises(Closed):
             await pool.create("b")
+
+
+async def test_closing_takes_back_a_try_under_way(place: Place) -> None:
+    """It is told so, and the mutex is free for others."""
+    async with proxies(place, "a") as other:
+        locks = await connect(place.store)
+        errors: list[BaseException] = []
+
+        async def tries() -> None:
+            try:
+                await locks.mutex_set(KEY).try_acquire()
+            except Closed as exc:
+                errors.append(exc)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(tries)
+            await checkpoint()
+            await locks.aclose()
+        assert [type(error) for error in errors] == [Closed]
+        held = await other.try_acquire()
+        assert held is not None
+        await held.release()

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import (
     BackendUnavailable,
@@ -193,6 +194,26 @@ async def test_closing_under_a_request(oracle: LocksSite) -> None:
             with anyio.move_on_after(0.1):
                 await lock.write()
     assert oracle.plain.state() == FREE
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_closing_while_it_is_being_obtained(sqlite: LocksSite, mode: str) -> None:
+    """Who asked is told, and the row is free."""
+    errors: list[BaseException] = []
+    locks = await connect(sqlite.url)
+
+    async def obtain() -> None:
+        try:
+            await ask(locks.row_lock("invoices", 1), mode)()
+        except Closed as exc:
+            errors.append(exc)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(obtain)
+        await checkpoint()
+        await locks.aclose()
+    assert [type(error) for error in errors] == [Closed]
+    assert sqlite.plain.state() == FREE
 
 
 async def _commit_later(site: LocksSite) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -43,6 +45,59 @@ async def test_long_outage_is_a_loss_before_the_store_lets_others_in(
                     held_by_store = await near.mutex(*NAME).locked()
     assert caught.value.reason == "unreachable"
     assert held_by_store
+
+
+@pytest.fixture
+def renewals_hang(link: Link) -> Iterator[threading.Event]:
+    """Until this is set, a renewal that is begun does not come back."""
+    over = threading.Event()
+    link.before_renewal = lambda _, __: over.wait(60)
+    yield over
+    over.set()
+
+
+async def test_a_renewal_that_hangs_is_a_loss_at_the_deadline(
+    locks: Locks, near: Locks, renewals_hang: threading.Event
+) -> None:
+    """The body is cancelled then, however long the store is waited for."""
+    held_by_store = None
+    with pytest.raises(LockLost) as caught:
+        async with locks.mutex(*NAME):
+            try:
+                await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    held_by_store = await near.mutex(*NAME).locked()
+    renewals_hang.set()
+    assert caught.value.reason == "unreachable"
+    assert held_by_store
+
+
+async def test_a_renewal_is_waited_for_until_before_the_deadline(
+    link: Link, locks: Locks
+) -> None:
+    """What was renewed beside one that is not answered is known in time."""
+    times: list[tuple[float, float | None]] = []
+    held = await locks.mutex(*NAME).acquire()
+    link.before_renewal = lambda _, timeout: times.append((timeout, held.expires_in))
+    await anyio.sleep(1.0)  # two leases
+    held.check()
+    await held.release()
+    assert times
+    assert all(left is None or timeout < left for timeout, left in times)
+
+
+async def test_a_renewal_that_hangs_hides_no_other_loss(
+    locks: Locks, renewals_hang: threading.Event
+) -> None:
+    """A lease that was to be renewed behind it is told of its deadline, too."""
+    first = await locks.mutex(*NAME, on_lost="flag").acquire()
+    with pytest.raises(LockLost) as caught:
+        async with locks.mutex("kept", 2, lease=1.5):
+            await anyio.sleep_forever()
+    renewals_hang.set()
+    assert caught.value.reason == "unreachable"
+    assert not await first.release()
 
 
 async def test_grants_of_one_moment_are_renewed_together(

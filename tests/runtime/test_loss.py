@@ -98,6 +98,24 @@ async def test_guard_cancels_what_it_guards(near: Locks) -> None:
         await held.guard(anyio.sleep_forever())
 
 
+async def test_guard_of_what_moves_the_grant(near: Locks) -> None:
+    """What it was moved to is checked after, and watched."""
+    held = await near.mutex(*NAME, lease=0.3).acquire()
+    reader = await held.guard(held.downgrade())
+    assert reader.valid
+
+    async def upgrade_and_wait() -> None:
+        writer = await reader.upgrade()
+        assert writer.valid
+        await force(near)
+        await anyio.sleep_forever()
+
+    with pytest.raises(LockLost) as caught:
+        await reader.guard(upgrade_and_wait())
+    assert caught.value.reason == "forced"
+    assert caught.value.mode == "write"
+
+
 async def test_on_lost_is_called_not_awaited(near: Locks) -> None:
     async def never(held: Held) -> None:
         pytest.fail(str(held))

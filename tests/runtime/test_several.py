@@ -147,3 +147,20 @@ async def test_a_store_that_raises_turns_one_away_and_goes_on(
         await locks.mutex("several", 1).acquire(5)
     async with locks.mutex("several", 1).acquire(5):
         pass
+
+
+@pytest.mark.parametrize("entered", [True, False])
+async def test_a_timeout_is_told_as_it_was_asked_for(
+    locks: Locks, near: Locks, *, entered: bool
+) -> None:
+    """Not what was left of it when the last lock was waited for."""
+    taken = await near.mutex("several", 3).acquire()
+    several = locks.multi(*three(locks), timeout=0.05)
+    with pytest.raises(LockTimeout) as caught:
+        if entered:
+            async with several:
+                pytest.fail("it got in")
+        else:
+            await several
+    assert caught.value.timeout == 0.05
+    await taken.release()

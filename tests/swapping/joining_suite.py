@@ -103,6 +103,16 @@ class JoinSuite:
                 await user.ask(connection, "COMMIT")
             assert booked == [1]
 
+    async def test_it_is_entered_once(self, user: User) -> None:
+        """Else what is looked at when the transaction has ended was another's grant."""
+        async with connect(user.url) as locks, user.opened() as connection:
+            entering = locks.mutex("order", 1).in_transaction(connection)
+            async with user.transaction(connection), entering:
+                pass
+            with pytest.raises(ConfigurationError, match="entered already"):
+                async with entering:
+                    pass
+
     async def test_one_after_the_other_in_one_task(self, user: User) -> None:
         """What the last one left behind is looked at before the next is refused."""
         async with connect(user.url) as locks, user.opened() as connection:

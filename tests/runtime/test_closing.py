@@ -1,0 +1,120 @@
+"""A ``Locks`` that is closed while the store has not answered leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from aiorwlock_remote import Closed, Locks, connect
+from aiorwlock_remote.locks.source import NotWanted
+from tests.runtime.flaky import Link
+
+pytestmark = pytest.mark.anyio
+
+Story = Callable[[Locks, Link], Awaitable[object]]
+
+
+def silent(link: Link) -> None:
+    """From now on requests are carried out, and answered when it is too late."""
+    link.hold_back = True
+
+
+async def tries(locks: Locks, link: Link) -> object:
+    silent(link)
+    return await locks.mutex("order", 1).try_acquire()
+
+
+async def tries_as_acquire(locks: Locks, link: Link) -> object:
+    silent(link)
+    async with locks.mutex("order", 1).acquire(timeout=0) as held:
+        return held
+
+
+async def takes_several(locks: Locks, link: Link) -> object:
+    silent(link)
+    return await locks.multi(locks.mutex("order", 1), locks.mutex("order", 2))
+
+
+async def downgrades(locks: Locks, link: Link) -> object:
+    held = await locks.mutex("order", 1).acquire()
+    silent(link)
+    return await held.downgrade()
+
+
+async def upgrades(locks: Locks, link: Link) -> object:
+    held = await locks.rwlock("order", 1).reader.acquire()
+    silent(link)
+    return await held.upgrade()
+
+
+async def tries_to_upgrade(locks: Locks, link: Link) -> object:
+    held = await locks.rwlock("order", 1).reader.acquire()
+    silent(link)
+    return await held.try_upgrade()
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        tries,
+        tries_as_acquire,
+        takes_several,
+        downgrades,
+        upgrades,
+        tries_to_upgrade,
+    ],
+)
+async def test_a_request_under_way(link: Link, near: Locks, story: Story) -> None:
+    """What it grants is taken back, also if it never expired; who asked is told."""
+    locks = await connect(f"flaky://{link.name}", lease=None)
+    errors: list[BaseException] = []
+
+    async def asks() -> None:
+        try:
+            await story(locks, link)
+        except Closed as exc:
+            errors.append(exc)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(asks)
+        with anyio.fail_after(5):
+            while not link.held_back:
+                await checkpoint()
+        await locks.aclose()
+        link.let_through()
+    assert [type(error) for error in errors] == [Closed]
+    assert [d async for d in near.list()] == []
+
+
+async def test_a_grant_that_somebody_may_not_want(link: Link, near: Locks) -> None:
+    """Granted, and not handed out yet: it is taken back as well."""
+    locks = await connect(f"flaky://{link.name}", lease=None)
+    ending = anyio.Event()
+
+    async def hung_up() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ending.set()
+            with anyio.CancelScope(shield=True):
+                await closed.wait()
+
+    closed, errors = anyio.Event(), list[BaseException]()
+
+    async def asks() -> None:
+        try:
+            await locks.mutex("order", 1).acquire().unless(hung_up)
+        except (Closed, NotWanted) as exc:
+            errors.append(exc)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(asks)
+        with anyio.fail_after(5):
+            await ending.wait()
+        await locks.aclose()
+        closed.set()
+    assert [type(error) for error in errors] == [Closed]
+    assert [d async for d in near.list()] == []
