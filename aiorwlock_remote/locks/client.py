@@ -218,6 +218,9 @@ class Locks(PublishedCalls, RecipeCalls):
     async def aclose(self) -> None:
         """End every wait with ``Closed``, release every grant, close the connection.
 
+        Bodies of ``async with`` that other tasks run under these grants are cancelled,
+        and leave with ``Closed``, unless a loss would not cancel them either.
+
         What is sent is carried out even if this is cancelled. A second call does
         nothing.
         """
@@ -231,7 +234,7 @@ class Locks(PublishedCalls, RecipeCalls):
         if self._rows is not None:
             self._rows.close()
         for grant in session.grants():
-            grant.give_back()
+            grant.close(session.host.current_task())
         for lease in session.dropped:
             session.drive.release(lease).unawaited()
         try:

@@ -9,7 +9,13 @@ from collections.abc import Awaitable, Callable
 from aiorwlock_remote.core.commands import Reply
 from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.errors import BackendError, ConfigurationError, LockLost, NotOwner
+from aiorwlock_remote.errors import (
+    BackendError,
+    Closed,
+    ConfigurationError,
+    LockLost,
+    NotOwner,
+)
 from aiorwlock_remote.locks.loss import LossWatch
 from aiorwlock_remote.locks.observing import NOBODY, End, Followers
 from aiorwlock_remote.locks.options import Options
@@ -47,6 +53,7 @@ class Grip:
         self.owned_by_task = owned_by_task
         self.loss: LossWatch = LossWatch()
         self.face: weakref.ref[object] | None = None
+        self._closed_under = False
         self._followers = followers
         self._successor: Grip | None = None
 
@@ -67,13 +74,15 @@ class Grip:
 
     def check(self) -> None:
         """Make sure that it is still held; no I/O."""
-        if self.lease.expired():
+        if self._closed_under or self.lease.expired():
             raise self.error()
         if self.lease.state is not State.HELD:
             raise NotOwner(resource=self.lease.resource.label, action="use")
 
-    def error(self) -> LockLost:
+    def error(self) -> LockLost | Closed:
         """The error that says how it was lost."""
+        if self._closed_under:
+            return Closed()
         lease = self.lease
         return LockLost(
             reason=lease.reason or "expired",
@@ -119,8 +128,12 @@ class Grip:
 
     async def leave(self) -> None:
         """``release`` at the end of an ``async with``: given away is fine, too."""
-        if self.lease.state in (State.HELD, State.LOST):
+        state, closed = self.lease.state, self.session.closed
+        over = self._closed_under or (state is State.LOST and closed)
+        if not over and state in (State.HELD, State.LOST):
             await self.release()
+        elif over and self.options.on_lost == "raise":
+            raise self.error()
 
     def give_back(self) -> None:
         """Release without waiting for the answer; nothing if it was given away.
@@ -135,6 +148,18 @@ class Grip:
             self.session.forget(self.lease)
             self._followers.ended(self.lease.reason or "released")
             self.session.drive.release(self.lease).unawaited()
+
+    def close(self, task: object) -> None:
+        """``task`` closes the ``Locks``: what it does under this grant is its business.
+
+        What others do is cancelled: nothing protects it any more.
+        """
+        lease = self.lease
+        mine = lease.owner is not None and lease.owner() is task
+        self._closed_under = not mine and not lease.expired()
+        self.give_back()
+        if self._closed_under:
+            self.loss.happened()
 
     def detach(self) -> None:
         """It is somebody else's from now on, or nobody's."""

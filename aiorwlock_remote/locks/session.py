@@ -24,8 +24,8 @@ class Grant(Protocol):
     def told_lost(self) -> None:
         """It was lost; called in the loop."""
 
-    def give_back(self) -> None:
-        """Release without waiting."""
+    def close(self, task: object) -> None:
+        """Release without waiting: ``task`` closes the ``Locks``."""
 
 
 class Session:

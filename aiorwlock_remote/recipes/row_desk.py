@@ -134,6 +134,7 @@ class RowDesk(Generic[S]):
         self._waiting.ring()
         self._requests.close()
         for holding in list(self._held):
+            holding.close(self._host.current_task())
             self._end(holding, None).unawaited()
 
     async def over(self) -> None:

@@ -15,6 +15,7 @@ from aiorwlock_remote.core.shown import check_reason
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import (
     BackendUnavailable,
+    Closed,
     LockError,
     LockLost,
     LossReason,
@@ -78,7 +79,10 @@ class RowHeld:
         Raises:
             LockLost: its lease is over, or somebody broke it.
             NotOwner: it was released.
+            Closed: the ``Locks`` was closed.
         """
+        if self._holding.closed_under:
+            raise Closed
         if self._holding.over.is_set():
             raise NotOwner(resource=self._holding.row.label, action="check")
         if self.lost is not None:
@@ -211,9 +215,9 @@ class RowAcquisition:
             # True: the cancellation was ours, because the lease was lost.
             swallowed = scope.__exit__(exc_type, exc, traceback)
         except BaseException:  # what is left of a group without our cancellation
-            await _leave(held, quietly=True)
+            await _leave(held, holding, quietly=True)
             raise
-        await _leave(held, quietly=exc is not None and not swallowed)
+        await _leave(held, holding, quietly=exc is not None and not swallowed)
         # Never True, and typed so: else every `return` in a body is one "missing".
         assert exc is None or not swallowed, "a lost grant raised when it was released"
 
@@ -221,12 +225,13 @@ class RowAcquisition:
         return RowHeld(self._desk, await self._desk.obtain(*self._wanted))
 
 
-async def _leave(held: RowHeld, *, quietly: bool) -> None:
+async def _leave(held: RowHeld, holding: Holding[Any], *, quietly: bool) -> None:
     """Release; the body's own error, if any, goes before what this finds out."""
     try:
         await held.release()
     except NotOwner:  # released in the body
-        return
+        if holding.closed_under and not quietly:
+            raise Closed from None
     except LockError as error:
         if not quietly:
             raise

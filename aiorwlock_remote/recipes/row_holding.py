@@ -38,6 +38,7 @@ class Holding(Generic[S]):
 
     ``entered``: it lives as long as its ``task``, as in ``async with``; else until
     nothing refers to its ``RowHeld`` any more, which has it ``dropped``.
+    ``closed_under``: given back because another task closed the ``Locks``.
     """
 
     row: Row[S]
@@ -46,6 +47,7 @@ class Holding(Generic[S]):
     task: weakref.ref[Any] | None = None
     entered: bool = False
     dropped: bool = False
+    closed_under: bool = False
     deadline: float = math.inf
     lost: LossReason | None = None
     loss: LossWatch = field(default_factory=LossWatch)
@@ -70,6 +72,13 @@ class Holding(Generic[S]):
         """It is not held any more, and its user does not know yet."""
         if self.lost is None and not self.over.is_set():
             self.lost = reason
+            self.loss.happened()
+
+    def close(self, task: object) -> None:
+        """``task`` closes the ``Locks``: what others do under this is cancelled."""
+        mine = self.task is not None and self.task() is task
+        self.closed_under = not mine and self.lost is None
+        if self.closed_under:
             self.loss.happened()
 
     def renewed(self, sent: float, lease: float) -> None:

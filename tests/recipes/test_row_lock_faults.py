@@ -18,6 +18,7 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.errors import AcquireUncertain
+from tests.locks.bodies import Body
 from tests.recipes.fix_rows import (
     LocksSite,
     oracle_site,
@@ -213,6 +214,19 @@ async def test_closing_while_it_is_being_obtained(sqlite: LocksSite, mode: str) 
         await checkpoint()
         await locks.aclose()
     assert [type(error) for error in errors] == [Closed]
+    assert sqlite.plain.state() == FREE
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_closing_under_a_body(sqlite: LocksSite, mode: str) -> None:
+    """It is cancelled, as nothing protects it any more."""
+    locks = await connect(sqlite.url)
+    async with Body(ask(locks.row_lock("invoices", 1), mode)()) as body:
+        await locks.aclose()
+        assert await body.left() == "cancelled"
+        with pytest.raises(Closed):
+            body.held.check()
+    assert isinstance(body.error, Closed)
     assert sqlite.plain.state() == FREE
 
 

@@ -91,11 +91,31 @@ class CloseCases(Cases):
             assert not await others.mutex("order", 1).locked()
 
     async def test_close_inside_a_body(self, store: Store, others: Locks) -> None:
-        """A body may close; leaving it afterwards is fine."""
+        """A body may close itself; leaving it afterwards is fine."""
         locks = await store.connect()
         async with locks.mutex("order", 1) as held:
             await locks.aclose()
             assert not held.valid
+        assert not await others.mutex("order", 1).locked()
+
+    async def test_close_under_a_body(self, store: Store, others: Locks) -> None:
+        """What another task does under a grant is cancelled: ``Closed``."""
+        locks = await store.connect()
+        entered, errors = anyio.Event(), list[BaseException]()
+
+        async def work() -> None:
+            try:
+                async with locks.mutex("order", 1):
+                    entered.set()
+                    await anyio.sleep_forever()
+            except Closed as exc:
+                errors.append(exc)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work)
+            await entered.wait()
+            await locks.aclose()
+        assert len(errors) == 1
         assert not await others.mutex("order", 1).locked()
 
     async def test_cancelled_close_is_carried_out(
