@@ -29,7 +29,8 @@ class Grip:
     """A grant, whose it is, and what happens when it ends.
 
     ``owned_by_task``: it lives as long as the task that got it, as in ``async with``;
-    else as long as something refers to ``face``, the user's ``Held``.
+    else as long as something refers to ``face``, the user's ``Held``. ``shared``: whose
+    ticket it is goes on holding it, too.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Grip:
         self.owned_by_task = owned_by_task
         self.loss: LossWatch = LossWatch()
         self.face: weakref.ref[object] | None = None
+        self.shared: bool = False
         self._followers = followers
         self._successor: Grip | None = None
 

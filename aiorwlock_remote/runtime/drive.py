@@ -93,7 +93,8 @@ class Drive(Taking):
     async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:
         """A command that may grant ``undo``; taken back if the caller is cancelled."""
         try:
-            return await self.store.step(resource, command)
+            reply = await self.store.step(resource, command)
+            await checkpoint()
         except BaseException as exc:
             if isinstance(exc, BackendUnavailable) and exc.nothing_done:
                 raise
@@ -103,6 +104,7 @@ class Drive(Taking):
                 await self.resolve(resource, withdrawn, undo)
             withdrawn.unawaited()
             raise
+        return reply
 
     def lease(self, request: Request, grant: Grant, sent_at: float) -> Lease:
         """What a grant is to this process."""
@@ -174,11 +176,6 @@ class Drive(Taking):
         command = Acquire((claim,), request.mode, request.policy)
         sent_at = self._clock.now()
         reply = await self.ask(request.resource, command, claim)
-        try:
-            await checkpoint()
-        except BaseException:
-            self.store.step(request.resource, Release(claim.ticket)).unawaited()
-            raise
         if isinstance(reply, Granted):
             return self.lease(request, reply.grants[0], sent_at)
         assert isinstance(reply, Refused)
