@@ -167,6 +167,7 @@ class Grip:
             mode=mode,
             policy=Policy.FAIR,
             terms=self.options.terms,
+            reason=self.lease.who.reason,
             lock_delay=self.options.lock_delay,
         )
         with self.session.asked(request) as followers:
