@@ -17,6 +17,7 @@ from aiorwlock_remote.cli import exits
 from aiorwlock_remote.cli.child import Child
 from aiorwlock_remote.cli.failure import tell
 from aiorwlock_remote.cli.signals import ENDING, Signals
+from aiorwlock_remote.locks.held import lend
 
 _OURS = ("RWLOCK_FENCE", "RWLOCK_RESOURCE", "RWLOCK_TICKET")
 
@@ -65,10 +66,7 @@ class Errand:
                     tell(str(exc))
                     return job.conflict_exit_code
                 if job.export_ticket:
-                    # Given away and taken back: whoever is told may adopt it, too.
-                    with anyio.CancelScope(shield=True):
-                        self._ticket = held.detach()
-                        held = await locks.adopt(self._ticket)
+                    self._ticket = lend(held)
             if self._ended_by is not None:
                 return exits.SIGNAL + self._ended_by
             return await self._hold(held)

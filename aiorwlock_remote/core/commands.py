@@ -129,6 +129,17 @@ class Upgrade:
 
 
 @value
+class Adopt:
+    """From one owner to another; the claim's ticket replaces the old one.
+
+    Of several that ask for one ticket, the first gets it.
+    """
+
+    ticket: str = field(repr=False)
+    claim: Claim
+
+
+@value
 class Force:
     """Break a grant that is seen on screen: holder and fence must both match.
 
@@ -140,7 +151,7 @@ class Force:
     seat: str | None = field(default=None, repr=False)
 
 
-Command = Acquire | Release | Withdraw | Renew | Downgrade | Upgrade | Force
+Command = Acquire | Release | Withdraw | Renew | Downgrade | Upgrade | Adopt | Force
 
 
 @value

@@ -1,7 +1,9 @@
-"""Moves: writer → reader and reader → writer, each the start of a new phase.
+"""Moves: writer → reader, reader → writer, and from one owner to another.
 
 A downgrade that kept its phase number would let a reader's session accept what its own
-expired writer still sends (model LockRec, config ``downgrade_keeps_phase``).
+expired writer still sends (model LockRec, config ``downgrade_keeps_phase``). So each
+move of a writer, or to one, starts a new phase. Readers share a phase, and who adopts
+a reader's grant is one more of them.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from aiorwlock_remote.core.commands import (
     BARRED,
     HELD,
+    Adopt,
     Claim,
     Conflict,
     Downgrade,
@@ -74,10 +77,32 @@ def upgrade(
     return replace(door, upgrader=slot), Queued(cmd.gate, Mode.WRITE)
 
 
+def adopt(door: Record, cmd: Adopt, at: Moment) -> tuple[Record, Granted | NotHeld]:
+    """From one owner to another; nobody left, so nobody who waits is let in."""
+    done = door.grant(cmd.claim.ticket)
+    if done is not None:
+        return door, Granted((done,), at.now)
+    old = door.grant(cmd.ticket)
+    if old is None:
+        return door, NotHeld(why_gone(door, holder_of(cmd.ticket)))
+    fence = new_fence(door, at.floor) if old.mode is Mode.WRITE else door.last
+    grant = _grant(cmd.claim, old.mode, fence, at)
+    grants = tuple(grant if g is old else g for g in door.grants)
+    slot = door.upgrader
+    if slot is not None and slot.ticket == old.ticket:
+        slot = None  # who waited there gave it away
+    door = replace(door, last=fence, grants=grants, upgrader=slot)
+    return door, Granted((grant,), at.now)
+
+
 def _moved(
     door: Record, mode: Mode, claim: Claim, at: Moment
 ) -> tuple[Record, Granted]:
-    ends = None if claim.lease is None else at.now + claim.lease
     fence = new_fence(door, at.floor)
-    grant = Grant(claim.ticket, mode, fence, at.now, ends, claim.who, claim.lock_delay)
+    grant = _grant(claim, mode, fence, at)
     return replace(door, last=fence, grants=(grant,)), Granted((grant,), at.now)
+
+
+def _grant(claim: Claim, mode: Mode, fence: int, at: Moment) -> Grant:
+    ends = None if claim.lease is None else at.now + claim.lease
+    return Grant(claim.ticket, mode, fence, at.now, ends, claim.who, claim.lock_delay)

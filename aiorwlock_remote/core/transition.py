@@ -18,6 +18,7 @@ from aiorwlock_remote.core import seat as seats
 from aiorwlock_remote.core.commands import (
     SEAT_TURNS,
     Acquire,
+    Adopt,
     Answer,
     Command,
     Downgrade,
@@ -36,7 +37,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.entering import Entry, Queued, acquire, withdraw
 from aiorwlock_remote.core.lone import lone
 from aiorwlock_remote.core.moment import Moment, describe
-from aiorwlock_remote.core.moves import downgrade, upgrade
+from aiorwlock_remote.core.moves import adopt, downgrade, upgrade
 from aiorwlock_remote.core.record import Ending, Grant, Record, Seat
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 from aiorwlock_remote.core.turn import (
@@ -116,6 +117,8 @@ def _step(
             door, draft = downgrade(door, command, at)
         case Upgrade():
             door, draft = upgrade(door, command, at)
+        case Adopt():
+            door, draft = adopt(door, command, at)
         case Force():
             door, at, draft = _force(door, command, at)
     wakes: tuple[str, ...] = ()

@@ -8,10 +8,9 @@ from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import TypeVar, Unpack, final
 
-from aiorwlock_remote.core.commands import Force, Forced, Renew, Renewed
-from aiorwlock_remote.core.lease import check_seconds, micros
+from aiorwlock_remote.core.commands import Force, Forced
+from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import Resource, ResourceId, encode_type, resource
-from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
 from aiorwlock_remote.locks import passing
@@ -26,6 +25,7 @@ from aiorwlock_remote.locks.published import PublishedCalls
 from aiorwlock_remote.locks.recipes import RecipeCalls
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import Finding
+from aiorwlock_remote.runtime import moves
 from aiorwlock_remote.runtime.request import Request
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
@@ -184,36 +184,47 @@ class Locks(PublishedCalls, RecipeCalls):
     async def adopt(self, ticket: str) -> Held:
         """Take over a grant that ``held.detach()`` gave away, here or elsewhere.
 
-        The fence stays the same. Cancelled, the grant lives on until its lease ends.
+        It becomes a new grant, in one step: with this task's name and a lease of its
+        own, and a writer's with a new fence, so that what the giver still sends is
+        refused. Of several that adopt one ticket, one gets it. Whoever waits for the
+        lock goes on waiting.
 
-        A ticket is to be adopted once. Nobody can tell who did before: adopted twice,
-        both believe they hold the lock, with one fence, so that no resource can tell
-        them apart; the first release ends it for both.
+        The ticket that ``rwlock run --export-ticket`` hands to a command is a shared
+        one: adopted, by as many as want to, it is the very grant of ``rwlock run``,
+        with its fence, and the first release ends it for all.
+
+        Cancelled, the lock is released if it had been taken over; if not, the ticket
+        can still be adopted, until its lease ends.
 
         Raises:
             ConfigurationError: not a ticket made by ``detach``.
-            NotOwner: the grant is gone.
-            BackendError: the store failed.
+            NotOwner: the grant is gone, or somebody else adopted it.
+            AcquireUncertain: the store never said whether it was taken over.
+            BackendError: the store failed; then as if cancelled.
         """
-        self._session.check()
-        passed = passing.read(ticket)
-        options = self._options.but({"lease": passed.lease})
-        self._session.drive.keeper.ready(options.terms)
-        length = None if passed.lease is None else micros(passed.lease)
-        request = Request(
-            passed.resource, passed.mode, options.mutex_policy(), options.terms
-        )
         session = self._session
+        session.check()
+        passed = passing.read(ticket)
+        options = self._options.but(
+            {"lease": passed.lease, "lock_delay": passed.lock_delay}
+        )
+        request = Request(
+            passed.resource,
+            passed.mode,
+            options.mutex_policy(),
+            options.terms,
+            reason=passed.reason,
+            lock_delay=passed.lock_delay,
+        )
+        obtain = moves.share if passed.shared else moves.adopt
         with session.asked(request) as followers:
-            sent_at = session.host.clock.now()
-            renewal = Renew(((passed.ticket, length),))
-            reply = await session.drive.store.step(passed.resource, renewal)
-            assert isinstance(reply, Renewed)
-            grant = reply.outcomes[0]
-            if not isinstance(grant, Grant):
+            lease = await obtain(session.drive, passed.ticket, request)
+            if lease is None:
                 raise NotOwner(resource=passed.resource.label, action="adopt")
-        lease = session.drive.lease(request, grant, sent_at)
-        return Held(Grip(session, lease, options, followers, owned_by_task=False))
+            session.check()  # closed meanwhile
+        grip = Grip(session, lease, options, followers, owned_by_task=False)
+        grip.shared = passed.shared
+        return Held(grip)
 
     async def aclose(self) -> None:
         """End every wait with ``Closed``, release every grant, close the connection.

@@ -35,7 +35,8 @@ class Grip:
     """A grant, whose it is, and what happens when it ends.
 
     ``owned_by_task``: it lives as long as the task that got it, as in ``async with``;
-    else as long as something refers to ``face``, the user's ``Held``.
+    else as long as something refers to ``face``, the user's ``Held``. ``shared``: whose
+    ticket it is goes on holding it, too.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Grip:
         self.owned_by_task = owned_by_task
         self.loss: LossWatch = LossWatch()
         self.face: weakref.ref[object] | None = None
+        self.shared: bool = False
         self._closed_under = False
         self._followers = followers
         self._successor: Grip | None = None
@@ -190,6 +192,7 @@ class Grip:
             mode=mode,
             policy=Policy.FAIR,
             terms=self.options.terms,
+            reason=self.lease.who.reason,
             lock_delay=self.options.lock_delay,
         )
         with self.session.asked(request) as followers:

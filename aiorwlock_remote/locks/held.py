@@ -211,8 +211,7 @@ class Held:
         """Give the grant away: an opaque ticket for ``locks.adopt`` anywhere.
 
         From now on nobody renews it until it is adopted; its lease runs. The ticket is
-        a secret: whoever has it holds the lock. Give it to one, who adopts it once:
-        two would both hold the lock, with one fence.
+        a secret: whoever adopts it first has the lock, alone.
 
         Raises:
             LockLost: it is gone.
@@ -221,7 +220,7 @@ class Held:
         self.check()
         self._grip.plain("passing on")
         self._grip.detach()
-        return passing.write(self._lease)
+        return passing.write(self._lease, shared=self._grip.shared)
 
     async def _upgrade(self, timeout: float | None) -> Held | None:
         check_seconds("timeout", timeout)
@@ -258,6 +257,14 @@ class Held:
                 ResourceWarning,
                 source=self,
             )
+
+
+def lend(held: Held) -> str:
+    """A ticket by which others may share the grant, while ``held`` keeps it.
+
+    For ``rwlock run``: all that its command does is done under one lock.
+    """
+    return passing.write(grip_of(held).lease, shared=True)
 
 
 def grip_of(held: Held) -> Grip:

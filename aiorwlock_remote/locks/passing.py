@@ -1,4 +1,8 @@
-"""Tickets for ``detach``/``adopt``: a grant as opaque text. Secret, like the grant."""
+"""Tickets for ``detach``/``adopt``: a grant as opaque text. Secret, like the grant.
+
+Who adopts a ticket has the grant alone. A *shared* ticket is that of a grant which its
+holder keeps, for the command that ``rwlock run`` runs: any number may hold it together.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,17 @@ import re
 from dataclasses import dataclass, field
 from math import inf
 
+from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pair import Pair
-from aiorwlock_remote.core.shown import check_text
+from aiorwlock_remote.core.shown import check_reason, check_text
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Lease
 
 _MARK = "rwl1."
-_PAIR = "pair"
+_PAIR, _SHARED = "pair", "shared"
+_KINDS = (), (_PAIR,), (_SHARED,), (_PAIR, _SHARED)
 _TICKET = re.compile("[0-9a-f]{32}")
 _DAMAGED = (
     *(ValueError, TypeError, KeyError, AttributeError, OverflowError),
@@ -27,27 +33,32 @@ _DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A grant on its way to another owner. ``lease`` in seconds."""
+    """A grant on its way to another owner, or to one more if ``shared``. Seconds."""
 
     resource: Resource
     mode: Mode
     ticket: str = field(repr=False)
-    fence: int
     lease: float | None
+    lock_delay: float
+    reason: str
+    shared: bool
 
 
-def write(lease: Lease) -> str:
+def write(lease: Lease, *, shared: bool = False) -> str:
     """The ticket of a lease."""
     fields = [
         lease.resource.type,
         lease.resource.id,
         str(lease.mode),
         lease.ticket,
-        lease.fence,
         lease.terms.lease,
+        lease.lock_delay / MICROS,
+        lease.who.reason,
     ]
     if isinstance(lease.resource, Pair):
         fields.append(_PAIR)
+    if shared:
+        fields.append(_SHARED)
     text = json.dumps(fields, separators=(",", ":"))
     return _MARK + base64.urlsafe_b64encode(text.encode()).decode()
 
@@ -65,20 +76,23 @@ def read(ticket: str) -> Passed:
     if mark != _MARK:
         raise refused
     try:
-        kind, name, mode, secret, fence, lease, *more = json.loads(
-            base64.urlsafe_b64decode(body)
-        )
-        made = {(): Resource, (_PAIR,): Pair}[tuple(more)]
+        fields = json.loads(base64.urlsafe_b64decode(body))
+        kind, name, mode, secret, lease, delay, reason, *kinds = fields
         for text in (kind, name):
             check_text("a name", text)
-        if not _TICKET.fullmatch(secret) or not (lease is None or 0 < lease < inf):
+        lives = lease is None or 0 < lease < inf
+        if not _TICKET.fullmatch(secret) or not lives or not 0 <= delay < inf:
+            raise refused
+        if tuple(kinds) not in _KINDS:
             raise refused
         return Passed(
-            made(kind, name),
+            (Pair if _PAIR in kinds else Resource)(kind, name),
             Mode(mode),
             secret,
-            int(fence),
             None if lease is None else float(lease),
+            float(delay),
+            check_reason(reason),
+            _SHARED in kinds,
         )
     except _DAMAGED:
         raise refused from None

@@ -93,17 +93,26 @@ class Drive(Taking):
         return outcome
 
     async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:
-        """A command that may grant ``undo``; taken back if the caller is cancelled."""
-        try:
-            return await self.store.step(resource, command)
-        except BaseException as exc:
-            if isinstance(exc, BackendUnavailable) and exc.nothing_done:
+        """A command that may grant ``undo``; taken back if the caller is cancelled.
+
+        Raises:
+            AcquireUncertain: the store never said.
+            Closed: the ``Locks`` was closed meanwhile.
+            BackendError: the store failed.
+        """
+        with self.closing.under(partial(self._forget, resource, undo)):
+            try:
+                reply = await self.store.step(resource, command)
+                await checkpoint()
+            except BaseException as exc:
+                if isinstance(exc, BackendUnavailable) and exc.nothing_done:
+                    raise
+                withdrawn = self.take_back(resource, undo.ticket)
+                if isinstance(exc, BackendUnavailable):
+                    await self.resolve(resource, withdrawn, undo)
+                withdrawn.unawaited()
                 raise
-            withdrawn = self.take_back(resource, undo.ticket)
-            if isinstance(exc, BackendUnavailable):
-                await self.resolve(resource, withdrawn, undo)
-            withdrawn.unawaited()
-            raise
+        return reply
 
     def take_back(
         self, resource: Resource, *tickets: str, upgrader: str = ""
@@ -191,13 +200,7 @@ class Drive(Taking):
         claim = self.asking.claim(request)
         command = Acquire((claim,), request.mode, request.policy)
         sent_at = self._clock.now()
-        with self.closing.under(partial(self._forget, request.resource, claim)):
-            reply = await self.ask(request.resource, command, claim)
-            try:
-                await checkpoint()
-            except BaseException:
-                self.store.step(request.resource, Release(claim.ticket)).unawaited()
-                raise
+        reply = await self.ask(request.resource, command, claim)
         if isinstance(reply, Granted):
             return self.lease(request, reply.grants[0], sent_at)
         assert isinstance(reply, Refused)

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiorwlock_remote.core.lease import local_deadline, renew_at
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.record import Grant, Who
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.ports import Clock
@@ -67,6 +67,7 @@ class Lease:
         "deadline",
         "fence",
         "kept_in",
+        "lock_delay",
         "mode",
         "on_loss",
         "owner",
@@ -78,6 +79,7 @@ class Lease:
         "state",
         "terms",
         "ticket",
+        "who",
     )
 
     def __init__(
@@ -92,6 +94,8 @@ class Lease:
         self.ticket: str = grant.ticket
         self.mode: Mode = grant.mode
         self.fence: int = grant.fence
+        self.who: Who = grant.who
+        self.lock_delay: int = grant.lock_delay
         self.terms: Terms = terms
         self.state: State = State.HELD
         self.reason: LossReason | None = None

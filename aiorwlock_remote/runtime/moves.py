@@ -1,4 +1,4 @@
-"""Downgrade and upgrade: one step each, a new phase, a new lease under a new ticket."""
+"""Downgrade, upgrade, adopt: one step each, a new lease under a new ticket."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import math
 from functools import partial
 
 from aiorwlock_remote.core.commands import (
+    Adopt,
     Conflict,
     Downgrade,
     Granted,
     NotHeld,
+    Renew,
+    Renewed,
     Reply,
     Upgrade,
 )
 from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.errors import UpgradeConflict
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.lease import Lease, State
@@ -69,6 +73,44 @@ async def upgrade(
         drive.room.unlisten(old.resource, bell)
         if new is None:
             _step_back(drive, old)
+
+
+async def adopt(drive: Drive, ticket: str, request: Request) -> Lease | None:
+    """The grant of a ticket that somebody gave away; None if it is gone.
+
+    Interrupted while the request is under way, the new ticket is given up: the grant
+    is over, or still that of the old ticket.
+
+    Raises:
+        AcquireUncertain: the store never said.
+        Closed: the ``Locks`` was closed meanwhile.
+        BackendError: the store failed, or no thread can be had to renew it.
+    """
+    drive.keeper.ready(request.terms)
+    claim = drive.asking.claim(request)
+    sent_at = drive.host.clock.now()
+    reply = await drive.ask(request.resource, Adopt(ticket, claim), claim)
+    if not isinstance(reply, Granted):
+        return None
+    return drive.lease(request, reply.grants[0], sent_at)
+
+
+async def share(drive: Drive, ticket: str, request: Request) -> Lease | None:
+    """The grant of a ticket, beside whoever goes on holding it; None if it is gone.
+
+    Raises:
+        BackendError: the store failed, or no thread can be had to renew it.
+    """
+    drive.keeper.ready(request.terms)
+    lease = request.terms.lease
+    renewal = Renew(((ticket, None if lease is None else micros(lease)),))
+    sent_at = drive.host.clock.now()
+    reply = await drive.store.step(request.resource, renewal)
+    assert isinstance(reply, Renewed)
+    grant = reply.outcomes[0]
+    if not isinstance(grant, Grant):
+        return None
+    return drive.lease(request, grant, sent_at)
 
 
 def _held(lease: Lease) -> bool:

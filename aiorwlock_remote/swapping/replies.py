@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Answer,
     Claim,
     Command,
@@ -63,7 +64,7 @@ def claims_of(command: Command) -> tuple[Claim, ...]:
             return command.claims
         case Release():
             return tuple(claim for acquire in command.then for claim in acquire.claims)
-        case Downgrade() | Upgrade():
+        case Downgrade() | Upgrade() | Adopt():
             return (command.claim,)
         case _:
             return ()

@@ -36,6 +36,7 @@ import threading
 
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Claim,
     Command,
     Downgrade,
@@ -105,7 +106,7 @@ def stretched(command: Command, slack: int) -> Command:
     match command:
         case Acquire():
             return replace(command, claims=tuple(map(claimed, command.claims)))
-        case Downgrade() | Upgrade():
+        case Downgrade() | Upgrade() | Adopt():
             return replace(command, claim=claimed(command.claim))
         case Renew():
             tickets = tuple((t, longer(lease)) for t, lease in command.tickets)

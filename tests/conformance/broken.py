@@ -13,6 +13,7 @@ from uuid import uuid4
 from aiorwlock_remote.backends.memory import MemoryRenewer, MemoryStore, Shelf
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Claim,
     Command,
     Downgrade,
@@ -21,6 +22,8 @@ from aiorwlock_remote.core.commands import (
     NotHeld,
     Refused,
     Release,
+    Renew,
+    Renewed,
     Reply,
     Upgrade,
     Withdraw,
@@ -141,6 +144,32 @@ class MovesKeepFence(Fault):
             grants = tuple(_fence(g, self._fence) for g in reply.grants)
             return replace(reply, grants=grants)
         return reply
+
+
+class AdoptersShare(Fault):
+    """Gives the same grant to whoever has its ticket: adopting is renewing."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Adopt):
+            return Renew(((command.ticket, command.claim.lease),))
+        return command
+
+    def told(self, command: Command, reply: Reply) -> Reply:
+        if isinstance(command, Adopt) and isinstance(reply, Renewed):
+            (outcome,) = reply.outcomes
+            return Granted((outcome,), 0) if isinstance(outcome, Grant) else outcome
+        return reply
+
+
+class AdoptersQueue(Fault):
+    """Lets the giver's phase end when its grant is adopted, and the next ones in."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        if isinstance(command, Adopt):
+            super().step(resource, Release(command.ticket)).unawaited()
+            return super().step(resource, Acquire((command.claim,), Mode.WRITE))
+        return super().step(resource, command)
 
 
 class AnyTicket(Fault):

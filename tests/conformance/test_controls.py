@@ -33,6 +33,7 @@ from aiorwlock_remote.testing.conformance.cases.loss import LossCases
 from aiorwlock_remote.testing.conformance.cases.moves import MovesCases
 from aiorwlock_remote.testing.conformance.cases.mutex import MutexCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
+from aiorwlock_remote.testing.conformance.cases.passing import PassingCases
 from aiorwlock_remote.testing.conformance.cases.published import PublishedCallsCases
 from aiorwlock_remote.testing.conformance.cases.rwlock import RWLockCases
 from aiorwlock_remote.testing.conformance.cases.seat import SeatCases
@@ -72,6 +73,15 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
     (broken.MovesKeepFence, (MovesCases, "test_downgrade_has_no_gap", {})),
     (broken.MovesKeepFence, (MovesCases, "test_the_only_reader_upgrades", {})),
     (
+        broken.AdoptersShare,
+        (PassingCases, "test_of_two_adopters_one_gets_it", {"mode": "read"}),
+    ),
+    (
+        broken.AdoptersShare,
+        (PassingCases, "test_what_the_giver_still_sends_is_stale", {}),
+    ),
+    (broken.AdoptersQueue, (PassingCases, "test_nobody_is_let_in_by_an_adoption", {})),
+    (
         broken.AnyTicket,
         (PublishedCallsCases, "test_release_compares_the_ticket", {"kind": "mutex"}),
     ),
@@ -97,6 +107,10 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
     (
         broken.KeepsPlaces,
         (CancellationCases, "test_cancelled_at_every_step_of_a_hand_over", {}),
+    ),
+    (
+        broken.KeepsPlaces,
+        (PassingCases, "test_adopting_cancelled_at_every_step", {}),
     ),
     (
         broken.OldTicketOnly,

@@ -10,11 +10,14 @@ from dataclasses import replace
 from aiorwlock_remote.core import codec
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Command,
+    Downgrade,
     Granted,
     Refused,
     Release,
     Released,
+    Upgrade,
     Waiting,
     Withdraw,
     Withdrawn,
@@ -181,6 +184,9 @@ class Judge:
         for answer in answers:
             if isinstance(answer, Granted):
                 assert all(g in after.grants for g in answer.grants)
+        moves = isinstance(command, Downgrade | Upgrade | Adopt)
+        if moves and isinstance(reply, Granted):
+            assert [g.ticket for g in reply.grants] == [*claims(command)], "one for two"
         if isinstance(command, Release) and command.ticket not in claims(command):
             assert command.mode is not None or after.grant(command.ticket) is None
         if isinstance(reply, Withdrawn) and isinstance(command, Withdraw):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from aiorwlock_remote.core.commands import (
     OTHER_MODE,
     Acquire,
+    Adopt,
     Claim,
     Command,
     Downgrade,
@@ -35,7 +36,8 @@ KINDS = (
     "rest",  # what a story's superfluous events shrink to
     *("acquire",) * 6,
     *("ask", "release", "access") * 3,
-    *("withdraw", "renew", "downgrade", "upgrade", "echo", "send", "deliver") * 2,
+    *("withdraw", "renew", "downgrade", "upgrade", "adopt", "echo", "send", "deliver")
+    * 2,
     *("depart", "depart", "depart", "force", "other_mode", "illegal"),
     *("steal", "vanish", "flush"),
 )
@@ -163,6 +165,12 @@ class Machine(World):
         claim, gate = self.claim(event.pick), GATES[event.gate]
         may_wait = event.pick % 4 > 0
         self._act(event, Upgrade(self._holder(event), claim, gate, may_wait))
+
+    def _adopt(self, event: Event) -> None:
+        """Mostly by two; a giver that was told nothing goes on believing."""
+        ticket = self._holder(event)
+        for _ in range(1 + event.pick % 2):
+            self._act(event, Adopt(ticket, self.claim(event.pick)))
 
     def _force(self, event: Event) -> None:
         if self.seat is not None and event.pick % 2:

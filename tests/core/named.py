@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Claim,
     Command,
     Downgrade,
@@ -23,7 +24,7 @@ def claims(command: Command) -> dict[str, Claim]:
             return {c.ticket: c for c in command.claims}
         case Release():
             return {c.ticket: c for ask in command.then for c in ask.claims}
-        case Downgrade() | Upgrade():
+        case Downgrade() | Upgrade() | Adopt():
             return {command.claim.ticket: command.claim}
         case _:
             return {}
@@ -43,7 +44,7 @@ def names(command: Command, grant: Grant) -> bool:
             return command.ticket == grant.ticket
         case Withdraw():
             return grant.ticket in command.tickets
-        case Downgrade() | Upgrade():
+        case Downgrade() | Upgrade() | Adopt():
             return command.ticket == grant.ticket
         case Force():
             return (command.holder, command.fence) == (grant.holder, grant.fence)

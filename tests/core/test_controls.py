@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from aiorwlock_remote.core import entering, moves, seat, transition, turn
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Command,
     Force,
     Granted,
+    NotHeld,
     Release,
     Renew,
     Withdraw,
@@ -118,7 +120,21 @@ def wakes_are_lost(
     return step if isinstance(command, Release) else replace(step, wakes=())
 
 
+def adopting_is_renewing(
+    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+) -> Step:
+    """Whoever has a ticket gets its grant, however many they are."""
+    if not isinstance(command, Adopt):
+        return sound(record, at, command, now, floor)
+    renewal = Renew(((command.ticket, command.claim.lease),))
+    step = sound(record, at, renewal, now, floor)
+    kept = step.record.grant(command.ticket)
+    reply = NotHeld() if kept is None else Granted((kept,), now)
+    return replace(step, reply=reply)
+
+
 OUTSIDE = (
+    adopting_is_renewing,
     other_mode_is_granted,
     release_frees_anybody,
     force_ignores_the_fence,
@@ -137,11 +153,12 @@ def test_a_broken_transition_is_found(law: Transition) -> None:
 
 # ------------------------------------------------------------ broken from inside
 
-may_enter, enter, without, expire = (
+may_enter, enter, without, expire, adopt = (
     turn.may_enter,
     entering._enter,
     seat.without,
     seat.expire,
+    moves.adopt,
 )
 
 
@@ -191,6 +208,13 @@ def places_stay(door: Record, now: int) -> Record:
     return replace(expire(door, now), queue=door.queue)
 
 
+def adopted_in_its_phase(
+    door: Record, cmd: Adopt, at: Moment
+) -> tuple[Record, Granted | NotHeld]:
+    """A writer's fence goes along to the adopter."""
+    return adopt(replace(door, last=door.last - 1), cmd, replace(at, floor=0))
+
+
 def kept(door: Record) -> Seat | None:
     """The seat as it was."""
     return None if door.seat is None else Seat(door.seat, door.ends)
@@ -203,6 +227,7 @@ INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
     ),
     "every reader has a new fence": ((entering, "_enter", every_reader_a_new_fence),),
     "moves keep their phase": ((moves, "new_fence", lambda door, _floor: door.last),),
+    "an adopted writer keeps its phase": ((transition, "adopt", adopted_in_its_phase),),
     "fences without a clock": (
         (entering, "new_fence", lambda door, _floor: door.last + 1),
     ),

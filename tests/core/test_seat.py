@@ -8,6 +8,7 @@ from aiorwlock_remote.core.commands import (
     BARRED,
     HELD,
     Acquire,
+    Adopt,
     Claim,
     Downgrade,
     Force,
@@ -68,6 +69,7 @@ def test_a_foreign_seat_keeps_everybody_out(value: str) -> None:
         Renew((("r", LEASE),)),
         Downgrade("w", Claim("x", LEASE)),
         Upgrade("r", Claim("x", LEASE)),
+        Adopt("w", Claim("x", LEASE)),
         Force(holder_of(value), 0),
         Force(seat="another"),
     )

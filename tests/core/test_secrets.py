@@ -6,6 +6,7 @@ import pytest
 
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Claim,
     Command,
     Downgrade,
@@ -27,6 +28,7 @@ COMMANDS: list[Command] = [
     Renew(((SECRET, 1000),)),
     Downgrade(SECRET, Claim(SECRET + "2", 1000)),
     Upgrade(SECRET, Claim(SECRET + "2", 1000)),
+    Adopt(SECRET, Claim(SECRET + "2", 1000)),
     Force("aaaaaaaaaaaa", 1, seat=SECRET + ",1"),
 ]
 

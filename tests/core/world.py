@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiorwlock_remote.core.commands import (
+    Adopt,
     Claim,
     Command,
     Downgrade,
@@ -85,8 +86,11 @@ class World:
                 self.waiting.pop(grant.ticket, None)
         if isinstance(command, Release):
             self.believed.pop(command.ticket, None)
-        if isinstance(command, Downgrade | Upgrade) and isinstance(reply, Granted):
-            self.believed.pop(command.ticket, None)
+        match command:
+            case Downgrade() | Upgrade() | Adopt() if isinstance(reply, Granted):
+                self.believed.pop(command.ticket, None)
+            case _:
+                pass
 
     def _do(self, record: Record | None, seat: Seat | None, command: Command) -> Step:
         return self._transition(record, seat, command, self.now, WALL + self.now)

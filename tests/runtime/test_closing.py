@@ -56,9 +56,16 @@ async def tries_to_upgrade(locks: Locks, link: Link) -> object:
     return await held.try_upgrade()
 
 
+async def adopts(locks: Locks, link: Link) -> object:
+    ticket = (await locks.mutex("order", 1).acquire()).detach()
+    silent(link)
+    return await locks.adopt(ticket)
+
+
 @pytest.mark.parametrize(
     "story",
     [
+        adopts,
         tries,
         tries_as_acquire,
         takes_several,

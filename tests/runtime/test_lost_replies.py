@@ -10,8 +10,9 @@ from aiorwlock_remote import (
     BackendUnavailable,
     Locks,
     LockTimeout,
+    NotOwner,
 )
-from aiorwlock_remote.core.commands import Acquire, Command, Release, Withdraw
+from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Release, Withdraw
 from tests.runtime.flaky import LOSE, PASS, REFUSE, Link
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +53,63 @@ async def test_uncertain_when_nothing_comes_back(
     assert caught.value.lease == 0.5
     (holder,) = (await near.mutex(*NAME).info()).holders
     assert holder.holder == caught.value.holder
+
+
+async def test_what_was_adopted_unheard_is_given_back(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """The answer was lost: withdrawn by the new ticket; the old one is no good."""
+    ticket = (await near.mutex(*NAME).acquire(lease=30)).detach()
+    link.fate = once(Adopt, LOSE)  # type: ignore[assignment]
+    with pytest.raises(BackendUnavailable):
+        await locks.adopt(ticket)
+    assert not await near.mutex(*NAME).locked()
+    with pytest.raises(NotOwner):
+        await locks.adopt(ticket)
+
+
+async def test_what_was_not_adopted_can_be(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """The request never arrived: the ticket is as good as before."""
+    held = await near.mutex(*NAME).acquire(lease=30)
+    ticket = held.detach()
+    link.fate = once(Adopt, REFUSE)  # type: ignore[assignment]
+    with pytest.raises(BackendUnavailable):
+        await locks.adopt(ticket)
+    (holder,) = (await near.mutex(*NAME).info()).holders
+    assert holder.fence == held.fence
+    assert await (await locks.adopt(ticket)).release()
+
+
+async def test_adopted_or_not_nobody_knows(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """Neither was answered: said so, with the name that the grant may have now."""
+    ticket = (await near.mutex(*NAME).acquire(lease=30)).detach()
+    link.fate = lambda command: LOSE if isinstance(command, Adopt) else REFUSE
+    with pytest.raises(AcquireUncertain) as caught:
+        await locks.adopt(ticket)
+    assert caught.value.lease == 30
+    (holder,) = (await near.mutex(*NAME).info()).holders
+    assert holder.holder == caught.value.holder
+
+
+async def test_an_adoption_cancelled_under_way_is_given_back(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """The withdrawal goes behind the request, whatever becomes of that."""
+    ticket = (await near.mutex(*NAME).acquire(lease=30)).detach()
+    link.hold_back = True
+    with anyio.move_on_after(0.05) as scope:
+        await locks.adopt(ticket)
+    assert scope.cancelled_caught
+    adopt, withdraw = link.sent[-2:]
+    assert isinstance(adopt, Adopt)
+    assert isinstance(withdraw, Withdraw)
+    assert withdraw.tickets == (adopt.claim.ticket,)
+    link.let_through()
+    assert not await near.mutex(*NAME).locked()
 
 
 async def test_waiter_survives_an_outage(link: Link, locks: Locks, near: Locks) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -153,12 +153,18 @@ class Game:
             await held.release()
 
     async def adopt(self) -> None:
-        """By any process; the grant is the same."""
+        """By any process, and once only: a writer begins a phase, a reader shares."""
         ticket = self._random.choice(list(self.model.detached))
         held = await self._random.choice(self._processes).adopt(ticket)
         grant = self.model.detached.pop(ticket)
-        assert replace(grant, mode=held.mode, fence=held.fence) == grant
-        self.model.held[held] = grant
+        assert held.mode == grant.mode
+        if held.mode == "write":
+            self.model.entered(held, joined=False)
+        else:
+            assert held.fence == grant.fence
+            self.model.held[held] = grant
+        with pytest.raises(NotOwner):
+            await self._random.choice(self._processes).adopt(ticket)
 
     async def end(self) -> None:
         """Everything given back."""

@@ -46,6 +46,7 @@ KINDS = {
     "renew": 7,
     "downgrade": 5,
     "upgrade": 9,
+    "adopt": 5,
     "force": 3,
     "echo": 5,
 }

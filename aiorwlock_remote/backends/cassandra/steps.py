@@ -14,6 +14,7 @@ from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.holders import Holders
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Command,
     Downgrade,
     Granted,
@@ -179,7 +180,7 @@ def _grants(reply: Reply) -> list[Grant]:
 def _about(command: Command) -> tuple[str, ...]:
     """The tickets that the reply's reasons are about."""
     match command:
-        case Release() | Downgrade() | Upgrade():
+        case Release() | Downgrade() | Upgrade() | Adopt():
             return (command.ticket,)
         case Renew():
             return tuple(ticket for ticket, _ in command.tickets)

@@ -9,6 +9,7 @@ from typing import Any
 from aiorwlock_remote.backends.redis.connection.calls import Raw
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Answer,
     Claim,
     Command,
@@ -196,6 +197,16 @@ def _moved(
     return _waiting(raw) if kind == WAITING else _refused(raw)
 
 
+def _adopted(command: Adopt, raw: Raw) -> Granted | NotHeld:
+    if raw[0] == NOT_HELD:
+        return NotHeld(_why(raw[1], raw[2], command.ticket))
+    now, fence, mode, since, ends, details = raw
+    kind, text = _MODES[mode.decode()], details.decode()
+    ticket = command.claim.ticket
+    grant = grant_of(ticket, kind, fence, since, _time(ends), text)
+    return Granted((grant,), now)
+
+
 def _forced(_command: Force, raw: Raw) -> Forced:
     return Forced(raw == 1)
 
@@ -207,5 +218,6 @@ _DECODERS: dict[type[Any], Callable[[Any, Any], Reply]] = {
     Renew: _renewed,
     Downgrade: _moved,
     Upgrade: _moved,
+    Adopt: _adopted,
     Force: _forced,
 }

@@ -13,6 +13,7 @@ from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.looking import decode_look
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Claim,
     Command,
     Downgrade,
@@ -101,13 +102,13 @@ def _renew(keys: Keys, command: Renew, gate: str) -> Request:
 
 
 def _downgrade(keys: Keys, command: Downgrade, gate: str) -> Request:
-    return keys.leave, (
-        *keys.args,
-        "d",
-        gate,
-        command.ticket,
-        *_claims((command.claim,)),
-    )
+    claim = _claims((command.claim,))
+    return keys.leave, (*keys.args, "d", gate, command.ticket, *claim)
+
+
+def _adopt(keys: Keys, command: Adopt, gate: str) -> Request:
+    claim = _claims((command.claim,))
+    return keys.leave, (*keys.args, "o", gate, command.ticket, *claim)
 
 
 def _upgrade(keys: Keys, command: Upgrade, gate: str) -> Request:
@@ -133,6 +134,7 @@ _ENCODERS: dict[type[Any], Callable[[Keys, Any, str], Request]] = {
     Renew: _renew,
     Downgrade: _downgrade,
     Upgrade: _upgrade,
+    Adopt: _adopt,
     Force: _force,
 }
 

@@ -19,6 +19,7 @@ from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.lines import Endpoint
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Answer,
     Command,
     Downgrade,
@@ -54,7 +55,7 @@ def may_grant(command: Command) -> bool:
     """Whether its answer can be a grant: a release needs no replica."""
     if isinstance(command, Release):
         return bool(command.then)
-    return isinstance(command, Acquire | Upgrade | Downgrade)
+    return isinstance(command, Acquire | Upgrade | Downgrade | Adopt)
 
 
 class Replicas:

@@ -7,6 +7,7 @@ from random import Random
 
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Claim,
     Command,
     Downgrade,
@@ -167,6 +168,10 @@ class Asker:
         life = chance.choice([4_500_000, SECOND])
         wait = chance.random() < 0.7
         return Upgrade(ticket, self._moving(), chance.choice(GATES), wait, life)
+
+    def adopt(self) -> Command:
+        """Somebody takes over what another had."""
+        return Adopt(self._known(), self._moving())
 
     def _moving(self) -> Claim:
         claim = self._claim()

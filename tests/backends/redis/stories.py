@@ -31,6 +31,7 @@ KINDS = {
     "renew": 7,
     "downgrade": 5,
     "upgrade": 9,
+    "adopt": 5,
     "force": 3,
     "echo": 5,
     "steal": 2,
@@ -41,7 +42,7 @@ KINDS = {
 }
 QUIET = {
     **dict.fromkeys(("steal", "vanish", "flush", "newer"), 0.1),
-    **dict.fromkeys(("force", "upgrade", "downgrade", "withdraw"), 0.5),
+    **dict.fromkeys(("force", "upgrade", "downgrade", "adopt", "withdraw"), 0.5),
     "release": 60,
     "hand": 25,
 }

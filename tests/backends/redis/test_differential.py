@@ -20,6 +20,7 @@ SEEN = {
     *(f"Release Refused {why}" for why in ("held", "ahead", "full")),
     *("Acquire Refused other mode", "Release Released", "Withdraw Withdrawn"),
     *("Renew Renewed", "Force Forced", "Downgrade Granted", "Downgrade NotHeld"),
+    *("Adopt Granted", "Adopt NotHeld"),
     *("Downgrade NoneType", "Upgrade NoneType"),  # illegal
     *("Upgrade Granted", "Upgrade NotHeld", "Upgrade Waiting", "Upgrade Conflict"),
     *("Upgrade Refused held", "heard", "rung", "crowd", "queue"),
@@ -81,6 +82,9 @@ FAULTS = (
     ("'PXAT', format('%d', math.ceil(at / 1000))", "'PXAT', format('%d', at / 1000)"),
     ("format('%d', ceil(latest / 1000))", "format('%d', latest / 1000)"),
     ("if step.new_readers then", "if false then"),
+    ("math.max(door.last + 1, now))\n      record.put", "door.last)\n      record.put"),
+    ("seat.drop_readers({ticket})\n    end", "end"),
+    ("if not record.grant_of(new) then", "if true then"),
     ("for i = 2, 4 do call('PERSIST', KEYS[i]) end", ""),
 )
 

@@ -27,7 +27,7 @@ pytestmark = [
 
 
 async def works(locks: Locks) -> None:
-    """A turn in each mode, and both moves."""
+    """A turn in each mode, and all moves."""
     async with locks.mutex("fine", 1):
         pass
     async with locks.set_rwlock("{fine}", 3).reader as reader:
@@ -38,6 +38,8 @@ async def works(locks: Locks) -> None:
         assert isinstance(writer, Held)
         reader = await writer.downgrade()
         assert await reader.try_upgrade() is not None
+    given = await locks.mutex("fine", 4).acquire()
+    await (await locks.adopt(given.detach())).release()
 
 
 async def test_grants_are_at_the_replica_when_they_are_told_of(pair: Pair) -> None:
@@ -61,6 +63,7 @@ async def test_too_few_replicas(pair: Pair) -> None:
     async with connect(pair.url, min_replicas=1) as locks:
         reading = await locks.rwlock("kept", 1).reader.acquire()
         writing = await locks.rwlock("kept", 2).writer.acquire()
+        given = (await locks.mutex("kept", 3).acquire()).detach()
         pair.replica.pause()
         await too_few(locks.mutex("new", 1).acquire())
         await too_few(locks.mutex("new", 1).acquire(timeout=5))
@@ -75,6 +78,8 @@ async def test_too_few_replicas(pair: Pair) -> None:
         await too_few(reading.try_upgrade())
         await too_few(writing.downgrade())
         assert not pair.held("kept,2")
+        await too_few(locks.adopt(given))
+        assert not pair.held("kept,3")
         pair.replica.resume()
         until(lambda: pair.acknowledged() == 1, "the replica is in step")
         await works(locks)

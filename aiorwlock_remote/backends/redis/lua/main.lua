@@ -10,6 +10,7 @@
 --   n   renew. for each: ticket lease
 --   d   downgrade. ticket, claim
 --   u   upgrade. ticket claim place_life (0: do not wait) gate
+--   o   adopt. ticket, claim
 --   f   force. holder fence
 --   s   force, a foreign seat. value
 --
@@ -25,6 +26,7 @@
 --   {-2, why, retry_after, holder...}    refused
 --   {-3, last, endings}                  not held
 --   {-4}                                 another reader upgrades already
+--   {now, fence, grant}                  adopted (mode since expires details)
 --   {-5, held, last, endings, answer...} released; in short {1, last, endings}, or 1,
 --                                        or {fence, now} with the one carried along
 --   {ticket...}                          withdrawn, these were held
@@ -84,6 +86,8 @@ local function carry_out(foreign)
   elseif op == 'u' then
     local life = tonumber(ARGV[8])
     return foreign, moves.upgrade(ARGV[4], claim_at(5), ARGV[9], life > 0 and life, foreign)
+  elseif op == 'o' then
+    return foreign, moves.adopt(ARGV[4], claim_at(5))
   elseif op == 'f' then
     return foreign, ending.force(ARGV[4], tonumber(ARGV[5]))
   end

@@ -26,6 +26,25 @@ function moves.downgrade(ticket, claim)
   return moves.moved('r', claim)
 end
 
+-- Nobody left, so nobody who waits is let in.
+function moves.adopt(ticket, claim)
+  local new = claim[1]
+  if not record.grant_of(new) then
+    local mode = record.grant_of(ticket)
+    if not mode then return moves.not_held() end
+    if mode == 'w' then
+      record.set('last', math.max(door.last + 1, now))
+      record.put_writer(new, claim[2], claim[3])
+    else
+      record.add_readers({claim})
+      seat.drop_readers({ticket})
+    end
+  end
+  local item = entering.told(new)
+  item[1] = record.grant_of(new)
+  return {now, door.last, unpack(item)}
+end
+
 function moves.upgrade(ticket, claim, gate, place_life, foreign)
   if record.grant_of(claim[1]) == 'w' then
     return entering.live(false, {entering.told(claim[1])})

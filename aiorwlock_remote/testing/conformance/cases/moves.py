@@ -55,6 +55,16 @@ class MovesCases(Cases):
         assert await moved.release()
         assert not await locks.rwlock("c", 1).locked()
 
+    async def test_what_is_shown_of_a_moved_grant(self, locks: Locks) -> None:
+        """It is held for the same reason as before."""
+        lock = locks.rwlock("c", 1)
+        held = await lock.writer.acquire(reason="refund")
+        for _ in range(2):
+            held = await (await held.downgrade()).upgrade()
+            (shown,) = (await lock.writer.info()).holders
+            assert (shown.holder, shown.reason) == (held.holder, "refund")
+        assert await held.release()
+
     async def test_the_only_reader_upgrades(self, locks: Locks, others: Locks) -> None:
         """A reader that is alone becomes the writer at once, in a new phase."""
         held = await locks.rwlock("c", 1).reader.acquire()

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-import pytest
+import sqlite3
+from contextlib import closing, suppress
 
-from aiorwlock_remote import ConfigurationError, Locks, LockTimeout, NotOwner
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from aiorwlock_remote import (
+    ConfigurationError,
+    Held,
+    Locks,
+    LockTimeout,
+    NotOwner,
+    StaleFence,
+)
+from aiorwlock_remote.fencing.sql import FencedTable
 from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.cases.cancellation import STEPS, nothing_left
 from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.party import party
 
 
 class PassingCases(Cases):
     """``detach`` and ``adopt``: a grant goes to another owner."""
 
     async def test_adopt_in_another_process(self, locks: Locks, others: Locks) -> None:
-        """The adopter holds it, with the same fence; the giver does not any more."""
+        """The adopter holds it, in a phase of its own; the giver does not any more."""
         held = await locks.rwlock("c", "ü,{}").writer.acquire()
         ticket = held.detach()
         assert ticket not in repr(held)
@@ -25,7 +40,9 @@ class PassingCases(Cases):
         with pytest.raises(NotOwner):
             held.detach()
         theirs = await others.adopt(ticket)
-        assert (theirs.fence, theirs.mode) == (held.fence, "write")
+        assert theirs.mode == "write"
+        assert theirs.fence > held.fence
+        assert theirs.holder != held.holder
         assert theirs.resource == "c/ü,{}"
         theirs.check()
         assert await theirs.release()
@@ -53,15 +70,118 @@ class PassingCases(Cases):
         with pytest.raises(NotOwner):
             await locks.adopt(ticket)
 
-    async def test_adopt_twice(self, locks: Locks, others: Locks) -> None:
-        """Adopting may be repeated, as after a lost reply: it is the same grant."""
-        ticket = (await locks.mutex("order", 1).acquire()).detach()
-        first, again = await others.adopt(ticket), await locks.adopt(ticket)
-        assert first.holder == again.holder
-        assert first.fence == again.fence
-        assert len((await locks.mutex("order", 1).info()).holders) == 1
-        again.detach()
-        assert await first.release()
+    @pytest.mark.parametrize("mode", ["read", "write"])
+    async def test_of_two_adopters_one_gets_it(
+        self, store: Store, locks: Locks, others: Locks, mode: str
+    ) -> None:
+        """Whoever comes first, alone; the other is told, and the lock is as it was."""
+        lock = locks.rwlock("c", 1)
+        side = lock.reader if mode == "read" else lock.writer
+        async with party(store) as guests:
+            for _ in range(STEPS):
+                ticket = (await side.acquire()).detach()
+                got: list[Held] = []
+                refused: list[NotOwner] = []
+
+                async def adopt(
+                    by: Locks,
+                    ticket: str = ticket,
+                    got: list[Held] = got,
+                    refused: list[NotOwner] = refused,
+                ) -> None:
+                    try:
+                        got.append(await by.adopt(ticket))
+                    except NotOwner as exc:
+                        refused.append(exc)
+
+                async with anyio.create_task_group() as group:
+                    group.start_soon(adopt, locks)
+                    group.start_soon(adopt, others)
+                assert (len(got), len(refused)) == (1, 1)
+                (shown,) = (await lock.reader.info()).holders
+                assert (shown.holder, shown.fence) == (got[0].holder, got[0].fence)
+                got[0].check()
+                assert await got[0].release()
+            await nothing_left(guests, side)
+
+    async def test_what_the_giver_still_sends_is_stale(
+        self, locks: Locks, others: Locks
+    ) -> None:
+        """Once a resource has seen the adopter it refuses the giver, and who had it."""
+        with closing(sqlite3.connect(":memory:")) as db:
+            db.execute("CREATE TABLE orders (id PRIMARY KEY, state, fence BIGINT)")
+            db.execute("INSERT INTO orders VALUES (1, '', 0)")
+            orders = FencedTable("orders", style="qmark")
+            given = await locks.mutex("order", 1).acquire()
+            first = await others.adopt(given.detach())
+            assert orders.write(db.cursor(), 1, given.fence, {"state": "given"})
+            second = await locks.adopt(first.detach())
+            assert orders.write(db.cursor(), 1, second.fence, {"state": "adopted"})
+            for late in (given, first):
+                with pytest.raises(StaleFence):
+                    orders.write(db.cursor(), 1, late.fence, {"state": "late"})
+            assert await second.release()
+
+    async def test_an_adopted_reader_shares(self, locks: Locks, others: Locks) -> None:
+        """Readers share a phase, and so does who adopts the grant of one of them."""
+        lock = locks.rwlock("c", 1)
+        given = await lock.reader.acquire()
+        beside = await others.rwlock("c", 1).reader.acquire()
+        theirs = await others.adopt(given.detach())
+        assert (theirs.mode, theirs.fence) == ("read", beside.fence)
+        assert len((await lock.reader.info()).holders) == 2
+        assert await beside.release()
+        assert await lock.writer.try_acquire() is None
+        assert await theirs.release()
+        assert not await lock.writer.locked()
+
+    async def test_nobody_is_let_in_by_an_adoption(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """Who waits goes on waiting, and comes when the adopter leaves."""
+        async with party(store) as guests:
+            given = await locks.rwlock("c", 1).writer.acquire()
+            reader = await guests.queues(others.rwlock("c", 1).reader, "r")
+            theirs = await others.adopt(given.detach())
+            assert reader.waits
+            assert len((await locks.rwlock("c", 1).reader.info()).holders) == 1
+            assert await theirs.release()
+            assert (await reader.inside()).fence > theirs.fence
+
+    async def test_an_adopted_grant_is_shown(self, locks: Locks, others: Locks) -> None:
+        """By what it is for, and since when the adopter has it."""
+        lock = locks.mutex("order", 1)
+        given = await lock.acquire(reason="refund", lease=300)
+        (before,) = (await lock.info()).holders
+        theirs = await others.adopt(given.detach())
+        (after,) = (await lock.info()).holders
+        assert (after.holder, after.reason) == (theirs.holder, "refund")
+        assert after.since > before.since
+        assert theirs.expires_in is not None
+        assert theirs.expires_in > 200
+        assert await theirs.release()
+
+    async def test_adopting_cancelled_at_every_step(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """The lock is free afterwards, or the ticket is good as ever."""
+        lock = locks.mutex("order", 1)
+        async with party(store) as guests:
+            for steps in range(STEPS):
+                ticket = (await lock.acquire()).detach()
+
+                async def adopt(ticket: str = ticket) -> None:
+                    await (await others.adopt(ticket)).release()
+
+                with anyio.CancelScope() as scope:
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(adopt)
+                        for _ in range(steps):
+                            await checkpoint()
+                        scope.cancel()
+                with suppress(NotOwner):
+                    await (await others.adopt(ticket)).release()
+                await nothing_left(guests, lock)
 
     async def test_adopt_after_expiry(self, locks: Locks, others: Locks) -> None:
         """A grant whose lease ran out cannot be adopted, nor taken from its heir."""
