@@ -67,6 +67,7 @@ SLOW = (
     "tests/backends/redis/test_server_faults.py",
     "tests/backends/test_refused_threads.py",
     "tests/benchmarks/",
+    "tests/cli/bench/test_bench.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_doctor.py",
     "tests/cli/test_look.py",
