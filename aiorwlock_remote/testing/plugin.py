@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from aiorwlock_remote import Locks
     from aiorwlock_remote.testing.memory import FaultyMemory
 
-ANYIO, ASYNCIO = "_anyio", "_asyncio"
-Mark = Callable[..., Any]
+_ANYIO, _ASYNCIO = "_anyio", "_asyncio"
+_Mark = Callable[..., Any]
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def rival_locks(request: pytest.FixtureRequest) -> Locks:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Those for anyio; those for pytest-asyncio, if it is there."""
-    config.pluginmanager.register(_fixtures(ANYIO, pytest.fixture))
+    config.pluginmanager.register(_fixtures(_ANYIO, pytest.fixture))
     if _has_asyncio(config):
         import pytest_asyncio  # noqa: PLC0415 - perhaps not installed
 
-        config.pluginmanager.register(_fixtures(ASYNCIO, pytest_asyncio.fixture))
+        config.pluginmanager.register(_fixtures(_ASYNCIO, pytest_asyncio.fixture))
 
 
 def _has_asyncio(config: pytest.Config) -> bool:
@@ -67,9 +67,9 @@ def _has_asyncio(config: pytest.Config) -> bool:
 
 def _opened(request: pytest.FixtureRequest, name: str) -> Locks:
     if "anyio_backend" in request.fixturenames:
-        locks: Locks = request.getfixturevalue(f"{name}{ANYIO}")
+        locks: Locks = request.getfixturevalue(f"_{name}{_ANYIO}")
     elif _has_asyncio(request.config):
-        locks = request.getfixturevalue(f"{name}{ASYNCIO}")
+        locks = request.getfixturevalue(f"_{name}{_ASYNCIO}")
     else:
         pytest.fail(
             f"{name} is for tests that anyio or pytest-asyncio runs;"
@@ -79,7 +79,7 @@ def _opened(request: pytest.FixtureRequest, name: str) -> Locks:
     return locks
 
 
-def _fixtures(runner: str, mark: Mark) -> ModuleType:
+def _fixtures(runner: str, mark: _Mark) -> ModuleType:
     """A plugin with the fixtures of one runner, marked as it wants them."""
 
     async def memory_locks(lock_store: FaultyMemory) -> AsyncIterator[Locks]:
@@ -92,6 +92,6 @@ def _fixtures(runner: str, mark: Mark) -> ModuleType:
 
     plugin = ModuleType(f"{__name__}{runner}")
     for function in (memory_locks, rival_locks):
-        name = f"{function.__name__}{runner}"
+        name = f"_{function.__name__}{runner}"  # pytest does not list such names
         setattr(plugin, name, mark(name=name)(function))
     return plugin
