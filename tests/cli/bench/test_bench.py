@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote.cli.bench.course import TYPE
-from tests.cli.fix_cli import PATIENCE, Store, children, eventually, processes
+from tests.cli.fix_cli import (
+    PATIENCE,
+    Store,
+    children,
+    eventually,
+    every_layout,
+    processes,
+)
 from tests.servers.process import IP, free_port
 from tests.servers.redis import RedisServer
 
@@ -56,6 +63,7 @@ def test_json(store: Store, loop: str) -> None:
     assert only_theirs(store)
 
 
+@every_layout
 def test_a_table(store: Store) -> None:
     done = store.rwlock(*QUICK)
     assert (done.returncode, done.stderr) == (0, "")
@@ -76,6 +84,7 @@ def test_a_table(store: Store) -> None:
     assert lines[0].split()[3] == "1.00"
     assert "3 tasks" in lines[2]
     assert max(map(len, done.stdout.splitlines())) <= 100
+    assert only_theirs(store)
 
 
 def test_on_redis(store: Store, redis_server: RedisServer) -> None:
