@@ -70,6 +70,7 @@ SLOW = (
     "tests/cli/bench/test_bench.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_doctor.py",
+    "tests/cli/test_helper.py",
     "tests/cli/test_look.py",
     "tests/cli/test_main.py",
     "tests/cli/test_run.py",

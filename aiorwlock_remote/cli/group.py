@@ -34,6 +34,7 @@ Exit codes:
   126  run: the command cannot be executed
   127  run: the command was not found
 128+n  run: the command was ended by signal n; else run gives the command's own
+       demo, watch, bench: ended by signal n
 
 \b
 Stores:

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -143,6 +144,20 @@ class Helper:
     def _failed(self) -> CommandFailed:
         told = self._errors.read_text(errors="replace").splitlines()
         return CommandFailed(f"{self.name} ended early: {told[-1] if told else '?'}")
+
+
+@contextlib.contextmanager
+def within(seconds: float, whoever: str, what: str) -> Iterator[None]:
+    """The block is left in that time.
+
+    Raises:
+        CommandFailed: ``whoever`` did not do ``what``.
+    """
+    try:
+        with anyio.fail_after(seconds):
+            yield
+    except TimeoutError:
+        raise CommandFailed(f"{whoever} did not {what} in {seconds:g} s") from None
 
 
 # ------------------------------------------------------------- in the process

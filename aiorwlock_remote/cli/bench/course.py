@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -16,13 +15,13 @@ import anyio
 from aiorwlock_remote.cli.bench.figures import Measured, quantile
 from aiorwlock_remote.cli.bench.partner import Go, Plan
 from aiorwlock_remote.cli.bench.turns import handed_over, take_turns
-from aiorwlock_remote.cli.failure import CommandFailed
-from aiorwlock_remote.cli.helper import Helper
+from aiorwlock_remote.cli.helper import Helper, within
 
 if TYPE_CHECKING:
     from aiorwlock_remote import Locks
 
 TYPE = "rwlock-bench"
+PARTNER = "the other process"
 MODULE = "aiorwlock_remote.cli.bench.partner"
 PARTS = 6
 LEASE = 10.0
@@ -120,14 +119,14 @@ class Course:
         name, part = self._name("processes"), self._settings.part
         go = Go(max(SHORTEST_HOLD, request * REQUESTS_A_HOLD), part)
         plan = Plan(self._settings.url, name, LEASE, self._settings.loop)
-        with _within(START, "start"):
+        with within(START, PARTNER, "start"):
             helper = await self._start(plan)
         try:
-            with _within(START, "start"):
+            with within(START, PARTNER, "start"):
                 await helper.ready()
             await helper.say(go.line())
             ours = await take_turns(self._locks.mutex(*name), go.hold, go.seconds)
-            with _within(ANSWER, "answer"):
+            with within(ANSWER, PARTNER, "answer"):
                 theirs = json.loads(await helper.line())
         finally:
             await self._end(helper)
@@ -164,7 +163,7 @@ class Course:
     async def _start(self, plan: Plan) -> Helper:
         line = json.dumps(asdict(plan))
         errors = self._folder / "partner.err"
-        return await Helper.start("the other process", MODULE, line, errors)
+        return await Helper.start(PARTNER, MODULE, line, errors)
 
     async def _end(self, helper: Helper) -> None:
         with anyio.CancelScope(shield=True):
@@ -195,13 +194,3 @@ async def repeat(acts: Sequence[Act], seconds: float) -> tuple[list[float], floa
         for act in acts:
             group.start_soon(one, act)
     return times, time.perf_counter() - began
-
-
-@contextmanager
-def _within(seconds: float, what: str) -> Iterator[None]:
-    try:
-        with anyio.fail_after(seconds):
-            yield
-    except TimeoutError:
-        text = f"the other process did not {what} in {seconds:g} s"
-        raise CommandFailed(text) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, final
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING, Self, final
 import anyio
 
 from aiorwlock_remote.cli.demo.orders import GO_ON, HOLD, Holding, Plan
-from aiorwlock_remote.cli.failure import CommandFailed
-from aiorwlock_remote.cli.helper import Helper
+from aiorwlock_remote.cli.helper import Helper, within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
 MODULE = "aiorwlock_remote.cli.demo.worker"
@@ -59,7 +57,7 @@ class Crew:
 
     async def __aenter__(self) -> Self:
         try:
-            with _within(START, "start"):
+            with within(START, "the workers", "start"):
                 for plan in self._plans:
                     self.members.append(await Member.hire(plan))
                 for member in self.members:
@@ -83,7 +81,7 @@ class Crew:
         Raises:
             CommandFailed: one ended otherwise, or not in time.
         """
-        with _within(FINISH, "finish"):
+        with within(FINISH, "the workers", "finish"):
             for member in self.members:
                 await member.dismiss()
             for member in self.members:
@@ -99,12 +97,3 @@ class Crew:
             self.killed = tuple(m.name for m in self.members if m.killed or m.runs)
             for member in self.members:
                 await member.aclose()
-
-
-@contextmanager
-def _within(seconds: float, what: str) -> Iterator[None]:
-    try:
-        with anyio.fail_after(seconds):
-            yield
-    except TimeoutError:
-        raise CommandFailed(f"the workers did not {what} in {seconds:g} s") from None
