@@ -164,8 +164,13 @@ def within(seconds: float, whoever: str, what: str) -> Iterator[None]:
 
 
 def serve() -> None:
-    """What a terminal sends is the command's; its end is ours, even if it is killed."""
+    """What a terminal sends is the command's. We end when it does: by end of file.
+
+    Even if it is killed while we are stopped: then we are woken, where the system can
+    do that. Not killed, as the signal is sent when the *thread* ends that started us:
+    trio starts processes in threads of which it does not keep many.
+    """
     for ours in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ours, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):  # Linux only
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)

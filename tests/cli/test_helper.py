@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import anyio
@@ -10,11 +13,14 @@ import pytest
 
 from aiorwlock_remote.cli.failure import CommandFailed
 from aiorwlock_remote.cli.helper import READY, Helper, within
+from tests.cli.fix_cli import environment, eventually, line
 
 pytestmark = pytest.mark.anyio
 
 ECHO = """
 import sys
+from aiorwlock_remote.cli.helper import serve
+serve()
 for line in sys.stdin:
     print(line, end="", flush=True)
     if line == "fail\\n":
@@ -70,3 +76,43 @@ async def test_whoever_takes_too_long_is_named() -> None:
     told = pytest.raises(CommandFailed, match=r"^they did not come in 0 s$")
     with told, within(0, "they", "come"):
         await anyio.sleep_forever()
+
+
+def test_it_outlives_the_thread_that_started_it(module: str) -> None:
+    """As trio starts processes in threads that end when they are not needed."""
+    started: list[subprocess.Popen[str]] = []
+    up, end = threading.Event(), threading.Event()
+
+    def start() -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            env=environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path))),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        say(process, "up")
+        up.set()
+        end.wait()
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    up.wait()
+    own = Path(f"/proc/self/task/{thread.native_id}")
+    end.set()
+    thread.join()
+    eventually(lambda: not own.exists())
+    (process,) = started
+    with process:
+        say(process, "still here")
+        process.communicate()
+    assert process.returncode == 0
+
+
+def say(process: subprocess.Popen[str], text: str) -> None:
+    """It says it again."""
+    assert process.stdin is not None
+    process.stdin.write(f"{text}\n")
+    process.stdin.flush()
+    line(process, text)
