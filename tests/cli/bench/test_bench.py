@@ -117,8 +117,8 @@ ENDS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 def test_interrupted_among_tasks_nothing_is_held(
     store: Store, end: signal.Signals
 ) -> None:
-    with store.running("bench", "--seconds", "12") as process:
-        eventually(lambda: any("alone" in name for name in held(store)))
+    with store.running("bench", "--seconds", "6") as process:
+        eventually(lambda: any("processes" not in name for name in held(store)))
         process.send_signal(end)
         told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + end
@@ -131,7 +131,7 @@ def test_interrupted_among_processes_nothing_is_held(
     store: Store, end: signal.Signals
 ) -> None:
     """Not for a moment: no lease has to run out."""
-    with store.running("bench", "--seconds", "30", "--tasks", "1") as process:
+    with store.running("bench", "--seconds", "18", "--tasks", "1") as process:
         partner = partner_of(process, store)
         for pid in {partner, process.pid}:  # as a terminal does
             if end != signal.SIGTERM or pid == process.pid:
@@ -145,7 +145,7 @@ def test_interrupted_among_processes_nothing_is_held(
 
 def test_the_other_process_does_not_come_to_an_end(store: Store) -> None:
     """Interrupted, it says what is left."""
-    with store.running("bench", "--seconds", "30", "--tasks", "1") as process:
+    with store.running("bench", "--seconds", "18", "--tasks", "1") as process:
         partner = partner_of(process, store)
         os.kill(partner, signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
@@ -155,7 +155,7 @@ def test_the_other_process_does_not_come_to_an_end(store: Store) -> None:
 
 
 def test_the_other_process_dies(store: Store) -> None:
-    with store.running("bench", "--seconds", "30", "--tasks", "1") as process:
+    with store.running("bench", "--seconds", "18", "--tasks", "1") as process:
         os.kill(partner_of(process, store), signal.SIGKILL)
         told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
