@@ -67,8 +67,10 @@ SLOW = (
     "tests/backends/redis/test_server_faults.py",
     "tests/backends/test_refused_threads.py",
     "tests/benchmarks/",
+    "tests/cli/bench/test_bench.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_doctor.py",
+    "tests/cli/test_helper.py",
     "tests/cli/test_look.py",
     "tests/cli/test_main.py",
     "tests/cli/test_run.py",
@@ -89,6 +91,7 @@ SLOW = (
     "tests/core/test_machine.py::test_every_step_of_every_story_is_just",
     "tests/core/test_machine.py::test_from_any_state_every_fair_waiter_is_served",
     "tests/docs/test_blocks.py",
+    "tests/docs/test_testing_page.py",
     "tests/embedded/test_one_boot.py",
     "tests/faults/test_processes.py",
     "tests/faults/test_redis_",
@@ -109,6 +112,7 @@ SLOW = (
     "tests/recipes/test_set_rwlock_",
     "tests/runtime/test_moves.py::test_a_thousand_random_sequences",
     "tests/testing/test_judge.py::test_a_long_queue_is_judged_fast",
+    "tests/testing/test_plugin.py",
 )
 
 #: Cases that wait for leases and polls, of every store.

@@ -18,6 +18,7 @@ _COMMANDS = {
     "stale": "aiorwlock_remote.cli.stale:stale",
     "break": "aiorwlock_remote.cli.break_:break_",
     "doctor": "aiorwlock_remote.cli.doctor:doctor",
+    "bench": "aiorwlock_remote.cli.bench.command:bench",
     "schema": "aiorwlock_remote.cli.schema:schema",
 }
 
@@ -33,6 +34,7 @@ Exit codes:
   126  run: the command cannot be executed
   127  run: the command was not found
 128+n  run: the command was ended by signal n; else run gives the command's own
+       demo, watch, bench: ended by signal n
 
 \b
 Stores:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,6 +61,26 @@ def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 def store_option(function: F) -> F:
     """``--url``, as the user gave it; see ``store``."""
     return _url(function)
+
+
+def _installed(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    del param
+    if value == "trio" and find_spec("trio") is None:
+        text = "--loop trio: trio is not installed; pip install trio"
+        raise click.UsageError(text, ctx)
+    return value
+
+
+def loop_option(function: F) -> F:
+    """``--loop``: asyncio or trio."""
+    return click.option(
+        "--loop",
+        type=click.Choice(["asyncio", "trio"]),
+        default="asyncio",
+        show_default=True,
+        callback=_installed,
+        help="The event loop of all processes.",
+    )(function)
 
 
 def resource_argument(function: F) -> F:

@@ -274,3 +274,8 @@ class Locks(PublishedCalls, RecipeCalls):
         reply = await self._session.drive.store.step(target, command)
         assert isinstance(reply, Forced)
         return reply.done
+
+
+def session_of(locks: Locks) -> Session:
+    """The session behind them, for the tools that test."""
+    return locks._session  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file

@@ -133,6 +133,10 @@ class Session:
         """Every grant that has not ended."""
         return [grant for _, grant in self._grants.values()]
 
+    def leases(self) -> list[Lease]:
+        """Those of every grant that has not ended."""
+        return list(self._grants)
+
     def _tell(self, lease: Lease) -> None:
         self.host.call_soon(self._told, lease)
 

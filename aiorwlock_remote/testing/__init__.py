@@ -1,1 +1,1 @@
-"""Tools that test locks: ours, and those of third-party backends."""
+"""Tools that test: programs that use locks, our locks, and third-party backends."""

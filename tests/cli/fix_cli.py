@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -141,3 +141,18 @@ def eventually(seen: Callable[[], bool]) -> None:
     while not seen():
         assert time.monotonic() < until, "it never came to be"
         time.sleep(0.02)
+
+
+def processes() -> dict[int, int]:
+    """The parents of all processes; read from /proc, not every machine has ps(1)."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            pid, _, rest = stat.read_text().partition(" (")
+            parents[int(pid)] = int(rest.rpartition(")")[2].split()[1])
+    return parents
+
+
+def children(parent: int) -> set[int]:
+    """Its children's ids."""
+    return {pid for pid, one in processes().items() if one == parent}

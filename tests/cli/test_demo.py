@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.fix_cli import PATIENCE, ROOT, RWLOCK, Store, environment, eventually
+from tests.cli.fix_cli import (
+    PATIENCE,
+    ROOT,
+    RWLOCK,
+    Store,
+    children,
+    environment,
+    eventually,
+    processes,
+)
 from tests.servers.redis import RedisServer
 
 if TYPE_CHECKING:
@@ -214,18 +223,3 @@ def test_a_worker_needs_nothing_of_the_current_folder(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr == ""
-
-
-def processes() -> dict[int, int]:
-    """The parents of all processes; read from /proc, not every machine has ps(1)."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has just ended
-            pid, _, rest = stat.read_text().partition(" (")
-            parents[int(pid)] = int(rest.rpartition(")")[2].split()[1])
-    return parents
-
-
-def children(parent: int) -> set[int]:
-    """Its children's ids."""
-    return {pid for pid, one in processes().items() if one == parent}

@@ -13,7 +13,7 @@ from aiorwlock_remote import registry
 from aiorwlock_remote.cli.failure import plain
 from tests.cli.fix_cli import ROOT, RWLOCK, Store, environment
 
-COMMANDS = ["demo", "run", "ls", "watch", "show", "stale", "break"]
+COMMANDS = ["demo", "run", "ls", "watch", "show", "stale", "break", "bench"]
 
 
 def test_help_names_the_commands_and_the_exit_codes(store: Store) -> None:
@@ -85,6 +85,15 @@ def test_json_is_documented(store: Store, command: str) -> None:
         ["demo", "--seconds", "nan"],
         ["demo", "--seconds", "inf"],
         ["demo", "--url", "memory://"],
+        ["demo", "--loop", "curio"],
+        ["bench", "--seconds", "0.5"],
+        ["bench", "--seconds", "nan"],
+        ["bench", "--seconds", "inf"],
+        ["bench", "--tasks", "0"],
+        ["bench", "--tasks", "1001"],
+        ["bench", "--loop", "curio"],
+        ["bench", "--url", "memory://"],
+        ["bench", "--url", "sqlite:///no-such-file.db"],
     ],
     ids=" ".join,
 )
@@ -116,6 +125,8 @@ def test_a_file_that_is_no_store_is_69(store: Store, tmp_path: Path) -> None:
     done = store.rwlock("ls")
     assert done.returncode == 69
     assert store.rwlock("watch").stderr == done.stderr
+    bench = store.rwlock("bench")
+    assert (bench.returncode, bench.stderr) == (69, done.stderr)
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from itertools import count
+from collections.abc import AsyncIterator
 
 import pytest
 
-from aiorwlock_remote import Locks, connect, registry
-from tests.runtime.flaky import Link, links
-
-_numbers = count()
-
-
-@pytest.fixture
-def link(monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
-    """The link of this test's store."""
-    target = "tests.runtime.flaky:open_store"
-    monkeypatch.setitem(registry._BUILT_IN, "flaky", target)
-    link = Link(name=f"n{next(_numbers)}")
-    links[link.name] = link
-    yield link
-    del links[link.name]
+from aiorwlock_remote import Locks
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.testing.memory import FaultyMemory
 
 
 @pytest.fixture
-async def locks(link: Link) -> AsyncIterator[Locks]:
+def store() -> FaultyMemory:
+    """This test's store, looked at every 20 ms."""
+    pace = Pace(poll_min=0.02, poll_max=0.03, place_life=1.0, claim_window=0.05)
+    return FaultyMemory(pace=pace)
+
+
+@pytest.fixture
+def link(store: FaultyMemory) -> Link:
+    """Its link."""
+    return store.link
+
+
+@pytest.fixture
+async def locks(store: FaultyMemory) -> AsyncIterator[Locks]:
     """Locks behind the link."""
-    async with connect(f"flaky://{link.name}", lease=0.5) as locks:
+    async with store.connect(lease=0.5) as locks:
         yield locks
 
 
 @pytest.fixture
-async def near(locks: Locks, link: Link) -> AsyncIterator[Locks]:
+async def near(store: FaultyMemory, locks: Locks) -> AsyncIterator[Locks]:
     """Locks of the same store with nothing in between."""
     del locks
-    async with connect(f"memory://{link.name}") as near:
+    async with store.connect_rival() as near:
         yield near

@@ -10,7 +10,8 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Closed, Locks, connect
 from aiorwlock_remote.locks.source import NotWanted
-from tests.runtime.flaky import Link
+from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.testing.memory import FaultyMemory
 
 pytestmark = pytest.mark.anyio
 
@@ -74,9 +75,11 @@ async def adopts(locks: Locks, link: Link) -> object:
         tries_to_upgrade,
     ],
 )
-async def test_a_request_under_way(link: Link, near: Locks, story: Story) -> None:
+async def test_a_request_under_way(
+    store: FaultyMemory, link: Link, near: Locks, story: Story
+) -> None:
     """What it grants is taken back, also if it never expired; who asked is told."""
-    locks = await connect(f"flaky://{link.name}", lease=None)
+    locks = await connect(store, lease=None)
     errors: list[BaseException] = []
 
     async def asks() -> None:
@@ -96,9 +99,11 @@ async def test_a_request_under_way(link: Link, near: Locks, story: Story) -> Non
     assert [d async for d in near.list()] == []
 
 
-async def test_a_grant_that_somebody_may_not_want(link: Link, near: Locks) -> None:
+async def test_a_grant_that_somebody_may_not_want(
+    store: FaultyMemory, near: Locks
+) -> None:
     """Granted, and not handed out yet: it is taken back as well."""
-    locks = await connect(f"flaky://{link.name}", lease=None)
+    locks = await connect(store, lease=None)
     ending = anyio.Event()
 
     async def hung_up() -> None:

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Held, LockLost, Locks, connect
-from tests.runtime.flaky import Link
+from aiorwlock_remote.testing.faults import Link
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 from aiorwlock_remote import LockLost, Locks
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendUnavailable
-from tests.runtime.flaky import Link
+from aiorwlock_remote.testing.faults import Link
 
 pytestmark = pytest.mark.anyio
 

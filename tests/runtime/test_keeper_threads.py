@@ -10,8 +10,8 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, LockLost, Locks
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.testing.faults import Link
 from tests.refused_threads import RefusedThreads
-from tests.runtime.flaky import Link
 
 pytestmark = [
     pytest.mark.anyio,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
 import pytest
 
@@ -13,22 +15,26 @@ from aiorwlock_remote import (
     NotOwner,
 )
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Release, Withdraw
-from tests.runtime.flaky import LOSE, PASS, REFUSE, Link
+from aiorwlock_remote.testing.faults import Fate, Link
 
 pytestmark = pytest.mark.anyio
 
 NAME = ("far", 1)
 
 
-def once(kind: type[Command], fate: str) -> object:
+def once(kind: type[Command], fate: Fate) -> Callable[[Command], Fate]:
     """That fate for the first command of a kind."""
     fates = iter([fate])
-    return lambda command: next(fates, PASS) if isinstance(command, kind) else PASS
+    return lambda command: (
+        next(fates, Fate.PASS) if isinstance(command, kind) else Fate.PASS
+    )
 
 
 async def test_refused_first_request_is_told(link: Link, locks: Locks) -> None:
     """A store that cannot be reached fails an acquire that has no place yet."""
-    link.fate = lambda command: REFUSE if isinstance(command, Acquire) else PASS
+    link.fate = lambda command: (
+        Fate.REFUSE if isinstance(command, Acquire) else Fate.PASS
+    )
     with pytest.raises(BackendUnavailable):
         await locks.mutex(*NAME).acquire(timeout=1)
     with pytest.raises(BackendUnavailable):
@@ -37,7 +43,7 @@ async def test_refused_first_request_is_told(link: Link, locks: Locks) -> None:
 
 async def test_lost_answer_is_taken_back(link: Link, locks: Locks, near: Locks) -> None:
     """Granted, but the answer was lost: withdrawn by ticket, and the failure told."""
-    link.fate = once(Acquire, LOSE)  # type: ignore[assignment]
+    link.fate = once(Acquire, Fate.LOSE)
     with pytest.raises(BackendUnavailable):
         await locks.mutex(*NAME).acquire(timeout=1)
     assert not await near.mutex(*NAME).locked()
@@ -47,7 +53,9 @@ async def test_uncertain_when_nothing_comes_back(
     link: Link, locks: Locks, near: Locks
 ) -> None:
     """Neither the acquire nor its withdrawal was answered: said so, with the lease."""
-    link.fate = lambda command: LOSE if isinstance(command, Acquire) else REFUSE
+    link.fate = lambda command: (
+        Fate.LOSE if isinstance(command, Acquire) else Fate.REFUSE
+    )
     with pytest.raises(AcquireUncertain) as caught:
         await locks.mutex(*NAME).acquire(timeout=1)
     assert caught.value.lease == 0.5
@@ -60,7 +68,7 @@ async def test_what_was_adopted_unheard_is_given_back(
 ) -> None:
     """The answer was lost: withdrawn by the new ticket; the old one is no good."""
     ticket = (await near.mutex(*NAME).acquire(lease=30)).detach()
-    link.fate = once(Adopt, LOSE)  # type: ignore[assignment]
+    link.fate = once(Adopt, Fate.LOSE)
     with pytest.raises(BackendUnavailable):
         await locks.adopt(ticket)
     assert not await near.mutex(*NAME).locked()
@@ -74,7 +82,7 @@ async def test_what_was_not_adopted_can_be(
     """The request never arrived: the ticket is as good as before."""
     held = await near.mutex(*NAME).acquire(lease=30)
     ticket = held.detach()
-    link.fate = once(Adopt, REFUSE)  # type: ignore[assignment]
+    link.fate = once(Adopt, Fate.REFUSE)
     with pytest.raises(BackendUnavailable):
         await locks.adopt(ticket)
     (holder,) = (await near.mutex(*NAME).info()).holders
@@ -87,7 +95,7 @@ async def test_adopted_or_not_nobody_knows(
 ) -> None:
     """Neither was answered: said so, with the name that the grant may have now."""
     ticket = (await near.mutex(*NAME).acquire(lease=30)).detach()
-    link.fate = lambda command: LOSE if isinstance(command, Adopt) else REFUSE
+    link.fate = lambda command: Fate.LOSE if isinstance(command, Adopt) else Fate.REFUSE
     with pytest.raises(AcquireUncertain) as caught:
         await locks.adopt(ticket)
     assert caught.value.lease == 30
@@ -124,10 +132,10 @@ async def test_waiter_survives_an_outage(link: Link, locks: Locks, near: Locks) 
     async with anyio.create_task_group() as group:
         group.start_soon(wait)
         await _until(lambda: bool(link.sent))
-        link.fate = lambda _: REFUSE
+        link.fate = lambda _: Fate.REFUSE
         failed_from = len(link.sent)
         await _until(lambda: len(link.sent) > failed_from + 2)
-        link.fate = lambda _: PASS
+        link.fate = lambda _: Fate.PASS
         assert not entered.is_set()
         await other.release()
         await entered.wait()
@@ -147,7 +155,7 @@ async def test_lost_answer_of_a_waiter_is_asked_again(
 
         group.start_soon(wait)
         await _until(lambda: bool(link.sent))
-        link.fate = once(Acquire, LOSE)  # type: ignore[assignment]
+        link.fate = once(Acquire, Fate.LOSE)
         await other.release()
     asked = [c.claims[0].ticket for c in link.sent if isinstance(c, Acquire)]
     assert len(set(asked)) == 1
@@ -190,7 +198,7 @@ async def test_failed_release_is_told_and_ends_with_the_lease(
 ) -> None:
     """``release`` raises if the store failed; nobody renews the grant any more."""
     held = await locks.mutex(*NAME).acquire()
-    link.fate = lambda _: REFUSE
+    link.fate = lambda _: Fate.REFUSE
     with pytest.raises(BackendUnavailable):
         await held.release()
     assert not held.valid
@@ -204,7 +212,7 @@ async def test_body_error_goes_before_a_failed_release(
     """Leaving ``async with`` never hides the body's own error."""
     with pytest.raises(KeyError):
         async with locks.mutex(*NAME):
-            link.fate = lambda _: REFUSE
+            link.fate = lambda _: Fate.REFUSE
             raise KeyError
 
 

@@ -18,7 +18,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.core.commands import Acquire, Command, Release, Withdraw
 from aiorwlock_remote.locks.lock import Mutex
-from tests.runtime.flaky import LOSE, PASS, REFUSE, Link
+from aiorwlock_remote.testing.faults import Fate, Link
 
 pytestmark = pytest.mark.anyio
 
@@ -28,16 +28,16 @@ def three(locks: Locks) -> tuple[Mutex, ...]:
     return tuple(locks.mutex("several", number) for number in (3, 1, 2))
 
 
-def at_the(number: int, fate: str) -> Callable[[Command], str]:
+def at_the(number: int, fate: Fate) -> Callable[[Command], Fate]:
     """That fate for so-and-so-many-th acquire."""
     seen: list[Command] = []
 
-    def fated(command: Command) -> str:
+    def fated(command: Command) -> Fate:
         if isinstance(command, Acquire):
             seen.append(command)
             if len(seen) == number:
                 return fate
-        return PASS
+        return Fate.PASS
 
     return fated
 
@@ -97,10 +97,10 @@ async def test_the_time_runs_out_while_the_store_is_silent(
     assert await free(near)
 
 
-@pytest.mark.parametrize("fate", [LOSE, REFUSE])
+@pytest.mark.parametrize("fate", [Fate.LOSE, Fate.REFUSE])
 @pytest.mark.parametrize("number", [1, 2, 3])
 async def test_an_answer_that_never_comes(
-    link: Link, locks: Locks, near: Locks, number: int, fate: str
+    link: Link, locks: Locks, near: Locks, number: int, fate: Fate
 ) -> None:
     link.fate = at_the(number, fate)
     with pytest.raises(BackendUnavailable):
@@ -109,7 +109,9 @@ async def test_an_answer_that_never_comes(
 
 
 async def test_uncertain_when_nothing_comes_back(link: Link, locks: Locks) -> None:
-    link.fate = lambda command: LOSE if isinstance(command, Acquire) else REFUSE
+    link.fate = lambda command: (
+        Fate.LOSE if isinstance(command, Acquire) else Fate.REFUSE
+    )
     with pytest.raises(AcquireUncertain):
         await locks.multi(*three(locks))
 
@@ -138,8 +140,8 @@ async def test_a_store_that_raises_turns_one_away_and_goes_on(
 ) -> None:
     """Not by its answer: a defect. The lane is not left waiting for it."""
 
-    def broken(_: Command) -> str:
-        link.fate = lambda _: PASS
+    def broken(_: Command) -> Fate:
+        link.fate = lambda _: Fate.PASS
         raise TypeError("defect")
 
     link.fate = broken

@@ -10,8 +10,8 @@ import pytest
 from aiorwlock_remote import Closed, Locks
 from aiorwlock_remote.core.commands import Release
 from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.testing.faults import Link
 from tests.forking import exit_code, fork
-from tests.runtime.flaky import Link
 
 pytestmark = pytest.mark.anyio
 

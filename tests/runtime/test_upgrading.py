@@ -11,7 +11,7 @@ import pytest
 from aiorwlock_remote import Closed, Held, LockError, LockLost, Locks, NotOwner
 from aiorwlock_remote.core.commands import Upgrade
 from aiorwlock_remote.testing.conformance.party import until
-from tests.runtime.flaky import Link
+from aiorwlock_remote.testing.faults import Link
 
 pytestmark = pytest.mark.anyio
 

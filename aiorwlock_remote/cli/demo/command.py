@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import anyio
 import click
 
 from aiorwlock_remote.cli.console import RichConsole
 from aiorwlock_remote.cli.demo.show import Settings, show
-from aiorwlock_remote.cli.options import FloatRange, store, store_option
+from aiorwlock_remote.cli.options import (
+    FloatRange,
+    loop_option,
+    store,
+    store_option,
+)
 
 MIN_PROCESSES, MAX_PROCESSES = 3, 64
 
@@ -33,13 +36,7 @@ MIN_PROCESSES, MAX_PROCESSES = 3, 64
     help="For how long. Longer, if leases have to run out.",
 )
 @click.option("--broken", is_flag=True, help="Without locks: what would happen?")
-@click.option(
-    "--loop",
-    type=click.Choice(["asyncio", "trio"]),
-    default="asyncio",
-    show_default=True,
-    help="The event loop of all processes.",
-)
+@loop_option
 def demo(
     *, url: str | None, processes: int, seconds: float, broken: bool, loop: str
 ) -> int:
@@ -56,8 +53,6 @@ def demo(
 
     The default store is a fresh SQLite file. Nothing is left behind.
     """
-    if loop == "trio" and find_spec("trio") is None:
-        raise click.UsageError("--loop trio: trio is not installed; pip install trio")
     settings = Settings(
         url=store(url) if url else None,
         processes=processes,

@@ -7,7 +7,6 @@ import select
 from dataclasses import asdict, dataclass
 from typing import BinaryIO, cast, final
 
-READY = "ready"
 HOLD, GO_ON = b"hold\n", b"go on\n"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import tempfile
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from aiorwlock_remote.cli.demo.script import Script, Staged
 from aiorwlock_remote.cli.demo.stage import Stage, stage
 from aiorwlock_remote.cli.demo.verdict import Report, report
 from aiorwlock_remote.cli.failure import tell
+from aiorwlock_remote.cli.interrupt import Interrupt
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.testing.history import History, read
 
@@ -50,21 +50,11 @@ class Settings:
 
 async def show(settings: Settings, console: Console) -> int:
     """All of it; the exit code. Leaves nothing behind, or says what."""
-    ended_by: signal.Signals | None = None
+    interrupt = Interrupt()
     code = exits.REFUSED
     left = NOTHING_LEFT
     async with anyio.create_task_group() as group:
-
-        async def listen() -> None:
-            nonlocal ended_by
-            numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-            with anyio.open_signal_receiver(*numbers) as received:
-                async for number in received:
-                    ended_by = number
-                    group.cancel_scope.cancel()
-                    break
-
-        group.start_soon(listen)
+        group.start_soon(interrupt.listen, group.cancel_scope)
         with tempfile.TemporaryDirectory(prefix="rwlock-demo-") as folder:
             playing = _Show(settings, console, Path(folder))
             try:
@@ -72,9 +62,9 @@ async def show(settings: Settings, console: Console) -> int:
             finally:
                 left = playing.left_behind()
         group.cancel_scope.cancel()
-    if ended_by is not None:
-        tell(f"{ended_by.name}: all workers are ended, {left}")
-        return exits.SIGNAL + ended_by
+    if interrupt.by is not None:
+        tell(f"{interrupt.by.name}: all workers are ended, {left}")
+        return exits.SIGNAL + interrupt.by
     return code
 
 

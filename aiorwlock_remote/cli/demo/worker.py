@@ -1,17 +1,13 @@
 """A process of the demo: ``python -m aiorwlock_remote.cli.demo.worker``.
 
-Its plan is the first line on stdin, as JSON: a URL on the command line would show
-passwords to everybody. Later lines are orders: ``hold`` = at the next write, say so
-between reading and writing, and wait there; ``go on``. End of file = finish.
+After the plan come orders: ``hold`` = at the next write, say so between reading and
+writing, and wait there; ``go on``. End of file = finish.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import random
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -20,13 +16,13 @@ import anyio
 from aiorwlock_remote import LockLost
 from aiorwlock_remote.cli.demo.doors import Door, Grant, open_door
 from aiorwlock_remote.cli.demo.ledger import Ledger, Page
-from aiorwlock_remote.cli.demo.orders import READY, Holding, Orders, Plan
+from aiorwlock_remote.cli.demo.orders import Holding, Orders, Plan
+from aiorwlock_remote.cli.helper import READY, serve
 from aiorwlock_remote.testing.history import Attempt, History, now
 
 if TYPE_CHECKING:
     from aiorwlock_remote.testing.events import Mode
 
-PR_SET_PDEATHSIG = 1
 WRITES = 0.5
 PAUSE = (0.002, 0.008)
 
@@ -108,12 +104,6 @@ def _moved(balances: list[int]) -> dict[int, int]:
     return {source: balances[source] - amount, target: balances[target] + amount}
 
 
-def die_with_the_demo() -> None:
-    """Even if it is killed while we are stopped; where the system can do it."""
-    with contextlib.suppress(OSError, AttributeError):  # Linux only
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 async def main(plan: Plan, orders: Orders) -> None:
     """Connect, if there is to be a lock, and work."""
     folder = Path(plan.folder)
@@ -127,9 +117,7 @@ async def main(plan: Plan, orders: Orders) -> None:
 
 
 if __name__ == "__main__":
-    for ours in (signal.SIGINT, signal.SIGHUP):  # what a terminal sends is the demo's
-        signal.signal(ours, signal.SIG_IGN)
-    die_with_the_demo()
+    serve()
     told: Orders = Orders()
     fields: dict[str, Any] = json.loads(told.line())
     anyio.run(main, Plan(**fields), told, backend=fields["loop"])

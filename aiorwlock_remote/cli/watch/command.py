@@ -14,6 +14,7 @@ import anyio
 import click
 
 from aiorwlock_remote.cli import exits
+from aiorwlock_remote.cli.interrupt import ENDING, taken
 from aiorwlock_remote.cli.options import as_json, store, store_option
 from aiorwlock_remote.cli.shown import RESOURCE_KEYS
 from aiorwlock_remote.cli.watch import told
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from aiorwlock_remote.cli.watch.board import Board
 
 LEAST = 0.2
-TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+TAKEN = (*ENDING, signal.SIGTSTP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ async def _watch(wanted: Wanted) -> int:
 
             async def listen() -> None:
                 nonlocal ended_by
-                with anyio.open_signal_receiver(*_taken()) as received:
+                with anyio.open_signal_receiver(*taken(TAKEN)) as received:
                     async for number in received:
                         if number != signal.SIGTSTP:
                             ended_by = number
@@ -108,11 +109,6 @@ async def _watch(wanted: Wanted) -> int:
             await rounds(eye.look, view, show, wanted.every, clock)
     assert ended_by is not None
     return exits.SIGNAL + ended_by
-
-
-def _taken() -> list[signal.Signals]:
-    """Signals that are ignored, as under nohup(1), stay so."""
-    return [s for s in TAKEN if signal.getsignal(s) != signal.SIG_IGN]
 
 
 def _show(wanted: Wanted, view: View, clock: Clock) -> Board | Lines:

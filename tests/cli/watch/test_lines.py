@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import anyio
 import pytest
 
 from aiorwlock_remote.cli.watch.changes import Change
-from aiorwlock_remote.cli.watch.command import _taken
 from aiorwlock_remote.cli.watch.lines import Lines
 from aiorwlock_remote.cli.watch.told import as_line
 from tests.cli.watch.fix_watch import NOON
@@ -63,13 +61,3 @@ def test_a_pipe_that_nobody_reads() -> None:
     with pytest.raises(BrokenPipeError):
         lines.check()
     os.close(writing)
-
-
-def test_signals_that_are_ignored_stay_so() -> None:
-    """As under nohup(1)."""
-    assert signal.SIGHUP in _taken()
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert signal.SIGHUP not in _taken()
-    finally:
-        signal.signal(signal.SIGHUP, before)

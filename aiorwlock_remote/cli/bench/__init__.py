@@ -1,0 +1,1 @@
+"""``rwlock bench``: what locks cost at one's own store, from here."""

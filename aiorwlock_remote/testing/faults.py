@@ -1,0 +1,214 @@
+"""A store behind a link that fails as it is told: refused, lost and late answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import final
+
+from aiorwlock_remote.core.commands import Command, NotHeld, Reply
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.ports import (
+    Bell,
+    Capability,
+    Host,
+    Laned,
+    Pending,
+    Renewal,
+    Renewer,
+    Snapshot,
+    Store,
+)
+
+
+class Fate(Enum):
+    """What becomes of a command.
+
+    ``PASS``: carried out and answered. ``REFUSE``: it never arrived. ``LOSE``: carried
+    out, and the answer lost.
+    """
+
+    PASS = auto()
+    REFUSE = auto()
+    LOSE = auto()
+
+
+def _pass(_: Command) -> Fate:
+    return Fate.PASS
+
+
+def _one_lane(_: Resource) -> Hashable:
+    return None
+
+
+def _at_once(_: Hashable, __: float) -> object:
+    return None
+
+
+@final
+@dataclass(eq=False)
+class Link:
+    """What happens to each request; asked at each, so that it may change any time.
+
+    ``down``: nothing arrives. ``fate``: of each command. ``hold_back``: commands are
+    carried out, and their answers kept until ``let_through``. ``renewals_fail``: those
+    of the keeper. ``before_renewal`` is called in the keeper's thread with the lane and
+    the seconds it has; it may wait, or raise. ``lane``: over which of several
+    connections a resource is renewed. ``sent``: all commands, also those that failed.
+    """
+
+    down: bool = False
+    fate: Callable[[Command], Fate] = _pass
+    hold_back: bool = False
+    renewals_fail: bool = False
+    lane: Callable[[Resource], Hashable] = _one_lane
+    before_renewal: Callable[[Hashable, float], object] = _at_once
+    sent: list[Command] = field(default_factory=list[Command])
+    _held_back: list[Callable[[], None]] = field(
+        default_factory=list[Callable[[], None]], repr=False
+    )
+
+    @property
+    def held_back(self) -> int:
+        """How many answers wait for ``let_through``."""
+        return len(self._held_back)
+
+    def let_through(self) -> None:
+        """Answer what was held back, in order."""
+        self.hold_back = False
+        held_back, self._held_back = self._held_back, []
+        for answer in held_back:
+            answer()
+
+    def carry(
+        self, do: Callable[[], Pending[Reply]], command: Command
+    ) -> Pending[Reply]:
+        """Do it, or not; answer, or not, or later."""
+        self.sent.append(command)
+        fate = Fate.REFUSE if self.down else self.fate(command)
+        pending: Pending[Reply] = Pending()
+        if fate is Fate.REFUSE:
+            pending.fail(_unavailable())
+            return pending
+        done = do()
+
+        def answer(done: Pending[Reply]) -> None:
+            if fate is Fate.LOSE:
+                pending.fail(_unavailable())
+            elif done.error is not None:
+                pending.fail(done.error)
+            else:
+                pending.resolve(done.result())
+
+        if self.hold_back:
+            self._held_back.append(lambda: done.then(answer))
+        else:
+            done.then(answer)
+        return pending
+
+    def check(self) -> None:
+        """Whether what only reads arrives.
+
+        Raises:
+            BackendUnavailable: it does not.
+        """
+        if self.down:
+            raise _unavailable()
+
+
+def _unavailable() -> BackendUnavailable:
+    return BackendUnavailable(what="the link is down")
+
+
+@final
+class FaultyStore:
+    """Any store, with a link in front. Recipes with ports of their own it has not."""
+
+    def __init__(
+        self,
+        inner: Store,
+        link: Link,
+        host: Host,
+        bell: Bell,
+        pace: Pace | None = None,
+    ) -> None:
+        """``host`` and ``bell`` as ``inner`` got them; ``pace``: another than its."""
+        self.capabilities: Capability = inner.capabilities
+        self.pace: Pace = pace or inner.pace
+        self._inner = inner
+        self._link = link
+        self._host = host
+        self._bell = bell
+        self._watched: set[Resource] = set()
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """As the link says."""
+        return self._link.carry(lambda: self._inner.step(resource, command), command)
+
+    def watch(self, resource: Resource) -> None:
+        """As inside."""
+        self._watched.add(resource)
+        self._inner.watch(resource)
+
+    def unwatch(self, resource: Resource) -> None:
+        """As inside."""
+        self._watched.discard(resource)
+        self._inner.unwatch(resource)
+
+    def ring(self) -> None:
+        """Whoever waits is to ask again now: the store or the link has changed."""
+        for resource in self._watched:
+            self._host.call_soon(self._bell, resource, 0.0)
+
+    async def look(self, resource: Resource) -> Snapshot:
+        """As inside, unless the link is down."""
+        self._link.check()
+        return await self._inner.look(resource)
+
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        """As inside, unless the link is down."""
+        self._link.check()
+        async for snapshot in self._inner.scan(resource_type):
+            yield snapshot
+
+    def renewer(self) -> Renewer:
+        """Fails while the link says so."""
+        return FaultyRenewer(self._inner.renewer(), self._link)
+
+    async def aclose(self) -> None:
+        """As inside."""
+        await self._inner.aclose()
+
+
+@final
+class FaultyRenewer:
+    """Renewals over the link."""
+
+    def __init__(self, inner: Renewer, link: Link) -> None:
+        """As the link says."""
+        self._inner = inner
+        self._link = link
+
+    def lane(self, resource: Resource) -> Hashable:
+        """As the link says, or as inside."""
+        lane = self._link.lane(resource)
+        if lane is None and isinstance(self._inner, Laned):
+            return self._inner.lane(resource)
+        return lane
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld | Exception]:
+        """Renew, or fail; perhaps after a while."""
+        self._link.before_renewal(self._link.lane(batch[0].resource), timeout)
+        if self._link.down or self._link.renewals_fail:
+            raise _unavailable()
+        return self._inner.renew(batch, timeout)
+
+    def close(self) -> None:
+        """As inside."""
+        self._inner.close()

@@ -1,0 +1,94 @@
+"""From times to the lines that people and programs read."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote.cli.bench.figures import (
+    HEAD,
+    Measured,
+    as_dict,
+    figures,
+    quantile,
+    rows,
+)
+
+REQUEST = Measured("request", "a plain request", [0.001, 0.002, 0.003], 0.5)
+SLOW = Measured("slow", "something slow", [0.01 * n for n in range(1, 11)], 2.0)
+HELD = Measured("held", "made to last", [0.2], None)
+NONE = Measured("none", "never came to be", [], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "part", "expected"),
+    [
+        ([7.0], 0.5, 7.0),
+        ([7.0], 0.9, 7.0),
+        ([2.0, 1.0], 0.5, 1.0),
+        ([3.0, 1.0, 2.0], 0.5, 2.0),
+        ([float(n) for n in range(10, 0, -1)], 0.9, 9.0),
+        ([float(n) for n in range(10, 0, -1)], 1.0, 10.0),
+        ([float(n) for n in range(1, 12)], 0.9, 10.0),
+        ([1.0, 2.0], 0.0, 1.0),
+    ],
+)
+def test_so_many_took_no_longer(
+    times: list[float], part: float, expected: float
+) -> None:
+    assert quantile(times, part) == expected
+    least = sum(time <= expected for time in times)
+    assert least >= len(times) * part
+
+
+def test_figures_are_in_proportion_to_the_first() -> None:
+    request, slow = figures([REQUEST, SLOW])
+    assert (request.count, request.median, request.ratio) == (3, 0.002, 1.0)
+    assert request.per_second == 6.0
+    assert (slow.count, slow.median, slow.p90) == (10, 0.05, 0.09)
+    assert slow.per_second == 5.0
+    assert slow.ratio == pytest.approx(25)
+
+
+def test_what_was_made_to_last_has_no_rate() -> None:
+    _, held = figures([REQUEST, HELD])
+    assert held.per_second is None
+    assert held.ratio == pytest.approx(100)
+
+
+def test_what_never_came_to_be_has_no_figures() -> None:
+    _, none = figures([REQUEST, NONE])
+    assert as_dict(none) == {
+        "name": "none",
+        "meaning": "never came to be",
+        "count": 0,
+        "median": None,
+        "p90": None,
+        "per_second": 0.0,
+        "ratio": None,
+    }
+
+
+def test_numbers_end_below_each_other() -> None:
+    told = rows(figures([REQUEST, SLOW, HELD, NONE]))
+    assert [row[-1] for row in told[1:]] == [
+        one.meaning for one in (REQUEST, SLOW, HELD, NONE)
+    ]
+    assert tuple(cell.strip() for cell in told[0]) == HEAD
+    for column in list(zip(*told, strict=True))[:-1]:
+        assert len(set(map(len, column))) == 1
+        assert not any(cell.endswith(" ") for cell in column)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.00000123, "0.00"),
+        (0.00123, "1.23"),
+        (0.0123, "12.3"),
+        (0.123, "123"),
+        (12.345, "12345"),
+    ],
+)
+def test_three_digits_say_enough(seconds: float, shown: str) -> None:
+    one = Measured("one", "one", [seconds], None)
+    assert rows(figures([one]))[1][0].strip() == shown

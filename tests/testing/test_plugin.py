@@ -1,0 +1,165 @@
+"""The pytest plugin, in runs of its own: every runner, and nothing unasked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = 'pytest_plugins = ["aiorwlock_remote.testing.plugin"]\n'
+FUNCTION = "asyncio_default_fixture_loop_scope = function\n"
+STRICT = "[pytest]\nfilterwarnings = error\n"
+
+TESTS = """
+import anyio
+import pytest
+from anyio import sleep_forever
+from aiorwlock_remote import LockLost, LockTimeout, Locks
+from aiorwlock_remote.testing.memory import FaultyMemory
+
+pytestmark = [MARK]
+seen = set()
+
+async def test_locks(memory_locks):
+    assert isinstance(memory_locks, Locks)
+    async with memory_locks.mutex("order", 42) as held:
+        held.check()
+
+async def test_rival(memory_locks, rival_locks):
+    async with rival_locks.mutex("order", 42):
+        with pytest.raises(LockTimeout):
+            await memory_locks.mutex("order", 42).acquire(timeout=0)
+
+async def test_lost(memory_locks, lock_store):
+    with pytest.raises(LockLost):
+        async with memory_locks.mutex("order", 42):
+            lock_store.lose("order", 42)
+            await anyio.sleep_forever()
+
+async def test_store(lock_store, memory_locks):
+    assert isinstance(lock_store, FaultyMemory)
+    async with lock_store.connect() as more, memory_locks.mutex("order", 42):
+        assert await more.mutex("order", 42).locked()
+
+@pytest.mark.parametrize("turn", [1, 2])
+async def test_each_has_its_own(lock_store, memory_locks, turn):
+    assert await memory_locks.acquire_mutex_lock("left", 1, "behind")
+
+@pytest.fixture
+async def held(memory_locks):
+    held = await memory_locks.mutex("order", 42).acquire()
+    yield held
+    await held.release()
+
+async def test_a_fixture_of_ones_own(held, rival_locks):
+    held.check()
+    assert await rival_locks.mutex("order", 42).locked()
+"""
+COUNT = 7
+
+
+def strict(pytester: pytest.Pytester, mark: str, more: str = "") -> None:
+    """The tests, marked like that; any warning is an error."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makeini(STRICT + more)
+    pytester.makepyfile(TESTS.replace("MARK", mark))
+
+
+def run(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
+    """In a process of its own, as users run it."""
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *words)
+
+
+def test_by_anyio_on_both_libraries(pytester: pytest.Pytester) -> None:
+    strict(pytester, "pytest.mark.anyio")
+    run(pytester, "-p", "no:asyncio").assert_outcomes(passed=2 * COUNT)
+
+
+def test_by_anyio_beside_pytest_asyncio(pytester: pytest.Pytester) -> None:
+    mode = f"asyncio_mode = strict\n{FUNCTION}"
+    strict(pytester, "pytest.mark.anyio", mode)
+    run(pytester).assert_outcomes(passed=2 * COUNT)
+
+
+def test_by_pytest_asyncio_in_auto_mode(pytester: pytest.Pytester) -> None:
+    strict(pytester, "", f"asyncio_mode = auto\n{FUNCTION}")
+    run(pytester).assert_outcomes(passed=COUNT)
+
+
+def test_by_pytest_asyncio_in_strict_mode(pytester: pytest.Pytester) -> None:
+    strict(pytester, "pytest.mark.asyncio", f"asyncio_mode = strict\n{FUNCTION}")
+    path = pytester.path / "test_by_pytest_asyncio_in_strict_mode.py"
+    text = path.read_text("utf-8")
+    own = "@__import__('pytest_asyncio').fixture\nasync def held"
+    path.write_text(text.replace("@pytest.fixture\nasync def held", own), "utf-8")
+    run(pytester).assert_outcomes(passed=COUNT)
+
+
+def test_loops_that_are_wider_than_a_test(pytester: pytest.Pytester) -> None:
+    scope = "module"
+    more = (
+        "asyncio_mode = auto\n"
+        f"asyncio_default_fixture_loop_scope = {scope}\n"
+        f"asyncio_default_test_loop_scope = {scope}\n"
+    )
+    strict(pytester, "", more)
+    run(pytester).assert_outcomes(passed=COUNT)
+
+
+def test_nobody_runs_the_test(pytester: pytest.Pytester) -> None:
+    """The store works with any runner; for locks that are open one has to be known."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(
+        """
+        import asyncio
+
+        def test_open(memory_locks):
+            pass
+
+        def test_by_hand(lock_store):
+            async def use():
+                async with lock_store.connect() as locks, locks.mutex("order", 42):
+                    pass
+
+            asyncio.run(use())
+        """
+    )
+    result = run(pytester, "-p", "no:asyncio")
+    result.assert_outcomes(errors=1, passed=1)
+    result.stdout.fnmatch_lines(["*memory_locks is for tests that anyio or*"])
+
+
+def test_it_says_what_it_has(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CONFTEST)
+    told = run(pytester, "--fixtures").stdout.str()
+    for name in ("lock_store", "memory_locks", "rival_locks"):
+        assert f"\n{name} -- " in told
+    assert told.count("_locks -- ") == 2
+    assert "_locks_" not in told
+
+
+def test_unasked_it_is_not_there(pytester: pytest.Pytester) -> None:
+    """No entry point: who only has the library installed pays nothing."""
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_nothing_is_imported():
+            assert "aiorwlock_remote" not in sys.modules
+
+        def test_no_fixture(memory_locks):
+            pass
+        """
+    )
+    run(pytester).assert_outcomes(passed=1, errors=1)
+
+
+def test_the_library_does_not_import_pytest() -> None:
+    code = (
+        "import sys, aiorwlock_remote.testing.memory, aiorwlock_remote.testing.faults;"
+        "sys.exit('pytest' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
