@@ -130,7 +130,7 @@ class Connector:
         self._since = self._host.clock.now()
         return talk
 
-    async def reconnect(self, channels: Callable[[], Sequence[bytes]]) -> Conversation:
+    async def reconnect(self, channels: Sequence[bytes]) -> Conversation:
         """The same, tried for as long as it takes, with pauses."""
         if self._host.clock.now() - self._since > STEADY:
             self._attempts = 0
@@ -139,7 +139,7 @@ class Connector:
                 await anyio.sleep(back_off(self._attempts, random.random()))
             self._attempts += 1
             try:
-                return await self.connect(channels())
+                return await self.connect(channels)
             except (BackendError, ConfigurationError) as exc:
                 self.why = str(exc)
             except Exception as exc:
