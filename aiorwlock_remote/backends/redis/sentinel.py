@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import selectors
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ import hiredis
 from aiorwlock_remote.backends.redis.connection.calls import pack
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
 from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
+from aiorwlock_remote.backends.redis.lookups import Lookups, Target
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
     BackendError,
@@ -78,8 +79,12 @@ def sentinels_of(address: Address) -> tuple[Sentinels, str]:
     return Sentinels(name, servers, username, password), db
 
 
-def find_primary(sentinels: Sentinels, clock: Clock, timeout: float) -> Server:
+def find_primary(
+    sentinels: Sentinels, clock: Clock, timeout: float, lookups: Lookups
+) -> Server:
     """Ask all; host and port of the primary, after ``timeout`` seconds at the latest.
+
+    Half of that is for their addresses: who has none by then is not asked.
 
     Raises:
         BackendUnavailable: no Sentinel answers, or none knows where it is now.
@@ -87,12 +92,15 @@ def find_primary(sentinels: Sentinels, clock: Clock, timeout: float) -> Server:
         Unsupported: they want (another) user or password.
     """
     deadline = clock.now() + timeout
+    known = clock.now() + timeout / 2
     best: tuple[int, Server] | None = None
     failures: list[BackendError | ConfigurationError] = []
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        lookups.start(sentinels.servers)
         for server in sentinels.servers:
             try:
-                for inquiry in _inquiries(sentinels, server):
+                addresses = lookups.addresses(server, known - clock.now())
+                for inquiry in _inquiries(sentinels, shown(server), addresses):
                     stack.callback(inquiry.sock.close)
                     selector.register(inquiry.sock, selectors.EVENT_WRITE, inquiry)
             except (OSError, UnicodeError) as exc:  # Unicode: no such host name
@@ -186,14 +194,15 @@ class _Inquiry:
         return error if isinstance(error, BackendError) else not_redis(self.where)
 
 
-def _inquiries(sentinels: Sentinels, server: Server) -> Iterator[_Inquiry]:
-    """One for each address of the host."""
-    kind = socket.SOCK_STREAM
-    for family, _, _, _, address in socket.getaddrinfo(*server, type=kind):
-        sock = socket.socket(family, kind)
+def _inquiries(
+    sentinels: Sentinels, where: str, addresses: Iterable[Target]
+) -> Iterator[_Inquiry]:
+    """One for each address of a host."""
+    for family, address in addresses:
+        sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)  # noqa: FBT003 - positional only
         sock.connect_ex(address)  # what becomes of it is seen when it is ready
-        yield _Inquiry(sentinels, shown(server), sock)
+        yield _Inquiry(sentinels, where, sock)
 
 
 def _words(answer: object, where: str) -> list[bytes]:

@@ -22,6 +22,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.hosts import Server
+from aiorwlock_remote.backends.redis.lookups import Lookups
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import (
     ATTEMPTS,
@@ -78,6 +79,7 @@ class Connector:
         self._host = host
         self._scripts = scripts
         self._listener = listener
+        self._lookups = Lookups()
         self._peer: Peer | None = None
         self._since = 0.0
         self._attempts = 0
@@ -100,7 +102,7 @@ class Connector:
         clock, attempt = self._host.clock, options.connect_timeout / ATTEMPTS
         last = clock.now() + (ATTEMPTS / 2) * attempt
         while True:
-            host, port = await _primary(options.sentinels, self._host, attempt / 2)
+            host, port = await self._primary(options.sentinels, attempt / 2)
             there = replace(options, host=host, port=port)
             try:
                 return await self._connect(there, channels, attempt)
@@ -163,11 +165,10 @@ class Connector:
             raise EOFError
         return peer
 
-
-async def _primary(sentinels: Sentinels, host: Host, timeout: float) -> Server:
-    """In a thread: names are looked up there, too. A cancelled one ends by itself."""
-    return await anyio.to_thread.run_sync(
-        partial(find_primary, sentinels, host.clock, timeout),
-        abandon_on_cancel=True,
-        limiter=anyio.CapacityLimiter(1),  # the user's may be used up
-    )
+    async def _primary(self, sentinels: Sentinels, timeout: float) -> Server:
+        """In a thread: names are waited for there, too. A cancelled one ends itself."""
+        return await anyio.to_thread.run_sync(
+            partial(find_primary, sentinels, self._host.clock, timeout, self._lookups),
+            abandon_on_cancel=True,
+            limiter=anyio.CapacityLimiter(1),  # the user's may be used up
+        )
