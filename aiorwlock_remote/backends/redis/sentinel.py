@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import selectors
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,13 +98,18 @@ def find_primary(
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         lookups.start(sentinels.servers)
         for server in sentinels.servers:
+            addresses: list[Target] = []
             try:
                 addresses = lookups.addresses(server, known - clock.now())
-                for inquiry in _inquiries(sentinels, shown(server), addresses):
-                    stack.callback(inquiry.sock.close)
-                    selector.register(inquiry.sock, selectors.EVENT_WRITE, inquiry)
             except (OSError, UnicodeError) as exc:  # Unicode: no such host name
                 failures.append(of_failure(exc, shown(server)))
+            for address in addresses:
+                try:
+                    inquiry = _inquiry(sentinels, shown(server), address)
+                    stack.callback(inquiry.sock.close)
+                    selector.register(inquiry.sock, selectors.EVENT_WRITE, inquiry)
+                except OSError as exc:  # this host has no such addresses, perhaps
+                    failures.append(of_failure(exc, shown(server)))
         while selector.get_map() and (left := deadline - clock.now()) > 0:
             for key, _ in selector.select(left):
                 inquiry = key.data
@@ -194,15 +199,12 @@ class _Inquiry:
         return error if isinstance(error, BackendError) else not_redis(self.where)
 
 
-def _inquiries(
-    sentinels: Sentinels, where: str, addresses: Iterable[Target]
-) -> Iterator[_Inquiry]:
-    """One for each address of a host."""
-    for family, address in addresses:
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setblocking(False)  # noqa: FBT003 - positional only
-        sock.connect_ex(address)  # what becomes of it is seen when it is ready
-        yield _Inquiry(sentinels, where, sock)
+def _inquiry(sentinels: Sentinels, where: str, target: Target) -> _Inquiry:
+    family, address = target
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)  # noqa: FBT003 - positional only
+    sock.connect_ex(address)  # what becomes of it is seen when it is ready
+    return _Inquiry(sentinels, where, sock)
 
 
 def _words(answer: object, where: str) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,20 +12,24 @@ from typing import Any
 
 import pytest
 
+from aiorwlock_remote.backends.redis.connection import asyncio_wire
 from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
-from aiorwlock_remote.backends.redis.lookups import Lookups
-from aiorwlock_remote.backends.redis.options import options_of
+from aiorwlock_remote.backends.redis.lookups import Lookups, Target
+from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import Sentinels, find_primary
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.clock import SystemClock
+from tests.backends.redis.linking import linked
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.backends.redis.test_sentinel import LOCAL, says
+from tests.loops import LOOPS
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import NAME
 from tests.servers.strangers import stranger
 
 SLOW = "slow.invalid"
+ASYNCIO = [loop for loop in LOOPS if str(loop.id) != "trio"]
 
 
 class Resolver:
@@ -50,7 +55,10 @@ class Resolver:
         if not self.told.wait(10):
             raise socket.gaierror("the resolver is away")
         kind = socket.SOCK_STREAM
-        return [(socket.AF_INET, kind, 0, "", known) for known in self.addresses]
+        return [
+            (socket.AF_INET6 if ":" in known[0] else socket.AF_INET, kind, 0, "", known)
+            for known in self.addresses
+        ]
 
 
 @pytest.fixture
@@ -118,6 +126,30 @@ def test_a_silent_address_leaves_time_for_the_next(
     keeper.close()
 
 
+def test_an_address_of_a_kind_this_host_does_not_have(
+    fresh_redis: RedisServer, resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ::1 of localhost, where IPv6 is switched off."""
+    made = socket.socket
+
+    def new(family: int = -1, *more: Any, **still: Any) -> socket.socket:  # noqa: ANN401 - as it is
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "no such kind")
+        return made(family, *more, **still)
+
+    resolver.told.set()
+    with stranger(says(fresh_redis.port, 7)) as port:
+        monkeypatch.setattr(socket, "socket", new)
+        resolver.addresses = [("::1", port), (LOCAL, port)]
+        sentinels = Sentinels(NAME, ((SLOW, port),))
+        found = find_primary(sentinels, SystemClock(), 5, Lookups())
+    assert found == (LOCAL, fresh_redis.port)
+    resolver.addresses = [("::1", fresh_redis.port), (LOCAL, fresh_redis.port)]
+    keeper = keeper_of(fresh_redis)
+    assert keeper.run_many([(INCR, (1, "k"))], 5) == [1]
+    keeper.close()
+
+
 def test_sentinels_that_are_known_are_asked_though_others_are_not(
     resolver: Resolver,
 ) -> None:
@@ -126,3 +158,20 @@ def test_sentinels_that_are_known_are_asked_though_others_are_not(
         found = find_primary(Sentinels(NAME, servers), SystemClock(), 1, Lookups())
     assert found == (LOCAL, 1000)
     assert not resolver.told.is_set()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ASYNCIO)
+async def test_a_link_leaves_time_for_the_next_address(
+    fresh_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On trio the addresses race each other."""
+    there = (socket.AF_INET, (LOCAL, fresh_redis.port))
+    with black_hole() as silent:
+
+        async def addresses(_: Options) -> list[Target]:
+            return [(socket.AF_INET, silent), there]
+
+        monkeypatch.setattr(asyncio_wire, "_addresses", addresses)
+        async with linked(fresh_redis.url, connect_timeout=2) as link:
+            assert await link.run(INCR, (1, "k"), int) == 1

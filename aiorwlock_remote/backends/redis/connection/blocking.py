@@ -13,7 +13,10 @@ from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.greeting import Greeting
 from aiorwlock_remote.backends.redis.connection.protocol import load
 from aiorwlock_remote.backends.redis.connection.script import Request, Script
-from aiorwlock_remote.backends.redis.connection.sockets import tune
+from aiorwlock_remote.backends.redis.connection.sockets import (
+    closing_if_failed,
+    tune,
+)
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
 from aiorwlock_remote.backends.redis.lookups import Lookups, Target
 from aiorwlock_remote.backends.redis.options import Options
@@ -122,14 +125,11 @@ class BlockingLink:
     def _dialled(self, options: Options, deadline: float) -> socket.socket:
         context = options.tls_context()
         sock = self._connected(self._addresses(options, deadline), deadline)
-        try:
+        with closing_if_failed(sock):
             tune(sock)
             if context is not None:
                 sock.settimeout(self._left(deadline))
                 return context.wrap_socket(sock, server_hostname=options.host)
-        except BaseException:
-            sock.close()
-            raise
         return sock
 
     def _addresses(self, options: Options, deadline: float) -> Sequence[Target]:
@@ -142,17 +142,14 @@ class BlockingLink:
         """To the first that answers; one that is silent leaves time for the others."""
         failure = OSError("no address")
         for tried, (family, address) in enumerate(addresses):
-            sock = socket.socket(family, socket.SOCK_STREAM)
             try:
-                sock.settimeout(self._left(deadline) / (len(addresses) - tried))
-                sock.connect(address)
-            except BaseException as exc:
-                sock.close()
-                if not isinstance(exc, OSError):
-                    raise
+                new = socket.socket(family, socket.SOCK_STREAM)
+                with closing_if_failed(new) as sock:
+                    sock.settimeout(self._left(deadline) / (len(addresses) - tried))
+                    sock.connect(address)
+                    return sock
+            except OSError as exc:
                 failure = exc
-            else:
-                return sock
         raise failure
 
     def _exchange(
