@@ -184,8 +184,14 @@ class _Inquiry:
                 what=f"{self.where}: this Sentinel knows no primary {self._name!r}",
                 hint="redis+sentinel://host1,host2/name",
             )
-        host, port = _words(primary, self.where)
-        return _epoch(known, self.where), (host.decode(), int(port))
+        try:
+            host, port = primary
+            found = _epoch(known), (host.decode(), int(port))
+        except (TypeError, ValueError, LookupError, AttributeError) as exc:
+            raise not_redis(self.where) from exc
+        if not 0 < found[1][1] < 65536:
+            raise not_redis(self.where)
+        return found
 
     def _refusal(self, text: str) -> BackendError:
         if self._password:  # whatever stands between us may quote what it was sent
@@ -207,18 +213,11 @@ def _inquiry(sentinels: Sentinels, where: str, target: Target) -> _Inquiry:
     return _Inquiry(sentinels, where, sock)
 
 
-def _words(answer: object, where: str) -> list[bytes]:
-    if not isinstance(answer, list):
-        raise not_redis(where)
-    return answer  # pyright: ignore[reportUnknownVariableType]
-
-
-def _epoch(known: object, where: str) -> int:
+def _epoch(known: Any) -> int:  # noqa: ANN401 - as it came
     """The latest failover it knows of; 0 if it would not tell."""
     if isinstance(known, hiredis.ReplyError):
         return 0
-    words = _words(known, where)
-    return int(dict(zip(words[::2], words[1::2], strict=True))[b"config-epoch"])
+    return int(dict(zip(known[::2], known[1::2], strict=True))[b"config-epoch"])
 
 
 def _most_telling(

@@ -163,6 +163,27 @@ def test_strangers(
         ask(port, timeout=0.5)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        bulk(LOCAL) + bulk("config-epoch", "9"),
+        bulk(LOCAL, "9", "9") + bulk("config-epoch", "9"),
+        bulk(LOCAL, "port") + bulk("config-epoch", "9"),
+        bulk(LOCAL, "65536") + bulk("config-epoch", "9"),
+        b"*2\r\n:1\r\n:2\r\n" + bulk("config-epoch", "9"),
+        b"*2\r\n$2\r\n\xff\xfe\r\n$1\r\n9\r\n" + bulk("config-epoch", "9"),
+        bulk(LOCAL, "9") + bulk("config-epoch"),
+        bulk(LOCAL, "9") + bulk("config-epoch", "late"),
+        bulk(LOCAL, "9") + b"*2\r\n*0\r\n*0\r\n",
+    ],
+)
+def test_nonsense_of_one_does_not_keep_us_from_the_others(answer: bytes) -> None:
+    with stranger(answer) as strange, stranger(says(1000, 1)) as good:
+        assert ask(strange, good) == (LOCAL, 1000)
+        with pytest.raises(Unsupported, match="does not speak"):
+            ask(strange)
+
+
 def test_nobody_there() -> None:
     with stranger(None) as gone:
         pass
