@@ -253,6 +253,7 @@ class Link:
         elif talk is None or self._held:
             self._aside.put(call, self._host.clock.now())
             self._watch.arm()
+            self._reconnecting.start()  # unless it runs: all tasks may be cancelled
         else:
             talk.send(call, packed)
             self._watch.arm()
