@@ -38,13 +38,13 @@ async def open_link(
 ) -> Link:
     """A link over the running loop, connected and subscribed to the channels.
 
+    Without these there is no connection, now or later.
+
     Raises:
         BackendError: the server cannot be reached, or is not fit for us.
         ConfigurationError: no such database, or unusable certificates.
     """
-    link = Link(options, host, scripts, dial=dial, **ears)
-    for channel in channels:
-        link.subscribe(channel)
+    link = Link(options, host, scripts, channels=channels, dial=dial, **ears)
     await link.open()
     return link
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import selectors
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ import hiredis
 from aiorwlock_remote.backends.redis.connection.calls import pack
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
 from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
+from aiorwlock_remote.backends.redis.lookups import Lookups, Target
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
     BackendError,
@@ -78,8 +79,12 @@ def sentinels_of(address: Address) -> tuple[Sentinels, str]:
     return Sentinels(name, servers, username, password), db
 
 
-def find_primary(sentinels: Sentinels, clock: Clock, timeout: float) -> Server:
+def find_primary(
+    sentinels: Sentinels, clock: Clock, timeout: float, lookups: Lookups
+) -> Server:
     """Ask all; host and port of the primary, after ``timeout`` seconds at the latest.
+
+    Half of that is for their addresses: who has none by then is not asked.
 
     Raises:
         BackendUnavailable: no Sentinel answers, or none knows where it is now.
@@ -87,16 +92,24 @@ def find_primary(sentinels: Sentinels, clock: Clock, timeout: float) -> Server:
         Unsupported: they want (another) user or password.
     """
     deadline = clock.now() + timeout
+    known = clock.now() + timeout / 2
     best: tuple[int, Server] | None = None
     failures: list[BackendError | ConfigurationError] = []
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        lookups.start(sentinels.servers)
         for server in sentinels.servers:
+            addresses: list[Target] = []
             try:
-                for inquiry in _inquiries(sentinels, server):
-                    stack.callback(inquiry.sock.close)
-                    selector.register(inquiry.sock, selectors.EVENT_WRITE, inquiry)
+                addresses = lookups.addresses(server, known - clock.now())
             except (OSError, UnicodeError) as exc:  # Unicode: no such host name
                 failures.append(of_failure(exc, shown(server)))
+            for address in addresses:
+                try:
+                    inquiry = _inquiry(sentinels, shown(server), address)
+                    stack.callback(inquiry.sock.close)
+                    selector.register(inquiry.sock, selectors.EVENT_WRITE, inquiry)
+                except OSError as exc:  # this host has no such addresses, perhaps
+                    failures.append(of_failure(exc, shown(server)))
         while selector.get_map() and (left := deadline - clock.now()) > 0:
             for key, _ in selector.select(left):
                 inquiry = key.data
@@ -171,8 +184,14 @@ class _Inquiry:
                 what=f"{self.where}: this Sentinel knows no primary {self._name!r}",
                 hint="redis+sentinel://host1,host2/name",
             )
-        host, port = _words(primary, self.where)
-        return _epoch(known, self.where), (host.decode(), int(port))
+        try:
+            host, port = primary
+            found = _epoch(known), (host.decode(), int(port))
+        except (TypeError, ValueError, LookupError, AttributeError) as exc:
+            raise not_redis(self.where) from exc
+        if not 0 < found[1][1] < 65536:
+            raise not_redis(self.where)
+        return found
 
     def _refusal(self, text: str) -> BackendError:
         if self._password:  # whatever stands between us may quote what it was sent
@@ -186,28 +205,19 @@ class _Inquiry:
         return error if isinstance(error, BackendError) else not_redis(self.where)
 
 
-def _inquiries(sentinels: Sentinels, server: Server) -> Iterator[_Inquiry]:
-    """One for each address of the host."""
-    kind = socket.SOCK_STREAM
-    for family, _, _, _, address in socket.getaddrinfo(*server, type=kind):
-        sock = socket.socket(family, kind)
-        sock.setblocking(False)  # noqa: FBT003 - positional only
-        sock.connect_ex(address)  # what becomes of it is seen when it is ready
-        yield _Inquiry(sentinels, shown(server), sock)
+def _inquiry(sentinels: Sentinels, where: str, target: Target) -> _Inquiry:
+    family, address = target
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)  # noqa: FBT003 - positional only
+    sock.connect_ex(address)  # what becomes of it is seen when it is ready
+    return _Inquiry(sentinels, where, sock)
 
 
-def _words(answer: object, where: str) -> list[bytes]:
-    if not isinstance(answer, list):
-        raise not_redis(where)
-    return answer  # pyright: ignore[reportUnknownVariableType]
-
-
-def _epoch(known: object, where: str) -> int:
+def _epoch(known: Any) -> int:  # noqa: ANN401 - as it came
     """The latest failover it knows of; 0 if it would not tell."""
     if isinstance(known, hiredis.ReplyError):
         return 0
-    words = _words(known, where)
-    return int(dict(zip(words[::2], words[1::2], strict=True))[b"config-epoch"])
+    return int(dict(zip(known[::2], known[1::2], strict=True))[b"config-epoch"])
 
 
 def _most_telling(

@@ -40,7 +40,7 @@ from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import BadRecord, Unsupported
+from aiorwlock_remote.errors import BadRecord, ConfigurationError, Unsupported
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
     Bell,
@@ -163,7 +163,7 @@ class RedisStore:
             async for found in found_at(ask, prefix, resource_type):
                 new = found - seen
                 seen |= new
-                for looking in [self._look(resource) for resource in new]:
+                for looking in [self._look(r) for r in new if self._lockable(r)]:
                     try:
                         yield await looking
                     except (BadRecord, Unsupported) as exc:  # the others are to be seen
@@ -238,6 +238,14 @@ class RedisStore:
     def _stands(self, keys: Keys, told: Waiting) -> None:
         if told.ahead == 0 and by_foreigner(told.holders):
             self._waking.foreign(keys.seats)
+
+    def _lockable(self, resource: Resource) -> bool:
+        """Else another program's pair of keys, which lie in two slots of a cluster."""
+        try:
+            self._keys_of(resource)
+        except ConfigurationError:
+            return False
+        return True
 
     def _look(self, resource: Resource) -> Pending[Snapshot]:
         keys = self._keys_of(resource)

@@ -27,13 +27,15 @@ from tests.servers.redis import RedisServer
 
 
 @contextmanager
-def own_loop(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopOfItsOwn]:
+def own_loop(
+    url: str, monkeypatch: pytest.MonkeyPatch, socket_timeout: float | None = None
+) -> Iterator[LoopOfItsOwn]:
     monkeypatch.setattr(module, "ALL", BOTH)
 
     async def here() -> Host:
         return current_host()
 
-    client: Redis = Redis.from_url(url)
+    client: Redis = Redis.from_url(url, socket_timeout=socket_timeout)
     options, lines = lines_of(client.connection_pool, 5.0)
     batches = LoopOfItsOwn(options, asyncio.run(here()), lines._dial_elsewhere)
     try:
@@ -96,6 +98,20 @@ def test_gives_up_in_time_and_mixes_up_no_answers(
         with pytest.raises(BackendUnavailable, match="no answer in time"):
             batches.run_many([(INCR, (1, "late"))], 0.3)
         assert 0.25 < time.monotonic() - started < 3
+        server.resume()
+        assert batches.run_many([(PUSH, (1, "list", "x"))], 5) == [1]
+
+
+def test_a_silent_server_does_not_cost_the_whole_lease(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be time left to renew at the server that takes its place."""
+    server = start_redis()
+    with own_loop(server.url, monkeypatch, socket_timeout=0.2) as batches:
+        batches.run_many([(INCR, (1, "k"))], 5)
+        server.pause()
+        with pytest.raises(BackendUnavailable, match="no answer in time"):
+            batches.run_many([(INCR, (1, "k"))], 3600)
         server.resume()
         assert batches.run_many([(PUSH, (1, "list", "x"))], 5) == [1]
 

@@ -104,6 +104,17 @@ async def test_every_node_has_some(
     assert all([await held.release() for held in grants])
 
 
+async def test_pairs_that_no_cluster_can_lock_are_not_listed(
+    redis_cluster: Cluster, locks: Locks, prefix: str
+) -> None:
+    """A foreign program's keys in two slots hide nobody else."""
+    for name in ("writelock:x:1", "readlock:y:2"):
+        key = f"{prefix}{name}"
+        redis_cluster.owner(slot_of(key.encode())).ask("SET", key, "somebody")
+    async with locks.mutex("listed", 1):
+        assert [d.resource_type async for d in locks.list()] == ["listed"]
+
+
 async def test_a_slot_on_the_move(
     redis_cluster: Cluster, locks: Locks, prefix: str
 ) -> None:

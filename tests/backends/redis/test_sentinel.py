@@ -15,6 +15,7 @@ from hiredis import pack_command
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.lookups import Lookups
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import Sentinels, find_primary
 from aiorwlock_remote.core.url import parse
@@ -42,7 +43,7 @@ def read(url: str) -> Options:
 
 def ask(*ports: int, timeout: float = 5.0, name: str = NAME) -> tuple[str, int]:
     servers = tuple((LOCAL, port) for port in ports)
-    return find_primary(Sentinels(name, servers), SystemClock(), timeout)
+    return find_primary(Sentinels(name, servers), SystemClock(), timeout, Lookups())
 
 
 def bulk(*words: str) -> bytes:
@@ -162,6 +163,27 @@ def test_strangers(
         ask(port, timeout=0.5)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        bulk(LOCAL) + bulk("config-epoch", "9"),
+        bulk(LOCAL, "9", "9") + bulk("config-epoch", "9"),
+        bulk(LOCAL, "port") + bulk("config-epoch", "9"),
+        bulk(LOCAL, "65536") + bulk("config-epoch", "9"),
+        b"*2\r\n:1\r\n:2\r\n" + bulk("config-epoch", "9"),
+        b"*2\r\n$2\r\n\xff\xfe\r\n$1\r\n9\r\n" + bulk("config-epoch", "9"),
+        bulk(LOCAL, "9") + bulk("config-epoch"),
+        bulk(LOCAL, "9") + bulk("config-epoch", "late"),
+        bulk(LOCAL, "9") + b"*2\r\n*0\r\n*0\r\n",
+    ],
+)
+def test_nonsense_of_one_does_not_keep_us_from_the_others(answer: bytes) -> None:
+    with stranger(answer) as strange, stranger(says(1000, 1)) as good:
+        assert ask(strange, good) == (LOCAL, 1000)
+        with pytest.raises(Unsupported, match="does not speak"):
+            ask(strange)
+
+
 def test_nobody_there() -> None:
     with stranger(None) as gone:
         pass
@@ -169,7 +191,7 @@ def test_nobody_there() -> None:
         ask(gone)
     lost = Sentinels(NAME, (("no-such-host.invalid", 1),))
     with pytest.raises(BackendUnavailable, match=r"no-such-host\.invalid"):
-        find_primary(lost, SystemClock(), 5)
+        find_primary(lost, SystemClock(), 5, Lookups())
 
 
 def test_the_password_is_sent_and_is_in_no_error(start_redis: StartRedis) -> None:
@@ -177,7 +199,7 @@ def test_the_password_is_sent_and_is_in_no_error(start_redis: StartRedis) -> Non
     for username, said in (("eve", "no Sentinel"), ("bob", "sentinel_password")):
         asked = Sentinels(NAME, ((LOCAL, server.port),), username, "hunter2")
         with pytest.raises(Unsupported, match=said) as caught:
-            find_primary(asked, SystemClock(), 5)
+            find_primary(asked, SystemClock(), 5, Lookups())
         assert "hunter2" not in f"{caught.value} {caught.value!r}"
 
 

@@ -18,12 +18,10 @@ def test_each_change_is_said_once() -> None:
     assert channels.remove(b"a") == []
 
 
-def test_changes_since_the_greeting() -> None:
-    channels = Subscriptions()
-    for channel in (b"b", b"a"):
+def test_those_that_are_not_needed_are_asked_for_after_the_greeting() -> None:
+    channels = Subscriptions([b"own"])
+    for channel in (b"b", b"a", b"c"):
         channels.add(channel)
-    assert channels.greet() == (b"b", b"a")
-    assert channels.changed() == []
     channels.remove(b"b")
-    channels.add(b"c")
-    assert said([*channels.changed()]) == [("SUBSCRIBE", b"c"), ("UNSUBSCRIBE", b"b")]
+    assert channels.needed == (b"own",)
+    assert said([*channels.others()]) == [("SUBSCRIBE", b"a"), ("SUBSCRIBE", b"c")]

@@ -25,7 +25,9 @@ from aiorwlock_remote.ports import Host
 class LoopOfItsOwn:
     """A connection on an event loop that runs in the keeper's thread, when needed.
 
-    Opens at the first use, and again at the next use after anything went wrong.
+    Opens at the first use, and again at the next use after anything went wrong: also
+    when the server was silent for ``command_timeout``, as there may be time left to
+    renew elsewhere.
     """
 
     def __init__(self, options: Options, host: Host, dial: Dial) -> None:
@@ -81,10 +83,11 @@ class LoopOfItsOwn:
                 talk = self._talk
                 if talk is None or not talk.alive:
                     self._talk = talk = await self._connector.connect(())
-                talk.send_all(calls)
-                for call in calls:
-                    with suppress(BackendError, IllegalCommand):
-                        await call
+                async with asyncio.timeout(self._options.command_timeout):
+                    talk.send_all(calls)
+                    for call in calls:
+                        with suppress(BackendError, IllegalCommand):
+                            await call
         except TimeoutError as exc:
             await self._drop()
             raise of_failure(exc, self._options.where) from exc

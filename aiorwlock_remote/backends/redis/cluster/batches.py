@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -59,6 +60,7 @@ class NodeBatches:
         if told is not self._seen:  # the loop has learnt something
             self._seen = told
             self._slots.follow(self._told)
+            self._retire()
         return self._slots.owners[slot_of(key)]
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
@@ -133,8 +135,16 @@ class NodeBatches:
                 self._slots.learn(self._link(server).slots(seconds), server)
             except BackendError:
                 continue
+            self._retire()
             self._tell(self._slots)
             return
+
+    def _retire(self) -> None:
+        """Leave the nodes that have no slots (any more)."""
+        there = set(self._slots.primaries)
+        with self._lock:
+            for server in self._links.keys() - there:
+                self._links.pop(server).retire()
 
 
 class Elsewhere:
@@ -166,10 +176,20 @@ class NodeLink(BlockingLink):
         )
         self._server = server
         self._one = threading.Lock()
+        self._retired = False
+
+    def retire(self) -> None:
+        """Close it, as soon as nobody uses it."""
+        self._retired = True
+        if self._one.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self._one.release()
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """As ``BlockingLink``; ``Elsewhere`` where the node does not have the slot."""
-        with self._one:
+        with self._alone():
             return super().run_many(batch, timeout)
 
     def slots(self, timeout: float) -> Any:  # noqa: ANN401 - as it came
@@ -178,11 +198,20 @@ class NodeLink(BlockingLink):
         Raises:
             BackendError: it did not tell.
         """
-        with self._one:
+        with self._alone():
             (answer,) = self._run([Call(as_is, ("CLUSTER", "SLOTS"))], timeout)
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with self._one:
+            try:
+                yield
+            finally:
+                if self._retired:
+                    self.close()
 
     def _mapped(self, answer: object) -> object:
         if isinstance(answer, hiredis.ReplyError):

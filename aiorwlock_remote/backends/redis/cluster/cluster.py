@@ -71,6 +71,7 @@ class Cluster:
         self.slots: SlotMap = SlotMap(options.seeds)
         self._options = options
         self._own = own
+        self._host = host
         self._on_reconnect = on_reconnect
         self._nodes = Nodes(options, host, scripts, self, on_message)
         self._channels = Channels(self.slots, self._nodes)
@@ -83,6 +84,7 @@ class Cluster:
         self._discovery = Discovery(options, self.slots, self._nodes, self._adopt)
         self._looking = Errand(host, self._look)
         self._stale = False
+        self._telling = False
         self._adopted = self.slots.owners
 
     def run(
@@ -192,7 +194,7 @@ class Cluster:
         """A slot was given away."""
         self._channels.forget(channel, node)
         self._look_again()
-        self._on_reconnect()
+        self._changed()
 
     def refused(self, node: Node, call: Call[Any], text: str) -> bool:
         """A node does not have the slot, or not quite."""
@@ -252,5 +254,12 @@ class Cluster:
         self._changed()
 
     def _changed(self) -> None:
+        """Told soon, and once: each slot that moved is found out by itself."""
+        if not self._telling:
+            self._telling = True
+            self._host.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
         self._channels.move_keys()
         self._on_reconnect()

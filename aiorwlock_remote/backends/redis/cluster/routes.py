@@ -70,6 +70,7 @@ class Routes:
         else:
             hold = hold or self._hold(slot, None, f"no node has slot {slot}")
             hold.put(call, self._clock.now())
+            self._mending.start()  # it may have been cancelled with the loop's tasks
         for other in more:
             other.failed(self.unsent(f"slot {slot} is on the move"))
 

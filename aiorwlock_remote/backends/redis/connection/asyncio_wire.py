@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
+import anyio
+
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
-from aiorwlock_remote.backends.redis.connection.sockets import tune
+from aiorwlock_remote.backends.redis.connection.sockets import (
+    closing_if_failed,
+    tune,
+)
 from aiorwlock_remote.backends.redis.connection.transport_wire import TransportWire
+from aiorwlock_remote.backends.redis.lookups import Target
 from aiorwlock_remote.backends.redis.options import Options
 
 ROOM = 65_536
@@ -50,19 +56,47 @@ class AsyncioWire(TransportWire, asyncio.BufferedProtocol):
 
 
 async def dial(options: Options, talk: Conversation) -> AsyncioWire:
-    """Connect: every address of the host is tried in turn."""
+    """Connect: every address of the host is tried in turn, with its share of the time.
+
+    ``create_connection`` itself has all of it for the first, and uvloop's knows no
+    ``happy_eyeballs_delay``.
+    """
     loop = asyncio.get_running_loop()
     if options.path:
         _, wire = await loop.create_unix_connection(
             lambda: AsyncioWire(talk), options.path
         )
-    else:
-        context = options.tls_context()
+        return wire
+    context = options.tls_context()
+    sock = await _connected(await _addresses(options))
+    with closing_if_failed(sock):
         _, wire = await loop.create_connection(
             lambda: AsyncioWire(talk),
-            options.host,
-            options.port,
+            sock=sock,
             ssl=context,
             server_hostname=options.host if context else None,
         )
     return wire
+
+
+async def _addresses(options: Options) -> list[Target]:
+    told = await asyncio.get_running_loop().getaddrinfo(
+        options.host, options.port, type=socket.SOCK_STREAM
+    )
+    return [(family, address) for family, _, _, _, address in told]
+
+
+async def _connected(addresses: Sequence[Target]) -> socket.socket:
+    """To the first that answers; one that is silent leaves time for the others."""
+    loop, failure = asyncio.get_running_loop(), OSError("no address")
+    for tried, (family, address) in enumerate(addresses):
+        left = anyio.current_effective_deadline() - anyio.current_time()
+        try:
+            with closing_if_failed(socket.socket(family, socket.SOCK_STREAM)) as sock:
+                sock.setblocking(False)  # noqa: FBT003 - positional only
+                with anyio.fail_after(left / (len(addresses) - tried)):
+                    await loop.sock_connect(sock, address)
+                return sock
+        except OSError as exc:
+            failure = exc
+    raise failure

@@ -13,8 +13,12 @@ from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.greeting import Greeting
 from aiorwlock_remote.backends.redis.connection.protocol import load
 from aiorwlock_remote.backends.redis.connection.script import Request, Script
-from aiorwlock_remote.backends.redis.connection.sockets import tune
+from aiorwlock_remote.backends.redis.connection.sockets import (
+    closing_if_failed,
+    tune,
+)
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
+from aiorwlock_remote.backends.redis.lookups import Lookups, Target
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, find_primary
 from aiorwlock_remote.errors import LockError
@@ -38,6 +42,7 @@ class BlockingLink:
         self._options = options
         self._clock = clock
         self._scripts = tuple(scripts)
+        self._lookups = Lookups()
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader(notEnoughData=_MORE)
 
@@ -98,7 +103,8 @@ class BlockingLink:
         options, sentinels = self._options, self._options.sentinels
         if sentinels is not None:
             deadline = self._sooner(deadline, options.connect_timeout / ATTEMPTS)
-            found = find_primary(sentinels, self._clock, self._left(deadline))
+            left = self._left(deadline)
+            found = find_primary(sentinels, self._clock, left, self._lookups)
             options = replace(options, host=found[0], port=found[1])
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._socket = self._dialled(options, deadline)
@@ -117,24 +123,34 @@ class BlockingLink:
         greeting.judge()
 
     def _dialled(self, options: Options, deadline: float) -> socket.socket:
-        left = self._left(deadline)
         context = options.tls_context()
-        if options.path:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        else:
-            sock = socket.create_connection((options.host, options.port), left)
-        try:
-            if options.path:
-                sock.settimeout(left)
-                sock.connect(options.path)
+        sock = self._connected(self._addresses(options, deadline), deadline)
+        with closing_if_failed(sock):
             tune(sock)
             if context is not None:
                 sock.settimeout(self._left(deadline))
                 return context.wrap_socket(sock, server_hostname=options.host)
-        except BaseException:
-            sock.close()
-            raise
         return sock
+
+    def _addresses(self, options: Options, deadline: float) -> Sequence[Target]:
+        if options.path:
+            return [(socket.AF_UNIX, options.path)]
+        server = options.host, options.port
+        return self._lookups.addresses(server, self._left(deadline))
+
+    def _connected(self, addresses: Sequence[Target], deadline: float) -> socket.socket:
+        """To the first that answers; one that is silent leaves time for the others."""
+        failure = OSError("no address")
+        for tried, (family, address) in enumerate(addresses):
+            try:
+                new = socket.socket(family, socket.SOCK_STREAM)
+                with closing_if_failed(new) as sock:
+                    sock.settimeout(self._left(deadline) / (len(addresses) - tried))
+                    sock.connect(address)
+                    return sock
+            except OSError as exc:
+                failure = exc
+        raise failure
 
     def _exchange(
         self,

@@ -22,6 +22,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.hosts import Server
+from aiorwlock_remote.backends.redis.lookups import Lookups
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import (
     ATTEMPTS,
@@ -78,6 +79,7 @@ class Connector:
         self._host = host
         self._scripts = scripts
         self._listener = listener
+        self._lookups = Lookups()
         self._peer: Peer | None = None
         self._since = 0.0
         self._attempts = 0
@@ -100,7 +102,7 @@ class Connector:
         clock, attempt = self._host.clock, options.connect_timeout / ATTEMPTS
         last = clock.now() + (ATTEMPTS / 2) * attempt
         while True:
-            host, port = await _primary(options.sentinels, self._host, attempt / 2)
+            host, port = await self._primary(options.sentinels, attempt / 2)
             there = replace(options, host=host, port=port)
             try:
                 return await self._connect(there, channels, attempt)
@@ -130,7 +132,7 @@ class Connector:
         self._since = self._host.clock.now()
         return talk
 
-    async def reconnect(self, channels: Callable[[], Sequence[bytes]]) -> Conversation:
+    async def reconnect(self, channels: Sequence[bytes]) -> Conversation:
         """The same, tried for as long as it takes, with pauses."""
         if self._host.clock.now() - self._since > STEADY:
             self._attempts = 0
@@ -139,7 +141,7 @@ class Connector:
                 await anyio.sleep(back_off(self._attempts, random.random()))
             self._attempts += 1
             try:
-                return await self.connect(channels())
+                return await self.connect(channels)
             except (BackendError, ConfigurationError) as exc:
                 self.why = str(exc)
             except Exception as exc:
@@ -163,11 +165,10 @@ class Connector:
             raise EOFError
         return peer
 
-
-async def _primary(sentinels: Sentinels, host: Host, timeout: float) -> Server:
-    """In a thread: names are looked up there, too. A cancelled one ends by itself."""
-    return await anyio.to_thread.run_sync(
-        partial(find_primary, sentinels, host.clock, timeout),
-        abandon_on_cancel=True,
-        limiter=anyio.CapacityLimiter(1),  # the user's may be used up
-    )
+    async def _primary(self, sentinels: Sentinels, timeout: float) -> Server:
+        """In a thread: names are waited for there, too. A cancelled one ends itself."""
+        return await anyio.to_thread.run_sync(
+            partial(find_primary, sentinels, self._host.clock, timeout, self._lookups),
+            abandon_on_cancel=True,
+            limiter=anyio.CapacityLimiter(1),  # the user's may be used up
+        )

@@ -58,6 +58,7 @@ class Link:
         *,
         on_message: Callable[[bytes, bytes], object],
         on_reconnect: Callable[[], object],
+        channels: Iterable[bytes] = (),
         dial: Dial = dial_url,
     ) -> None:
         """Unconnected; see ``open_link``."""
@@ -65,7 +66,7 @@ class Link:
         self._host = host
         self._on_message = on_message
         self._on_reconnect = on_reconnect
-        self._channels = Subscriptions()
+        self._channels = Subscriptions(channels)
         self._aside = Aside(options.connect_timeout)
         # The connection, and the same while it takes new calls at once.
         self._talk: Conversation | None = None
@@ -132,7 +133,7 @@ class Link:
         return True
 
     def subscribe(self, channel: bytes) -> None:
-        """Hear a channel from now on, over every connection to come as well."""
+        """Hear a channel over this connection and all to come, if our user may."""
         self._tell(self._channels.add(channel))
 
     def unsubscribe(self, channel: bytes) -> None:
@@ -141,7 +142,7 @@ class Link:
 
     async def open(self) -> None:
         """Connect; later connections are made in the background. As ``open_link``."""
-        self._connected(await self._connector.connect(self._channels.greet()))
+        self._connected(await self._connector.connect(self._channels.needed))
 
     async def aclose(self) -> None:
         """Wait for the answers still to come, 1 s at most, and close for good.
@@ -208,7 +209,7 @@ class Link:
 
     async def _reconnect(self) -> None:
         while self._talk is None:
-            talk = await self._connector.reconnect(self._channels.greet)
+            talk = await self._connector.reconnect(self._channels.needed)
             self._connected(talk)
             if self._closed:  # calling us off came too late
                 return
@@ -217,7 +218,7 @@ class Link:
 
     def _connected(self, talk: Conversation) -> None:
         self._talk = talk
-        self._tell(self._channels.changed())
+        self._tell(self._channels.others())
         self.ready()
         if self._oldest() is not None:
             self._watch.arm()
@@ -252,6 +253,7 @@ class Link:
         elif talk is None or self._held:
             self._aside.put(call, self._host.clock.now())
             self._watch.arm()
+            self._reconnecting.start()  # unless it runs: all tasks may be cancelled
         else:
             talk.send(call, packed)
             self._watch.arm()
@@ -266,7 +268,7 @@ class Link:
         return under_way >= MAX_CALLS or talk.wire.unsent() > MAX_UNSENT
 
     def _tell(self, calls: Iterable[Call[Any]]) -> None:
-        if self._talk is not None:  # else the next greeting says it
+        if self._talk is not None:  # else said after the next greeting
             for call in calls:
                 self._talk.send(call, call.packed())
                 call.unawaited()

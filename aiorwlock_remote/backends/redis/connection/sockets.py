@@ -1,14 +1,26 @@
-"""Socket options of every connection, blocking or not."""
+"""What is done with the socket of every connection, blocking or not."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _PROBES = (
     ("TCP_KEEPIDLE", 30),
     ("TCP_KEEPINTVL", 10),
     ("TCP_KEEPCNT", 3),
 )
+
+
+@contextmanager
+def closing_if_failed(sock: socket.socket) -> Iterator[socket.socket]:
+    """Whoever leaves by an error, or is cancelled, leaves no socket behind."""
+    try:
+        yield sock
+    except BaseException:
+        sock.close()
+        raise
 
 
 def tune(sock: socket.socket) -> None:

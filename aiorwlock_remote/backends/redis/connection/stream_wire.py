@@ -44,9 +44,14 @@ class StreamWire(TransportWire):
         self._task = self._loop.create_task(self._read())  # the loop keeps it weakly
 
     def write(self, data: bytes) -> None:
-        """Into the transport; what is lost with it is told by the reader."""
+        """Into the transport; what is lost with it is told by the reader.
+
+        If somebody cancelled that, with every task of the loop, it is told here.
+        """
         if not self._transport.is_closing():
             self._transport.write(data)
+        elif self._task.cancelled():
+            self._loop.call_soon(self._talk.lost, None)
 
     async def _read(self) -> None:
         failure: Exception | None = None

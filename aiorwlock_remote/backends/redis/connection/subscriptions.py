@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aiorwlock_remote.backends.redis.connection.calls import Subscribing
 
 
 class Subscriptions:
-    """The channels, and what has to be said so that the server knows them."""
+    """The channels, and what has to be said so that the server knows them.
 
-    def __init__(self) -> None:
-        """None."""
-        self._channels: dict[bytes, None] = {}  # a set that keeps its order
-        self._greeted: tuple[bytes, ...] = ()
+    Those ``needed`` are part of the greeting: without them there is no connection. The
+    others are asked for after it, and done without where the user may not hear them.
+    """
+
+    def __init__(self, needed: Iterable[bytes] = ()) -> None:
+        """No others yet."""
+        self.needed: tuple[bytes, ...] = tuple(needed)
+        self._others: dict[bytes, None] = {}  # a set that keeps its order
 
     def add(self, channel: bytes) -> list[Subscribing]:
         """Hear it; what to say for that."""
-        if channel in self._channels:
+        if channel in self._others:
             return []
-        self._channels[channel] = None
+        self._others[channel] = None
         return [Subscribing("SUBSCRIBE", channel)]
 
     def remove(self, channel: bytes) -> list[Subscribing]:
         """Hear it no more; what to say for that."""
-        if channel not in self._channels:
+        if channel not in self._others:
             return []
-        del self._channels[channel]
+        del self._others[channel]
         return [Subscribing("UNSUBSCRIBE", channel)]
 
-    def greet(self) -> tuple[bytes, ...]:
-        """The channels a new connection is greeted with."""
-        self._greeted = tuple(self._channels)
-        return self._greeted
-
-    def changed(self) -> list[Subscribing]:
-        """What to say about changes since the greeting."""
-        greeted = dict.fromkeys(self._greeted)
-        new = [c for c in self._channels if c not in greeted]
-        old = [c for c in greeted if c not in self._channels]
-        return [
-            *(Subscribing("SUBSCRIBE", channel) for channel in new),
-            *(Subscribing("UNSUBSCRIBE", channel) for channel in old),
-        ]
+    def others(self) -> list[Subscribing]:
+        """What to say after the greeting."""
+        return [Subscribing("SUBSCRIBE", channel) for channel in self._others]

@@ -45,6 +45,12 @@ class Watch:
             self.errand.start()
 
     async def _run(self) -> None:
+        try:
+            await self._look()
+        finally:  # also if somebody cancelled every task of the loop
+            self.armed = False
+
+    async def _look(self) -> None:
         tick = self._patience / LOOKS
         marked, since = self._oldest(), self._clock.now()
         last = since
@@ -62,5 +68,4 @@ class Watch:
                 marked, since = self._oldest(), now
             busy = self._tidy(now)
             if not busy and self._oldest() is None:
-                self.armed = False
                 return
