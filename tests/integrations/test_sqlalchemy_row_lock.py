@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -262,6 +265,25 @@ async def test_not_where_all_connections_are_one() -> None:
     for where in (engine, AsyncSession(engine)):
         with pytest.raises(ConfigurationError, match="connections are one"):
             row_lock(where, Invoice, 1)
+
+
+def test_engines_and_loops_that_ended_are_forgotten(shop: AlchemySite) -> None:
+    known: list[weakref.ref[object]] = []
+
+    async def use() -> None:
+        known.append(weakref.ref(asyncio.get_running_loop()))
+        async with engine_of(shop) as engine:
+            known.append(weakref.ref(engine.sync_engine))
+            async with row_lock(engine, Invoice, 1).write():
+                assert shop.plain.state() == LOCKED["write"]
+
+    async def program() -> None:
+        for _ in range(2):
+            await use()
+
+    asyncio.run(program())
+    gc.collect()
+    assert [one() for one in known] == [None] * 4
 
 
 @pytest.mark.only_on("trio", "where it cannot be")
