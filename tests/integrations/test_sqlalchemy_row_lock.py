@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table
+from sqlalchemy import Column, Integer, MetaData, Table, event
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from aiorwlock_remote import (
@@ -31,7 +32,7 @@ from tests.recipes.fix_rows import (
     through,
 )
 from tests.recipes.row_basics import RowLockBasics
-from tests.recipes.row_sites import FREE, LOCKED, MODES, RowSite, ask
+from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, RowSite, ask
 from tests.recipes.row_suite import RowLockSuite
 from tests.servers.proxy import Proxy
 
@@ -173,6 +174,19 @@ async def test_a_lost_reply(shop: AlchemySite, mode: str) -> None:
             proxy.cut_after(1, to="client")
             with pytest.raises(AcquireUncertain):
                 await ask(lock, mode)(timeout=5)
+
+
+@on_asyncio
+async def test_a_driver_that_is_cancelled(shop: AlchemySite) -> None:
+    """By somebody else than who waits for the lock: that one is told."""
+
+    def cancelled(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    async with engine_of(shop) as engine:
+        event.listen(engine.sync_engine, "before_cursor_execute", cancelled)
+        with anyio.fail_after(PATIENCE), pytest.raises(AcquireUncertain):
+            await row_lock(engine, Invoice, 1).read()
 
 
 @on_asyncio
