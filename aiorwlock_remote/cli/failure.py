@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, cast
 
 import click
 
 from aiorwlock_remote.cli.exits import REFUSED, SIGNAL, UNAVAILABLE, USAGE
+from aiorwlock_remote.cli.streams import nowhere
 from aiorwlock_remote.errors import (
     AcquireUncertain,
     BackendError,
@@ -45,8 +47,11 @@ def plain(text: str) -> str:
 
 
 def tell(text: str) -> None:
-    """One line on stderr."""
-    click.echo(f"rwlock: {plain(text)}", err=True)
+    """One line on stderr; if nobody reads that any more, what is to be done goes on."""
+    try:
+        click.echo(f"rwlock: {plain(text)}", err=True)
+    except OSError:  # what is left of it is not to fail at the end, either
+        sys.stderr = nowhere()
 
 
 def report(error: Exception) -> int:

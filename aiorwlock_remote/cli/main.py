@@ -6,10 +6,10 @@ import logging
 import os
 import sys
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from aiorwlock_remote.cli.exits import USAGE
+from aiorwlock_remote.cli.streams import nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,11 +43,7 @@ def _open_missing_streams() -> None:
     """Started with stdout or stderr closed (`>&-`): what is written there is lost."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, _nowhere())
-
-
-def _nowhere() -> TextIO:
-    return Path(os.devnull).open("w", encoding="utf-8")
+            setattr(sys, name, nowhere())
 
 
 def _run(arguments: list[str]) -> int:

@@ -67,10 +67,16 @@ class Signals:
 def _wait(taken: set[signal.Signals]) -> tuple[int, bool]:
     if hasattr(signal, "sigwaitinfo"):
         info = signal.sigwaitinfo(taken)
-        return info.si_signo, info.si_code > 0  # SI_USER is 0, SI_QUEUE and so on less
+        by_kernel = info.si_code > 0  # SI_USER is 0, SI_QUEUE and so on less
+        return info.si_signo, by_kernel and not _for_us_alone(info.si_signo)
     # macOS does not tell: what a terminal can send comes from ours, if we are in front.
     number = signal.sigwait(taken)
     return number, number in (signal.SIGINT, signal.SIGQUIT) and _in_front()
+
+
+def _for_us_alone(number: int) -> bool:
+    """A terminal that hangs up tells the first process of its session, and no other."""
+    return number == signal.SIGHUP and os.getsid(0) == os.getpid()
 
 
 def _in_front() -> bool:

@@ -75,10 +75,11 @@ class Doorway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Mounted applications see it, too: they get the same scope."""
-        if scope["type"] == "http":
+        if scope["type"] in ("http", "websocket"):
             here = Visit(self._site, receive)
             scope[KEY] = here
-            receive = here.receive
+            if scope["type"] == "http":
+                receive = here.receive
         await self._app(scope, receive, send)
 
 

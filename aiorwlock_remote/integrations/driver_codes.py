@@ -79,6 +79,8 @@ def _said(driver: object) -> str:
 
 def _code(driver: object) -> str:
     """What the driver has for one; empty: none."""
+    if isinstance(driver, OSError):
+        return ""  # its number is the system's
     first: object = next(iter(getattr(driver, "args", ())), None)
     if isinstance(first, int):  # MariaDB's drivers; it tells more than their SQLSTATE
         return str(first)

@@ -21,6 +21,7 @@ from inspect import Parameter, Signature
 from typing import Annotated, Any, Literal, Unpack
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Request, params
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 
 from aiorwlock_remote.errors import LockError
@@ -81,8 +82,8 @@ def add_locks(app: FastAPI, connecting: Connecting) -> None:
     app.add_middleware(Doorway, site=site)
 
 
-def get_locks(of: Request | FastAPI) -> Locks:
-    """The ``Locks`` of an application, or of the one that a request came to.
+def get_locks(of: HTTPConnection | FastAPI) -> Locks:
+    """The ``Locks`` of an application, or of that of a request or a websocket.
 
     Raises:
         ConfigurationError: it has none: no ``add_locks``, or its lifespan did not run.
@@ -92,12 +93,12 @@ def get_locks(of: Request | FastAPI) -> Locks:
     return visit(of.scope).site.locks
 
 
-async def _locks(request: Request) -> Locks:
-    return get_locks(request)
+async def _locks(connection: HTTPConnection) -> Locks:
+    return get_locks(connection)
 
 
 LocksDep = Annotated[Locks, Depends(_locks)]
-"""A parameter of this type gets the ``Locks``."""
+"""A parameter of this type gets the ``Locks``; in handlers of websockets, too."""
 
 
 def get_fence(request: Request) -> int:

@@ -182,6 +182,8 @@ class Occupancies:
         label = label_from(who) or f"{platform.node()}/{os.getpid()}"
         begun, attempts = host.clock.now(), 0
         while True:
+            if self._closed:
+                raise Closed
             sent_at = host.clock.now()
             attempt = Attempt(self.store, name, label)
             self._attempts.add(attempt)
@@ -210,8 +212,6 @@ class Occupancies:
                     )
                 rest = min(rest, left)
             await anyio.sleep(rest)
-            if self._closed:
-                raise Closed
 
     def deadline(self, sent_at: float) -> float | None:
         """Local time until which a record made, or made anew, then is no dead one."""

@@ -35,14 +35,18 @@ class RowDesk(Generic[S]):
     """All row locks of one loop at one database."""
 
     def __init__(
-        self, carrier: Carrier[S], host: LoopHost, check: Callable[[], None]
+        self,
+        carrier: Carrier[S],
+        host: LoopHost,
+        check: Callable[[], None],
+        known: set[str] | None = None,
     ) -> None:
-        """``check``: raises if nothing may be asked any more."""
+        """``check``: raises if nothing may be asked any more. ``known``: tables."""
         self._carrier = carrier
         self._host = host
         self._check = check
         self._pid = os.getpid()
-        self._requests = RowRequests(carrier, host, self._freed)
+        self._requests = RowRequests(carrier, host, self._freed, known)
         self._waiting = RowWaiting(self._requests, host, check)
         self._held: set[Holding[S]] = set()
         self._mine: weakref.WeakKeyDictionary[Any, dict[str, Holding[S]]]

@@ -39,10 +39,17 @@ class Carrier(Protocol[S_contra]):
 
 
 class RowRequests(Generic[S]):
-    """Those of one loop. ``freed(label)`` is called when a lock was given back."""
+    """Those of one loop. ``freed(label)`` is called when a lock was given back.
+
+    ``known``: tables that take a mark as it is; more are added.
+    """
 
     def __init__(
-        self, carrier: Carrier[S], host: LoopHost, freed: Callable[[str], None]
+        self,
+        carrier: Carrier[S],
+        host: LoopHost,
+        freed: Callable[[str], None],
+        known: set[str] | None = None,
     ) -> None:
         self._carrier = carrier
         self._host = host
@@ -50,7 +57,7 @@ class RowRequests(Generic[S]):
         self._closing = Closing()
         self._under_way = UnderWay()
         self._closed = False
-        self._known: set[str] = set()  # tables that take a mark as it is
+        self._known = set[str]() if known is None else known
         self._resting: set[Callable[[], None]] = set()  # to be sent again
 
     async def take(self, row: Row[S], attempt: Attempt) -> Got:

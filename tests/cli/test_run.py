@@ -225,6 +225,19 @@ def test_who_ignores_term_gets_kill(store: Store) -> None:
     assert "SIGKILL" in err
 
 
+def test_lost_while_nobody_reads_what_it_says(store: Store) -> None:
+    """As after `rwlock run … 2>&1 | head -1`: the command has to end all the same."""
+    command = "trap 'echo told; exit 7' TERM; echo up; while :; do sleep 0.02; done"
+    words = ("--lease", "1", "order/42", "sh", "-c", command)
+    with store.running("run", *words) as process:
+        line(process, "up")
+        assert process.stderr is not None
+        process.stderr.close()
+        break_(store, store.json("show", "order/42")["holders"][0])
+        line(process, "told")
+        assert process.wait(PATIENCE) == 76
+
+
 def test_lost_without_being_noticed_before_the_end_is_76(store: Store) -> None:
     with store.running("run", "order/42", "sh", "-c", "echo up; read _") as process:
         line(process, "up")

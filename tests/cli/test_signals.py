@@ -9,6 +9,9 @@ import signal
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
 
 import pytest
 
@@ -65,9 +68,13 @@ def test_the_lock_is_held_until_the_command_has_ended(store: Store) -> None:
     assert store.rwlock(*now).returncode == 0
 
 
-@pytest.mark.parametrize(("key", "name"), [(b"\x03", "INT"), (b"\x1c", "QUIT")])
-def test_ctrl_c_reaches_the_command_once(store: Store, key: bytes, name: str) -> None:
+@contextmanager
+def at_a_terminal(
+    store: Store, name: str
+) -> Iterator[tuple[subprocess.Popen[bytes], FileIO]]:
+    """It counts that signal, the first of a session; with who sits at the terminal."""
     master, terminal = pty.openpty()
+    person = FileIO(master, "r+")
 
     def take_terminal() -> None:
         os.setsid()
@@ -87,13 +94,27 @@ def test_ctrl_c_reaches_the_command_once(store: Store, key: bytes, name: str) ->
     try:
         told = b""
         while not told.endswith(b"up\r\n"):
-            told += os.read(master, 100)
-        os.write(master, key)
-        assert process.wait(PATIENCE) == 41
+            told += person.read(100)
+        yield process, person
     finally:
         process.kill()
         process.wait()
-        os.close(master)
+        person.close()
+
+
+@pytest.mark.parametrize(("key", "name"), [(b"\x03", "INT"), (b"\x1c", "QUIT")])
+def test_ctrl_c_reaches_the_command_once(store: Store, key: bytes, name: str) -> None:
+    with at_a_terminal(store, name) as (process, person):
+        person.write(key)
+        assert process.wait(PATIENCE) == 41
+    assert store.json("ls") == []
+
+
+def test_a_terminal_that_hangs_up_tells_the_command(store: Store) -> None:
+    """It tells the first of a session only: as under ``ssh -t host rwlock run …``."""
+    with at_a_terminal(store, "HUP") as (process, person):
+        person.close()
+        assert process.wait(PATIENCE) == 41
     assert store.json("ls") == []
 
 

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import ForeignKey, String, delete, update
+from sqlalchemy import ForeignKey, ForeignKeyConstraint, String, delete, update
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from aiorwlock_remote import BadFence, StaleFence
+from aiorwlock_remote import BadFence, ConfigurationError, StaleFence
 from aiorwlock_remote.integrations.sqlalchemy.fencing import (
     FencedRow,
     fenced,
@@ -47,6 +47,71 @@ class Order(FencedRow, Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     notes: Mapped[list[Note]] = relationship(lazy="joined")
+
+
+class Document(FencedRow, Base):
+    """Has a table for what all kinds of it have."""
+
+    __tablename__ = "documents"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(10))
+    __mapper_args__ = {"polymorphic_on": "kind"}  # noqa: RUF012 - as all have it
+
+
+class Letter(Document):
+    """And one for what only it has."""
+
+    __tablename__ = "letters"
+
+    number: Mapped[int] = mapped_column(ForeignKey("documents.id"), primary_key=True)
+    pages: Mapped[int]
+    __mapper_args__ = {"polymorphic_identity": "letter"}  # noqa: RUF012
+
+
+class Page(Base):
+    """Not fenced, but for some."""
+
+    __tablename__ = "pages"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class SignedPage(FencedRow, Page):
+    """The fence is in the table of its own."""
+
+    __tablename__ = "signed_pages"
+
+    page: Mapped[int] = mapped_column(ForeignKey("pages.id"), primary_key=True)
+
+
+class Pairing(Pair):
+    """Its fence is where its key is: in the parent's."""
+
+    __tablename__ = "pairings"
+
+    b: Mapped[str] = mapped_column(String(20), primary_key=True)
+    a: Mapped[int] = mapped_column(primary_key=True)
+    __table_args__ = (ForeignKeyConstraint(["a", "b"], ["pairs.a", "pairs.b"]),)
+
+
+class Couple(Base):
+    """Two columns make the key, and there is no fence."""
+
+    __tablename__ = "couples"
+
+    a: Mapped[int] = mapped_column(primary_key=True)
+    b: Mapped[int] = mapped_column(primary_key=True)
+
+
+class FencedCouple(FencedRow, Couple):
+    """The same columns in another order."""
+
+    __tablename__ = "fenced_couples"
+
+    b: Mapped[int] = mapped_column(primary_key=True)
+    a: Mapped[int] = mapped_column(primary_key=True)
+    __table_args__ = (ForeignKeyConstraint(["a", "b"], ["couples.a", "couples.b"]),)
 
 
 @pytest_asyncio.fixture
@@ -103,6 +168,38 @@ async def test_only_the_row_itself_is_locked(engine: AsyncEngine) -> None:
         order = await fenced_get(session, Order, 1, 5)
         assert order is not None
         assert order.notes == []
+
+
+@pytest.mark.parametrize("kind", [Letter, SignedPage], ids=["parent", "child"])
+async def test_rows_in_two_tables(engine: AsyncEngine, kind: type[Letter]) -> None:
+    """The fence is in one of them: in that of the parent, or of the child."""
+    more = {"pages": 3} if kind is Letter else {}
+    async with AsyncSession(engine) as session, session.begin():
+        session.add_all([kind(id=1, **more), kind(id=2, **more)])
+    async with AsyncSession(engine) as session:
+        found = await fenced_get(session, kind, 1, 5)
+        assert found is not None
+        assert found.fence == 5
+        await session.commit()
+        with pytest.raises(StaleFence) as caught:
+            await fenced_get(session, kind, 1, 4)
+        assert caught.value.highest == 5
+        await session.rollback()
+        other = await session.get(kind, 2)
+        assert other is not None
+        assert other.fence == 0
+        assert await fenced_get(session, kind, 3, 5) is None
+
+
+async def test_a_key_of_two_columns_in_two_tables(engine: AsyncEngine) -> None:
+    async with AsyncSession(engine) as session:
+        session.add(Pairing(a=1, b="x"))
+        await session.flush()
+        found = await fenced_get(session, Pairing, (1, "x"), 5)
+        assert found is not None
+        assert found.fence == 5
+        with pytest.raises(ConfigurationError, match="not where its key is"):
+            await fenced_get(session, FencedCouple, (1, 2), 5)
 
 
 async def test_rolled_back_is_as_if_nobody_had_come(engine: AsyncEngine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,20 @@ async def test_inside_of_a_transaction_nobody_would_see_it(place: ModelPlace) ->
             await sync_to_async(view)()
         assert place.records() == ([], [])
         await sync_to_async(async_to_sync(occupy))()
+
+
+async def test_where_nothing_is_committed_nobody_would_see_it(
+    place: ModelPlace,
+) -> None:
+    """As with ``"AUTOCOMMIT": False`` in DATABASES."""
+    async with place.open() as books:
+        commits = sync_to_async(partial(transaction.set_autocommit, using=place.url))
+        await commits(False)
+        with pytest.raises(ConfigurationError, match="autocommit"):
+            await books.occupy(BOOK)
+        await commits(True)
+        async with books.occupy(BOOK):
+            assert await books.try_occupy(BOOK) is None
 
 
 async def test_what_is_missing(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -217,3 +220,19 @@ def mariadb(mariadb_empty: str) -> Iterator[DjangoSite]:
 def test_outside_of_a_loop(shop: DjangoSite) -> None:
     with pytest.raises(ConfigurationError, match="loop"):
         row_lock(Invoice, 1, database=database(shop.url))
+
+
+def test_loops_that_ended_are_forgotten(shop: DjangoSite) -> None:
+    """``async_to_sync`` makes one for each call."""
+    alias, loops = database(shop.url), list[weakref.ref[asyncio.AbstractEventLoop]]()
+
+    async def view() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        async with row_lock(Invoice, 1, database=alias).write():
+            assert shop.plain.state() == LOCKED["write"]
+
+    for _ in range(3):
+        asyncio.run(view())
+    asyncio.run(close(alias))
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3

@@ -13,6 +13,7 @@ import anyio
 import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response, WebSocket
+from starlette.types import Message, Scope
 
 from aiorwlock_remote import ConfigurationError, Held, LockLost, connect
 from aiorwlock_remote.integrations.fastapi import LocksDep, add_locks, get_locks, hold
@@ -140,6 +141,30 @@ async def test_websockets_are_refused() -> None:
     async def talk(ws: WebSocket, id: int, held: Numbered) -> None: ...  # noqa: A002
 
     assert "websockets" in await refused(app)
+
+
+async def test_a_websocket_gets_the_locks_themselves() -> None:
+    app = with_locks()
+
+    @app.websocket("/orders")
+    async def talk(ws: WebSocket, locks: LocksDep) -> None:
+        assert get_locks(ws) is locks is get_locks(app)
+        async with locks.mutex("order", 7) as held:
+            await ws.accept()
+            await ws.send_text(held.resource)
+
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope: Scope = {"type": "websocket", "path": "/orders", "headers": []}
+    async with started(app):
+        await app({**scope, "query_string": b"", "subprotocols": []}, receive, send)
+    assert [message.get("text") for message in sent] == [None, "order/7"]
 
 
 async def test_a_handler_of_the_users_goes_before() -> None:

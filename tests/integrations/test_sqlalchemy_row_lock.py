@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table
+from sqlalchemy import Column, Integer, MetaData, Table, event
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from aiorwlock_remote import (
@@ -28,7 +32,7 @@ from tests.recipes.fix_rows import (
     through,
 )
 from tests.recipes.row_basics import RowLockBasics
-from tests.recipes.row_sites import FREE, LOCKED, MODES, RowSite, ask
+from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, RowSite, ask
 from tests.recipes.row_suite import RowLockSuite
 from tests.servers.proxy import Proxy
 
@@ -173,6 +177,19 @@ async def test_a_lost_reply(shop: AlchemySite, mode: str) -> None:
 
 
 @on_asyncio
+async def test_a_driver_that_is_cancelled(shop: AlchemySite) -> None:
+    """By somebody else than who waits for the lock: that one is told."""
+
+    def cancelled(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    async with engine_of(shop) as engine:
+        event.listen(engine.sync_engine, "before_cursor_execute", cancelled)
+        with anyio.fail_after(PATIENCE), pytest.raises(AcquireUncertain):
+            await row_lock(engine, Invoice, 1).read()
+
+
+@on_asyncio
 async def test_a_row_that_a_transaction_has_locked(shop: AlchemySite) -> None:
     """The server waits for a bounded time; nothing is left that would lock it."""
     async with engine_of(shop) as engine:
@@ -262,6 +279,25 @@ async def test_not_where_all_connections_are_one() -> None:
     for where in (engine, AsyncSession(engine)):
         with pytest.raises(ConfigurationError, match="connections are one"):
             row_lock(where, Invoice, 1)
+
+
+def test_engines_and_loops_that_ended_are_forgotten(shop: AlchemySite) -> None:
+    known: list[weakref.ref[object]] = []
+
+    async def use() -> None:
+        known.append(weakref.ref(asyncio.get_running_loop()))
+        async with engine_of(shop) as engine:
+            known.append(weakref.ref(engine.sync_engine))
+            async with row_lock(engine, Invoice, 1).write():
+                assert shop.plain.state() == LOCKED["write"]
+
+    async def program() -> None:
+        for _ in range(2):
+            await use()
+
+    asyncio.run(program())
+    gc.collect()
+    assert [one() for one in known] == [None] * 4
 
 
 @pytest.mark.only_on("trio", "where it cannot be")

@@ -48,6 +48,7 @@ async def test_closing_calls_off_and_gives_back(tmp_path: Path) -> None:
     assert not await held.release()
     with pytest.raises(Closed):
         await home.occupy(BOOK)
+    assert place.records() == NOTHING
 
 
 @pytest.mark.only_on("trio", "it is about trio")

@@ -63,7 +63,8 @@ class RecordFile:
         self._path = path
         self._folder = folder
         self._slots = Slots(file)
-        self._next: int | None = None
+        self._replacing: list[int] = []
+        self._unplaced: str = ""
         self.empty: bool = False
 
     def read(self) -> Kept | None:
@@ -87,19 +88,16 @@ class RecordFile:
         content = packed(kept)
         if self._slots.fits(content):
             return lambda: self._overwrite(content, synced=synced)
-        new = self._folder.new()
-        try:
-            self._fill(new, content)
-        except BaseException:
-            remove(new)
-            raise
-        return lambda: self._put_in_place(new)
+        self._unplaced = self._folder.new()
+        made = self._fill(self._unplaced, content)
+        return lambda: self._put_in_place(made)
 
     def close(self) -> None:
-        """Let go of a file that took this one's place."""
-        file, self._next = self._next, None
-        if file is not None:
+        """Let go of files that were to take this one's place, or did."""
+        for file in self._replacing:
             unlock(file)
+        if self._unplaced:
+            remove(self._unplaced)
 
     def forget(self) -> None:
         """Remove it: whoever waits for its lock sees that it is gone, and starts anew.
@@ -114,23 +112,22 @@ class RecordFile:
             self._folder.flush(self._file)
         self.empty = False
 
-    def _fill(self, new: str, content: bytes) -> None:
+    def _fill(self, new: str, content: bytes) -> int:
         file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        self._next = file
+        self._replacing.append(file)
         # Ours until the step is done: it is where others look from the rename on.
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         slots = Slots(file)
         slots.follow(self._slots)
         slots.fill(content)
         self._folder.flush(file)
+        return file
 
-    def _put_in_place(self, new: str) -> None:
-        try:
-            os.rename(new, self._path)  # noqa: PTH104 - one of many, and hot
-        except BaseException:
-            remove(new)
-            raise
-        self.empty = False
+    def _put_in_place(self, made: int) -> None:
+        """From now on it is what is read and written."""
+        os.rename(self._unplaced, self._path)  # noqa: PTH104 - one of many, and hot
+        self._unplaced, self.empty = "", False
+        self._file, self._slots = made, Slots(made)
         self._folder.flush_names()
 
 

@@ -224,6 +224,7 @@ class ModelOccupations:
 
     def _in_transaction(self, function: Callable[[], T]) -> T:
         try:
+            self._check_commits(connections[self._database])
             with transaction.atomic(using=self._database, durable=True):
                 return function()
         except Error as exc:
@@ -238,6 +239,14 @@ class ModelOccupations:
                 what="occupying inside of atomic(): nobody would see it",
                 hint="occupy first, then begin the transaction",
             ) from exc
+
+    def _check_commits(self, connection: Any) -> None:  # noqa: ANN401 - Django's
+        """Else ``atomic()`` would leave that to the user."""
+        if not connection.in_atomic_block and not connection.get_autocommit():
+            raise ConfigurationError(
+                what=f"{self._database} is not in autocommit: nobody would see it",
+                hint='without "AUTOCOMMIT": False in DATABASES, or by another alias',
+            )
 
     def _error(self, exc: Error) -> BackendError:
         what = f"{self._model._meta.label} in {self._database}: {exc}"

@@ -17,9 +17,8 @@ leaves them as they are in the database.
 
 from __future__ import annotations
 
-import asyncio
-import weakref
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.exceptions import ValidationError
@@ -31,12 +30,12 @@ from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.row_plans import Statement
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.integrations.desks import Desks
 from aiorwlock_remote.integrations.django.rows import DjangoRows
 from aiorwlock_remote.recipes.row_desk import RowDesk
 from aiorwlock_remote.recipes.row_faults import Row
 from aiorwlock_remote.recipes.row_lock import RowLock
 from aiorwlock_remote.recipes.row_texts import Texts
-from aiorwlock_remote.runtime.loops import current_host
 
 M = TypeVar("M", bound=models.Model)
 
@@ -157,25 +156,16 @@ def row_lock(
     return RowLock(_desk(database), row)
 
 
-_DESKS: weakref.WeakKeyDictionary[Any, dict[str, RowDesk[Statement]]] = (
-    weakref.WeakKeyDictionary()
-)
-"""By loop and database: waiters for one row know of each other."""
+_DESKS: Desks[Statement] = Desks()
+_KNOWN: dict[str, set[str]] = {}
+"""Tables, by database."""
 
 
 def _desk(database: str) -> RowDesk[Statement]:
+    known = _KNOWN.setdefault(database, set())
     try:
-        loop = asyncio.get_running_loop()
+        return _DESKS.desk(database, known, partial(DjangoRows, database))
     except RuntimeError:
         raise ConfigurationError(
             what="a row lock of Django is used in an asyncio loop"
         ) from None
-    desks = _DESKS.setdefault(loop, {})
-    if database not in desks:
-        rows = DjangoRows(database)
-        desks[database] = RowDesk(rows, current_host(), _unchecked)
-    return desks[database]
-
-
-def _unchecked() -> None:
-    """Django's connections may be asked at any time."""

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import BigInteger, Delete, Update, inspect, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Delete,
+    Update,
+    inspect,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, Mapper, mapped_column
 
@@ -71,11 +79,11 @@ async def fenced_get(
             what=f"{row.__name__}: {len(mapper.primary_key)} key column(s), "
             f"{len(keys)} given"
         )
-    where = [
-        column == value for column, value in zip(mapper.primary_key, keys, strict=True)
-    ]
+    fenced_in = _fenced_in(mapper)
+    columns = _key_columns(mapper, fenced_in)
+    where = [column == value for column, value in zip(columns, keys, strict=True)]
     raising = (
-        update(row)
+        update(fenced_in)
         .where(*where, row.fence <= fence)
         .values(fence=fence)
         .execution_options(synchronize_session=False)
@@ -105,6 +113,28 @@ def _mapper(row: type[Row]) -> Mapper[Row]:
             hint="FencedRow gives it one",
         )
     return cast("Mapper[Row]", found)
+
+
+def _fenced_in(mapper: Mapper[Row]) -> Mapper[Any]:
+    """A class with tables of its parents', too, has its fence in one of them."""
+    table = mapper.columns["fence"].table
+    found = (one for one in mapper.iterate_to_root() if one.local_table is table)
+    return next(found, mapper)
+
+
+def _key_columns(
+    mapper: Mapper[Row], fenced_in: Mapper[Any]
+) -> tuple[ColumnElement[Any], ...]:
+    """Those of that table."""
+    table = fenced_in.local_table
+    if all(column.table is table for column in mapper.primary_key):
+        return mapper.primary_key
+    if len(mapper.primary_key) > 1:  # in which order would they stand there?
+        raise ConfigurationError(
+            what=f"{mapper.class_.__name__} has its fence not where its key is",
+            hint=f"FencedRow for {mapper.base_mapper.class_.__name__}",
+        )
+    return tuple(table.primary_key)
 
 
 def _key(identity: object) -> tuple[object, ...]:

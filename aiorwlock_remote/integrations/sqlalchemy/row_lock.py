@@ -17,8 +17,8 @@ before you begin a transaction that changes the row, and commit before you leave
 
 from __future__ import annotations
 
-import asyncio
 import weakref
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Integer, String, Table, Text
@@ -29,6 +29,7 @@ from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
 from aiorwlock_remote.core.row import UNLOCK
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.integrations.desks import Desks
 from aiorwlock_remote.integrations.sqlalchemy.row_words import (
     LOCK_COLUMNS,
     RowWords,
@@ -36,7 +37,6 @@ from aiorwlock_remote.integrations.sqlalchemy.row_words import (
 from aiorwlock_remote.integrations.sqlalchemy.rows import EngineRows, Statement
 from aiorwlock_remote.recipes.row_desk import RowDesk
 from aiorwlock_remote.recipes.row_lock import RowLock
-from aiorwlock_remote.runtime.loops import current_host
 
 __all__ = ["RowLeaseColumns", "RowLockColumns", "RowWords", "row_lock"]
 
@@ -93,27 +93,18 @@ def row_lock(
     return RowLock(_desk(engine), words.row(engine.dialect.name, lease))
 
 
-_DESKS: weakref.WeakKeyDictionary[
-    Any, weakref.WeakKeyDictionary[Any, RowDesk[Statement]]
-] = weakref.WeakKeyDictionary()
-"""By loop and engine: waiters for one row know of each other."""
+_DESKS: Desks[Statement] = Desks()
+_KNOWN: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+"""Tables, by engine."""
 
 
 def _desk(engine: AsyncEngine) -> RowDesk[Statement]:
+    there = engine.sync_engine
+    known = _KNOWN.setdefault(there, set())
     try:
-        loop = asyncio.get_running_loop()
+        return _DESKS.desk(id(there), known, partial(EngineRows, engine))
     except RuntimeError:
         raise ConfigurationError(
             what="an engine of SQLAlchemy is used in an asyncio loop",
             hint="under trio: connect('postgresql://…').row_lock(…)",
         ) from None
-    desks = _DESKS.setdefault(loop, weakref.WeakKeyDictionary())
-    desk = desks.get(engine.sync_engine)
-    if desk is None:
-        rows = EngineRows(engine)
-        desk = desks[engine.sync_engine] = RowDesk(rows, current_host(), _unchecked)
-    return desk
-
-
-def _unchecked() -> None:
-    """An engine may be asked for as long as it is there."""

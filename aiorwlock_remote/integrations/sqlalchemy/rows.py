@@ -52,6 +52,8 @@ class EngineRows(CarriesPlans[Statement]):
         if not working.done():
             working.cancel()
             pending.fail(BackendUnavailable(what=f"{self._where} does not answer"))
+        elif working.cancelled():
+            pending.fail(BackendUnavailable(what=f"{self._where} was cancelled"))
         elif (error := working.exception()) is not None:
             pending.fail(error)
         else:

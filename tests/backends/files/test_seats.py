@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -10,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote import connect
+from aiorwlock_remote import BackendUnavailable, connect
 from aiorwlock_remote.backends.files import seats
-from tests.backends.files.desk import Desk
+from aiorwlock_remote.backends.files.boot_file import BOOT
+from aiorwlock_remote.backends.files.folder import CHANGES, MARK
+from aiorwlock_remote.core.commands import Acquire, Claim, Waiting
+from aiorwlock_remote.core.ticket import Mode
+from tests.backends.files.desk import LEASE, Desk
 
 SEAT = "order,42.lock"
 SCRIPT = """
@@ -135,6 +140,40 @@ def test_a_foreign_program_that_comes_between(
     assert not desk.take("ours")
     assert seat.read_text() == "theirs\n"
     assert [path.name for path in tmp_path.iterdir() if path.name[:4] == ".new"] == []
+
+
+def test_who_comes_between_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step begins anew, in the record that it has just made."""
+    desk, seat, link = Desk(tmp_path), tmp_path / SEAT, os.link
+
+    def later(new: str, path: str) -> None:
+        seat.write_text("theirs\n")
+        link(new, path)
+
+    monkeypatch.setattr(os, "link", later)
+    claims = (Claim("ours", LEASE),)
+    files = len([*Path("/dev/fd").iterdir()])
+    queued = desk.ask(Acquire(claims, Mode.WRITE, gate="we", may_queue=True))
+    assert isinstance(queued, Waiting)
+    assert [place.gate for place in desk.look().record.queue] == ["we"]
+    assert len([*Path("/dev/fd").iterdir()]) == files
+
+
+def test_a_seat_that_cannot_be_made_leaves_no_new_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt would make a full disk fuller."""
+    desk = Desk(tmp_path)
+
+    def full(*_: object, **_more: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "utime", full)
+    with pytest.raises(BackendUnavailable, match="no space"):
+        desk.take("ours")
+    assert {path.name for path in tmp_path.iterdir()} == {MARK, BOOT, CHANGES}
 
 
 @pytest.mark.parametrize("used", [False, True])

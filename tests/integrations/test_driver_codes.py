@@ -1,0 +1,29 @@
+"""What is known of a request that failed, by what the driver raised."""
+
+from __future__ import annotations
+
+import errno
+import ssl
+
+import pytest
+
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.integrations import driver_codes
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
+        TimeoutError(errno.ETIMEDOUT, "Connection timed out"),
+        ssl.SSLError(1, "[SSL] record layer failure"),
+    ],
+)
+def test_an_error_of_the_system_is_no_code_of_the_server(lost: OSError) -> None:
+    """Its number tells nothing of what the server did."""
+    asked = driver_codes.of(lost, "there")
+    unasked = driver_codes.of(lost, "there", asked=False)
+    assert isinstance(asked, BackendUnavailable)
+    assert not asked.nothing_done
+    assert isinstance(unasked, BackendUnavailable)
+    assert unasked.nothing_done
