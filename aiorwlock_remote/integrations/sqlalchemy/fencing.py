@@ -83,7 +83,7 @@ async def fenced_get(
     columns = _key_columns(mapper, fenced_in)
     where = [column == value for column, value in zip(columns, keys, strict=True)]
     raising = (
-        update(fenced_in)
+        update(fenced_in.class_)
         .where(*where, row.fence <= fence)
         .values(fence=fence)
         .execution_options(synchronize_session=False)
