@@ -46,6 +46,7 @@ from aiorwlock_remote.core.turn import (
     pass_over,
     retry_after,
     settle,
+    suspend,
 )
 from aiorwlock_remote.core.value import replace, value
 
@@ -101,8 +102,7 @@ def _step(
     """The transition, whoever is there."""
     at = Moment(now, floor, seats.foreign_seat(before, seat))
     door = seats.reconcile(seats.expire(before, now), seat)
-    if at.foreign is None:
-        door = settle(door, now)
+    door = (settle if at.foreign is None else suspend)(door, now)
     draft: Reply | Queued | _Let
     match command:
         case Acquire():

@@ -82,6 +82,11 @@ def settle(door: Record, now: int) -> Record:
     return door
 
 
+def suspend(door: Record, now: int) -> Record:
+    """A foreign program sits there: the window of the admitted opens anew after it."""
+    return replace(door, admit_until=0) if door.admit_until > now else door
+
+
 def retry_after(
     door: Record, place: Place, foreign: Seat | None, now: int
 ) -> int | None:

@@ -83,6 +83,22 @@ def test_a_dead_reader_costs_one_window() -> None:
     assert granted(door.ask("w3", WRITE))
 
 
+def test_a_window_that_a_foreign_program_sat_through_opens_anew() -> None:
+    """Who was admitted, and came in vain, is called when it has left."""
+    door = Door()
+    door.ask("w1", WRITE)
+    door.ask("r", READ)
+    door.ask("w2", WRITE)
+    door.release("w1")
+    assert door.woken == ["r"]
+    door.seat = Seat("thief,1", None)
+    assert not granted(door.ask("r", READ))
+    door.seat = None
+    assert not granted(door.ask("w2", WRITE))
+    assert door.woken == ["r"]
+    assert granted(door.ask("r", READ))
+
+
 def test_a_late_reader_is_admitted_again_when_it_asks() -> None:
     """It keeps its place, and loses only the window it missed."""
     door = Door()

@@ -66,6 +66,7 @@ FAULTS = (
     ("step.soonest <= now", "step.soonest < now"),
     ("place.number <= door.admit_upto", "place.number < door.admit_upto"),
     ("(door.admit_until == 0 or now < door.admit_until)", "true"),
+    ("if door.admit_until > now then record.set", "if false then record.set"),
     ("math.max(door.last + 1, now)", "math.max(door.last, now) + 1"),
     ("math.min(2 * window, ask.place_life)", "2 * window"),
     ("door.readers > 4 then", "door.readers > 3 then"),

@@ -109,7 +109,7 @@ if wrong then return redis.error_reply('ILLEGAL ' .. wrong) end
 local foreign = seat.foreign_seat()
 seat.expire()
 seat.reconcile()
-if not foreign then turn.settle() end
+if not foreign then turn.settle() elseif seat.bars(foreign, 'r') then turn.suspend() end
 local answer
 foreign, answer = carry_out(foreign)
 local woken = foreign and {} or turn.offer()

@@ -61,6 +61,10 @@ function turn.settle()
   end
 end
 
+function turn.suspend()
+  if door.admit_until > now then record.set('admit_until', 0) end
+end
+
 -- Microseconds until something changes for this place with nobody's help, or -1.
 function turn.retry_after(place, foreign)
   if foreign then
