@@ -76,10 +76,15 @@ def add_locks(app: web.Application, connecting: Connecting) -> None:
     Also answers every ``LockError``, in applications added to this one, too. At the
     start every ``hold`` is examined.
 
+    Raises:
+        ConfigurationError: it has its ``Locks`` already.
+
     Raises (when the application starts):
         ConfigurationError: a ``hold`` does not fit the path it stands on.
         BackendError: as ``connect``.
     """
+    if _answer_errors in app.middlewares:
+        raise ConfigurationError(what="the application has its locks already")
 
     async def opened(app: web.Application) -> AsyncIterator[None]:
         _check(app)

@@ -24,7 +24,7 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Request, params
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 
-from aiorwlock_remote.errors import LockError
+from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._asgi import Doorway, Site, site_of, visit
 from aiorwlock_remote.integrations._http import (
@@ -62,10 +62,15 @@ def add_locks(app: FastAPI, connecting: Connecting) -> None:
     Also answers every ``LockError``, in applications mounted in this one, too; handlers
     of your own go before. At the start every ``hold`` is examined.
 
+    Raises:
+        ConfigurationError: it has its ``Locks`` already.
+
     Raises (when the application starts):
         ConfigurationError: a ``hold`` does not fit the path it stands on.
         BackendError: as ``connect``.
     """
+    if hasattr(app.state, "aiorwlock_remote"):
+        raise ConfigurationError(what="the application has its locks already")
     app.state.aiorwlock_remote = site = Site()
     handlers: Handlers = {LockError: _lock_error, NotWanted: _hung_up}
     for error, handler in handlers.items():

@@ -229,13 +229,11 @@ class Occupancies:
         """
         self._closed = True
         host = current_host()
-        for attempt in list(self._attempts):
-            await attempt.call_off(host)
-        for occupied in list(self._live):
-            try:
-                await occupied.release()
-            except (LockLost, BackendError) as exc:
-                log.warning("release_failed", extra={"error": str(exc)})
+        async with anyio.create_task_group() as tasks:
+            for attempt in self._attempts:
+                tasks.start_soon(attempt.call_off, host)
+            for occupied in self._live:
+                tasks.start_soon(_let_go, occupied)
 
     def _named(self, thing: object) -> str:
         name = thing_of(*self._name_of(thing))
@@ -277,6 +275,13 @@ class Occupancy:
 
     def __repr__(self) -> str:
         return f"<Occupancy {self._name!r}>"
+
+
+async def _let_go(occupied: Occupied) -> None:
+    try:
+        await occupied.release()
+    except (LockLost, BackendError, Closed) as exc:
+        log.warning("release_failed", extra={"error": str(exc)})
 
 
 def _shown(records: Sequence[Record]) -> tuple[str, ...]:

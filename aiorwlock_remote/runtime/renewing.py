@@ -27,8 +27,10 @@ BUSY = 0.05
 """Seconds until a lane that has not answered is looked at again."""
 UNDER_WAY: float = math.inf
 """When a lease is due to be renewed that is being renewed."""
+ENOUGH = 1.0
+"""Seconds after which an answer is given up while there is time for another try."""
 PATIENCE = 0.9
-"""Part of the time to its first deadline for which a batch is waited for."""
+"""Part of the time to its first deadline for which a batch is waited for at most."""
 TOGETHER = 30
 """Renewals come up to this part of their lease early, to be sent with others."""
 
@@ -160,7 +162,7 @@ class Renewing:
             for lease in leases
         ]
         try:
-            outcomes = renewer.renew(batch, max(0.05, PATIENCE * (first - sent_at)))
+            outcomes = renewer.renew(batch, patience(first - sent_at))
         except Exception as exc:  # noqa: BLE001 - whatever it is, the others need us
             self._failed(leases, exc)
             return
@@ -191,3 +193,11 @@ class Renewing:
             if lease.terms.keep:
                 lease.renew_due = now + max(0.01, pause)
             self._again(lease)
+
+
+def patience(left: float) -> float:
+    """Seconds for which a renewal is waited for, with so many left to its deadline.
+
+    There is to be time for another one: a link that is dead need not cost the lease.
+    """
+    return max(0.05, min(PATIENCE * left, max(ENOUGH, left / 2)))

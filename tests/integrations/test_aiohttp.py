@@ -187,6 +187,13 @@ async def test_around_the_users_own_context() -> None:
     assert seen == ["start/1", "stopped"]
 
 
+async def test_locks_are_added_once() -> None:
+    app = web.Application()
+    add_locks(app, connect("memory://"))
+    with pytest.raises(ConfigurationError, match="already"):
+        add_locks(app, connect("memory://"))
+
+
 async def test_without_locks_or_without_a_hold_it_is_a_bug() -> None:
     async def unheld(request: web.Request) -> web.Response:
         with pytest.raises(ConfigurationError, match="no hold"):

@@ -230,6 +230,12 @@ async def test_around_the_users_own_lifespan_and_again() -> None:
     assert order == ["start", "stop"] * 2
 
 
+async def test_locks_are_added_once() -> None:
+    app = with_locks()
+    with pytest.raises(ConfigurationError, match="already"):
+        add_locks(app, connect("memory://"))
+
+
 async def test_without_its_lifespan_or_without_locks_it_is_a_bug() -> None:
     bare, idle = FastAPI(), with_locks()
     for app, what in ((bare, "no locks"), (idle, "no locks yet")):

@@ -56,6 +56,28 @@ async def test_it_is_given_back_once(place: Place) -> None:
         assert place.records() == NOTHING
 
 
+async def test_closing_gives_all_back_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is slow makes nobody wait for one after the other."""
+    release, together = Occupied.release, anyio.Event()
+    under_way: list[Occupied] = []
+
+    async def meet(occupied: Occupied) -> bool:
+        under_way.append(occupied)
+        if len(under_way) == 3:
+            together.set()
+        await together.wait()
+        return await release(occupied)
+
+    monkeypatch.setattr(Occupied, "release", meet)
+    with anyio.fail_after(30):
+        async with place.open() as ours:
+            occupied = [await ours.occupy(("book", number)) for number in (1, 2, 3)]
+            await ours.aclose()
+    assert set(under_way) == set(occupied)
+
+
 async def test_the_bodys_own_error_goes_first(place: Place) -> None:
     async with place.open() as ours:
         with pytest.raises(ZeroDivisionError):

@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Held, LockLost, Locks, connect
+from aiorwlock_remote.runtime.renewing import patience
 from aiorwlock_remote.testing.faults import Link
 
 pytestmark = pytest.mark.anyio
@@ -85,6 +86,13 @@ async def test_a_renewal_is_waited_for_until_before_the_deadline(
     await held.release()
     assert times
     assert all(left is None or timeout < left for timeout, left in times)
+
+
+async def test_a_dead_link_leaves_time_for_another_try() -> None:
+    """As long as an answer that is only slow is waited for, too."""
+    assert [patience(left) for left in (20.0, 4.0, 1.5)] == [10.0, 2.0, 1.0]
+    assert patience(1.0) == pytest.approx(0.9)
+    assert patience(0.0) == 0.05
 
 
 async def test_a_renewal_that_hangs_hides_no_other_loss(
