@@ -189,8 +189,8 @@ class _Exclusive(_Lock):
 
         Raises (when entered), besides what ``acquire`` raises:
             Unsupported: this store cannot do that.
-            ConfigurationError: no transaction has begun, or of another database, or it
-                sees only what was there before the lock (REPEATABLE READ).
+            ConfigurationError: none has begun, or it is of another database, or one
+            that sees only what was there before the lock (REPEATABLE READ).
         """
         check_seconds("timeout", timeout)
         options = self._options.but(

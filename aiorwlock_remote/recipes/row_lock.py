@@ -46,10 +46,8 @@ class RowLock:
         Raises (when awaited or entered):
             LockTimeout: not obtained in time; ``holders`` tells mark and reason.
             WouldDeadlock: this task holds the row already.
-            AcquireUncertain: the reply was lost; the row may be locked, with a lease
-                until that ends.
-            ConfigurationError: no such row, or several; a name or a number that cannot
-                be used.
+            AcquireUncertain: the reply was lost; it may be locked till its lease ends.
+            ConfigurationError: no such row, or several; a name that cannot be used.
             BadRecord: what stands there is not what a lock leaves behind.
             BackendError: the store failed.
             Closed: the ``Locks`` is closed, forked or of another loop.
