@@ -89,13 +89,15 @@ class _Lock:
         request = replace(self._request, timeout=timeout, reason=reason)
         return Acquisition(self._session, request, self._options, source)
 
-    def request(self, reason: str) -> Request:
+    async def request(self, reason: str) -> Request:
         """What is asked of the store.
 
         Raises:
             WouldDeadlock: this task holds the resource already.
             Closed: the ``Locks`` is closed, forked or of another loop.
+            BackendError: the store failed.
         """
+        await self._session.settle(self._resource)
         self._session.check()
         self._session.check_deadlock(self._resource)
         return replace(self._request, reason=reason)

@@ -120,7 +120,7 @@ class Multi:
 
     async def _at_once(self) -> dict[AnyLock, Source]:
         """Grants of all, if all are free; else of none."""
-        requests = [lock.request(self._reason) for lock in self._locks]
+        requests = [await lock.request(self._reason) for lock in self._locks]
         if len(requests) == 1:
             return {}
         leases = None

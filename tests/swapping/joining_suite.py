@@ -129,6 +129,20 @@ class JoinSuite:
             async with lock.acquire(10):
                 assert await user.ask(connection, BOOKED) == 5
 
+    async def test_several_locks_after_it_in_one_task(self, user: User) -> None:
+        """All of them are looked at before any is asked for."""
+        async with connect(user.url) as locks, user.opened() as connection:
+            lock, other = locks.mutex("order", 1), locks.mutex("order", 2)
+            for _ in range(5):
+                async with user.transaction(connection):
+                    async with lock.in_transaction(connection):
+                        pass
+                    with pytest.raises(WouldDeadlock):
+                        await locks.multi(other, lock)
+                    assert not await other.locked()
+                async with locks.multi(other, lock):
+                    pass
+
     async def test_it_vanishes_with_a_rollback(self, user: User) -> None:
         async with connect(user.url) as locks, user.opened() as connection:
             with pytest.raises(ZeroDivisionError):
