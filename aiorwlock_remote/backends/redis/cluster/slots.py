@@ -10,6 +10,7 @@ import re
 from binascii import crc_hqx
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from aiorwlock_remote.backends.redis.hosts import Server, shown
@@ -34,6 +35,7 @@ def tag_of(key: bytes) -> bytes:
     return key
 
 
+@lru_cache(maxsize=4096)  # each slot that moves looks at all that is under way
 def slot_of(key: bytes) -> int:
     """The slot of a key."""
     return crc_hqx(tag_of(key), 0) % SLOTS
