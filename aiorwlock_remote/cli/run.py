@@ -26,9 +26,9 @@ code is the command's. In its environment:
   RWLOCK_FENCE     the fencing number: have what the command writes to refuse
                    numbers smaller than the highest it has seen
   RWLOCK_TICKET    with --export-ticket: what Locks.adopt() takes, as often as
-                   it is called: all share this one lock, and we go on renewing
-                   it. Who releases it after that, or leaves its connect()
-                   without detach(), ends it.
+                   you like: all share this one lock, which we go on renewing.
+                   Who releases it after that, or leaves its connect() without
+                   detach(), ends it.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command;
 the lock is released when it has ended. Ctrl-C reaches it directly: it runs in the
