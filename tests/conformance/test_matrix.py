@@ -98,12 +98,14 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
 # all cases on both.
 TURNS: set[type[ConformanceSuite]] = {
     *(Cassandra, Cluster, Files, Mariadb, PooledPostgresql),
-    *(Oracle, Oracle122, Oracle23, OraclePool),
+    *(Oracle, Oracle122, Oracle23, OraclePool, RedisTls, Sentinel),
 }
 # They share the cases.
 SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
     Oracle122: (0, 2),
     Oracle23: (1, 2),
+    RedisTls: (0, 2),
+    Sentinel: (1, 2),
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 # Each says why where it is run.
@@ -111,8 +113,8 @@ RUN_ON: dict[type[ConformanceSuite], set[str]] = {
     **{suite: {"asyncio", "trio"} for suite in MATRIX},
     # Their stores are run on both; a driver's pool and redis-py know nothing of trio.
     **{suite: {"asyncio"} for suite in (OraclePool, PooledPostgresql)},
-    **{suite: {"asyncio"} for suite in (PublishedCassandra, RedisRights, Sentinel)},
-    **{suite: {"trio"} for suite in (RedisPairs, RedisTls)},
+    **{suite: {"asyncio"} for suite in (PublishedCassandra, RedisRights)},
+    RedisPairs: {"trio"},
     Redis: {"asyncio", "trio", "uvloop"},
     RedisClient: {"asyncio"},
     LoopBoundClient: {"uvloop"},

@@ -1,4 +1,4 @@
-"""The Redis store over TLS, by the conformance suite."""
+"""The Redis store over TLS, by the conformance suite: half of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tests.conformance.stores.redis import TlsHarness
 from tests.servers.certificates import Certificates
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.only_on("trio", "the tests of connections have the others")
+pytestmark = [
+    pytest.mark.in_turn("test_redis.py has all cases", share=(0, 2)),
+    pytest.mark.no_uvloop("the tests of connections have it"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

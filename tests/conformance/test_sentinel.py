@@ -1,4 +1,4 @@
-"""The Redis store found through Sentinel, by the conformance suite."""
+"""The Redis store found through Sentinel, by the conformance suite: half of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores.redis import SentinelHarness
 from tests.servers.sentinel import SentinelGroup
 
-pytestmark = pytest.mark.only_on("asyncio", "Sentinel's own tests have the others")
+pytestmark = [
+    pytest.mark.in_turn("test_redis.py has all cases", share=(1, 2)),
+    pytest.mark.no_uvloop("Sentinel's own tests have it"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
