@@ -23,6 +23,7 @@ class MariadbHarness(Harness):
     has_foreigner = True
     answers_in = 0.5
     short = 0.6
+    kept = 2.0  # a commit may have to wait for the disk
     grants_more = 5.0  # see swapping/server_time.py; here about 0.1
     url: ClassVar[str]
 
