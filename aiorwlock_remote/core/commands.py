@@ -36,6 +36,11 @@ class Claim:
         if self.lease is not None and self.lease <= 0:
             raise IllegalCommand("a lease is positive or None")
 
+    def grant(self, mode: Mode, fence: int, now: int) -> Grant:
+        """What it gets if it is let in now."""
+        ends = None if self.lease is None else now + self.lease
+        return Grant(self.ticket, mode, fence, now, ends, self.who, self.lock_delay)
+
 
 @value
 class Acquire:

@@ -11,14 +11,13 @@ from aiorwlock_remote.core.commands import (
     HELD,
     OTHER_MODE,
     Acquire,
-    Claim,
     Granted,
     Refused,
     Withdraw,
     Withdrawn,
 )
 from aiorwlock_remote.core.moment import Moment, describe, new_fence
-from aiorwlock_remote.core.record import Grant, Place, Record
+from aiorwlock_remote.core.record import Place, Record
 from aiorwlock_remote.core.seat import without
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.turn import may_enter, retry_after
@@ -91,7 +90,7 @@ def _enter(
     joins = bool(door.grants)  # may_enter lets only readers past live grants
     fence = door.last if joins else new_fence(door, at.floor)
     granted = tuple(
-        door.grant(claim.ticket) or _grant(claim, cmd.mode, fence, at.now)
+        door.grant(claim.ticket) or claim.grant(cmd.mode, fence, at.now)
         for claim in cmd.claims
     )
     others = tuple(g for g in door.grants if g not in granted)
@@ -114,11 +113,6 @@ def _enter(
         upgraded=False,
     )
     return door, Granted(granted, at.now, placed=bool(cmd.more))
-
-
-def _grant(claim: Claim, mode: Mode, fence: int, now: int) -> Grant:
-    ends = None if claim.lease is None else now + claim.lease
-    return Grant(claim.ticket, mode, fence, now, ends, claim.who, claim.lock_delay)
 
 
 def _newcomer(door: Record, cmd: Acquire, now: int) -> Place:

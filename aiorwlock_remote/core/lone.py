@@ -8,7 +8,7 @@ tell them (``tests/core/test_lone.py``).
 from __future__ import annotations
 
 from aiorwlock_remote.core.commands import Acquire, Command, Granted, Release, Released
-from aiorwlock_remote.core.record import Grant, Record, Seat, seat_value
+from aiorwlock_remote.core.record import Record, Seat, seat_value
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 
@@ -34,11 +34,8 @@ def _in(before: Record, cmd: Acquire, now: int, floor: int, wall: int) -> Lone |
     if cmd.mode is not Mode.WRITE or cmd.more or before.seat is not None:
         return None
     claim = cmd.claims[0]  # writers come one at a time
-    ends = None if claim.lease is None else now + claim.lease
     fence = max(before.last + 1, floor)
-    grant = Grant(
-        claim.ticket, Mode.WRITE, fence, now, ends, claim.who, claim.lock_delay
-    )
+    grant = claim.grant(Mode.WRITE, fence, now)
     grants = (grant,)
     value = seat_value(grants, wall)
     record = replace(
@@ -53,7 +50,7 @@ def _in(before: Record, cmd: Acquire, now: int, floor: int, wall: int) -> Lone |
         created=before.created or wall,
         updated=wall,
     )
-    return record, Seat(value, ends), Granted(grants, now)
+    return record, Seat(value, grant.expires), Granted(grants, now)
 
 
 def _out(before: Record, cmd: Release, now: int, wall: int) -> Lone | None:

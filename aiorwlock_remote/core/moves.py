@@ -23,7 +23,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.entering import Queued
 from aiorwlock_remote.core.moment import Moment, describe, new_fence
-from aiorwlock_remote.core.record import Grant, Record, Upgrader
+from aiorwlock_remote.core.record import Record, Upgrader
 from aiorwlock_remote.core.seat import why_gone, without
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.turn import admitted
@@ -86,7 +86,7 @@ def adopt(door: Record, cmd: Adopt, at: Moment) -> tuple[Record, Granted | NotHe
     if old is None:
         return door, NotHeld(why_gone(door, holder_of(cmd.ticket)))
     fence = new_fence(door, at.floor) if old.mode is Mode.WRITE else door.last
-    grant = _grant(cmd.claim, old.mode, fence, at)
+    grant = cmd.claim.grant(old.mode, fence, at.now)
     grants = tuple(grant if g is old else g for g in door.grants)
     slot = door.upgrader
     if slot is not None and slot.ticket == old.ticket:
@@ -99,10 +99,5 @@ def _moved(
     door: Record, mode: Mode, claim: Claim, at: Moment
 ) -> tuple[Record, Granted]:
     fence = new_fence(door, at.floor)
-    grant = _grant(claim, mode, fence, at)
+    grant = claim.grant(mode, fence, at.now)
     return replace(door, last=fence, grants=(grant,)), Granted((grant,), at.now)
-
-
-def _grant(claim: Claim, mode: Mode, fence: int, at: Moment) -> Grant:
-    ends = None if claim.lease is None else at.now + claim.lease
-    return Grant(claim.ticket, mode, fence, at.now, ends, claim.who, claim.lock_delay)
