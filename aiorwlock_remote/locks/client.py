@@ -244,8 +244,9 @@ class Locks(PublishedCalls, RecipeCalls):
         self._pools.close(Closed())
         if self._rows is not None:
             self._rows.close()
+        task = session.host.current_task()
         for grant in session.grants():
-            grant.close(session.host.current_task())
+            grant.close(task)
         for lease in session.dropped:
             session.drive.release(lease).unawaited()
         try:

@@ -137,8 +137,9 @@ class RowDesk(Generic[S]):
         """Give everything back, and let nobody wait any longer."""
         self._waiting.ring()
         self._requests.close()
+        task = self._host.current_task()
         for holding in list(self._held):
-            holding.close(self._host.current_task())
+            holding.close(task)
             self._end(holding, None).unawaited()
 
     async def over(self) -> None:

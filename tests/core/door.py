@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
     Claim,
     Command,
+    Downgrade,
     Granted,
     Release,
     Reply,
+    Upgrade,
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.record import Record, Seat, Who
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import transition
 
@@ -123,3 +126,23 @@ def told(reply: Reply) -> int | None:
     """When the store expects a change, of an answer that says to wait."""
     assert isinstance(reply, Waiting), reply
     return reply.retry_after
+
+
+def down(ticket: str, new: str) -> Downgrade:
+    """Writer → reader."""
+    return Downgrade(ticket, Claim(new, LEASE))
+
+
+def up(ticket: str, new: str, *, may_wait: bool = True) -> Upgrade:
+    """Reader → writer, of a process named after the ticket."""
+    return Upgrade(ticket, Claim(new, LEASE), gate=ticket, may_wait=may_wait)
+
+
+def over(ticket: str, new: str) -> Adopt:
+    """From one owner to another."""
+    return Adopt(ticket, Claim(new, 2 * LEASE, Who("h", 7)))
+
+
+def last(door: Door) -> int:
+    """The last fence."""
+    return (door.record or Record()).last

@@ -7,45 +7,28 @@ import pytest
 from aiorwlock_remote.core.commands import (
     BARRED,
     HELD,
-    Adopt,
-    Claim,
     Command,
     Conflict,
-    Downgrade,
     Force,
     Granted,
     IllegalCommand,
     NotHeld,
     Refused,
-    Release,
-    Released,
-    Upgrade,
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.record import Record, Seat, Who
-from aiorwlock_remote.core.ticket import Mode, holder_of
-from tests.core.door import LEASE, READ, SECOND, WRITE, Door, granted
-
-
-def down(ticket: str, new: str) -> Downgrade:
-    """Writer → reader."""
-    return Downgrade(ticket, Claim(new, LEASE))
-
-
-def up(ticket: str, new: str, *, may_wait: bool = True) -> Upgrade:
-    """Reader → writer, of a process named after the ticket."""
-    return Upgrade(ticket, Claim(new, LEASE), gate=ticket, may_wait=may_wait)
-
-
-def over(ticket: str, new: str) -> Adopt:
-    """From one owner to another."""
-    return Adopt(ticket, Claim(new, 2 * LEASE, Who("h", 7)))
-
-
-def last(door: Door) -> int:
-    """The last fence."""
-    return (door.record or Record()).last
+from aiorwlock_remote.core.ticket import holder_of
+from tests.core.door import (
+    READ,
+    SECOND,
+    WRITE,
+    Door,
+    down,
+    granted,
+    last,
+    over,
+    up,
+)
 
 
 def test_a_downgrade_starts_a_phase_and_lets_readers_join() -> None:
@@ -225,98 +208,3 @@ def test_a_writer_that_was_passed_by_an_upgrade_is_next() -> None:
     assert granted(door.ask("w", WRITE))
     door.release("w")
     assert door.woken == ["r2"]
-
-
-def test_an_adopted_writer_starts_a_phase() -> None:
-    """The seat goes along; the lease, the owner and the time are the adopter's."""
-    door = Door()
-    door.ask("w", WRITE)
-    before = last(door)
-    reply = door.do(over("w", "a"))
-    assert isinstance(reply, Granted)
-    (grant,) = reply.grants
-    assert (grant.ticket, grant.mode, grant.who.pid) == ("a", WRITE, 7)
-    assert (grant.since, grant.expires) == (door.now, door.now + 2 * LEASE)
-    assert grant.fence == last(door) > before
-    assert door.holders == ["a"]
-    assert door.seat is not None
-    assert (door.seat.ticket, door.seat.expires) == ("a", grant.expires)
-
-
-def test_an_adopted_reader_stays_in_its_phase() -> None:
-    """The others hold what they held, and nobody else enters."""
-    door = Door()
-    door.ask("r1", READ)
-    door.ask("r2", READ)
-    door.ask("w", WRITE)
-    before = last(door)
-    reply = door.do(over("r1", "a"))
-    assert isinstance(reply, Granted)
-    assert [(g.ticket, g.fence) for g in reply.grants] == [("a", before)]
-    assert last(door) == before
-    assert sorted(door.holders) == ["a", "r2"]
-    assert not door.woken
-
-
-@pytest.mark.parametrize("mode", [READ, WRITE])
-def test_of_two_adopters_one_gets_it(mode: Mode) -> None:
-    """And whoever gave it away has it no more; to ask again changes nothing."""
-    door = Door()
-    door.ask("t", mode)
-    first = door.do(over("t", "a"))
-    assert granted(first)
-    assert door.do(over("t", "b")) == NotHeld("expired")
-    again = door.do(over("t", "a"))
-    assert isinstance(first, Granted)
-    assert isinstance(again, Granted)
-    assert again.grants == first.grants
-    assert door.do(Release("t")) == Released(held=False)
-    assert door.do(over("a", "b")) != NotHeld("expired"), "and so on"
-    assert door.holders == ["b"]
-
-
-def test_an_adoption_ends_no_phase() -> None:
-    """Who waits is called when the adopter leaves, and not before."""
-    door = Door()
-    door.ask("w", WRITE)
-    door.ask("r", READ)
-    door.do(over("w", "a"))
-    assert not door.woken
-    door.release("a")
-    assert door.woken == ["r"]
-
-
-def test_an_adopted_upgraded_writer_still_passed_the_queue() -> None:
-    """The writer that it passed is next, as if nobody had adopted it."""
-    door = Door()
-    door.ask("r1", READ)
-    door.ask("w", WRITE)
-    door.ask("r2", READ)
-    assert granted(door.do(up("r1", "u")))
-    assert granted(door.do(over("u", "a")))
-    door.release("a")
-    assert door.woken == ["w"]
-
-
-def test_who_adopts_an_upgrader_does_not_upgrade() -> None:
-    """It was another who waited; joining is open again."""
-    door = Door()
-    door.ask("r1", READ)
-    door.ask("r2", READ)
-    door.do(up("r1", "u"))
-    door.ask("r3", READ)
-    assert granted(door.do(over("r1", "a")))
-    assert door.woken == ["r3"]
-    assert door.do(up("r1", "u")) == NotHeld("expired")
-
-
-def test_what_was_voided_is_not_adopted() -> None:
-    """Neither from an empty seat nor from a foreign one."""
-    door = Door()
-    door.ask("w", WRITE)
-    door.seat = None
-    assert door.do(over("w", "a")) == NotHeld("forced")
-    assert door.holders == []
-    door.seat = Seat("w,5")
-    assert door.do(over("w", "a")) == NotHeld("forced")
-    assert door.seat == Seat("w,5")
