@@ -126,17 +126,23 @@ def test_ours_replaced_by_theirs_is_stolen(tmp_path: Path) -> None:
     assert desk.look().record.grants == ()
 
 
-def test_a_foreign_program_that_comes_between(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It sits down after we looked and before we did: it is there, we are not."""
-    desk, seat, link = Desk(tmp_path), tmp_path / SEAT, os.link
+def somebody_comes_between(seat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sits down just before one of us would."""
+    link = os.link
 
     def later(new: str, path: str) -> None:
         seat.write_text("theirs\n")
         link(new, path)
 
     monkeypatch.setattr(os, "link", later)
+
+
+def test_a_foreign_program_that_comes_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sits down after we looked and before we did: it is there, we are not."""
+    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    somebody_comes_between(seat, monkeypatch)
     assert not desk.take("ours")
     assert seat.read_text() == "theirs\n"
     assert [path.name for path in tmp_path.iterdir() if path.name[:4] == ".new"] == []
@@ -146,13 +152,8 @@ def test_who_comes_between_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The step begins anew, in the record that it has just made."""
-    desk, seat, link = Desk(tmp_path), tmp_path / SEAT, os.link
-
-    def later(new: str, path: str) -> None:
-        seat.write_text("theirs\n")
-        link(new, path)
-
-    monkeypatch.setattr(os, "link", later)
+    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    somebody_comes_between(seat, monkeypatch)
     claims = (Claim("ours", LEASE),)
     files = len([*Path("/dev/fd").iterdir()])
     queued = desk.ask(Acquire(claims, Mode.WRITE, gate="we", may_queue=True))
