@@ -179,15 +179,23 @@ def _left_out(item: pytest.Item) -> bool:
         return True
     if is_on("uvloop", name) and item.get_closest_marker("no_uvloop"):
         return True
-    in_turn = item.get_closest_marker("in_turn")
-    if in_turn is None:
+    return _is_anothers_case(item)
+
+
+def _is_anothers_case(item: pytest.Item) -> bool:
+    """Whether another suite has this case, or this one has it on the other loop."""
+    share, in_turn = (
+        item.get_closest_marker("share"),
+        item.get_closest_marker("in_turn"),
+    )
+    if share is None and in_turn is None:
         return False
-    _, _, cases, parametrized = name.split("::")
+    _, _, cases, parametrized = item.nodeid.split("::")
     test = parametrized.partition("[")[0]
-    share = in_turn.kwargs.get("share")
-    if share is not None and not is_in_share(cases, test, share):
+    if share is not None and not is_in_share(cases, test, share.args[:2]):
         return True
-    return not any(is_on(loop, name) for loop in turn_of(cases, test))
+    loops = turn_of(cases, test)
+    return in_turn is not None and not any(is_on(loop, item.nodeid) for loop in loops)
 
 
 def pytest_collection_modifyitems(

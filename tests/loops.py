@@ -20,6 +20,17 @@ ALL_TURNS = bool(os.environ.get("ALL_TURNS"))
 """Nobody takes turns: each case on both, at each of the servers that share them."""
 
 
+def one_each(first: str, second: str) -> list[object]:
+    """Two ways in which a server ends: the first on asyncio, the second on trio."""
+    if ALL_TURNS:
+        return [first, second]
+    on = (pytest.mark.only_on(loop, "the other has the other way") for loop in IN_TURN)
+    return [
+        pytest.param(way, marks=mark)
+        for way, mark in zip((first, second), on, strict=True)
+    ]
+
+
 def is_on(loop: str, name: str) -> bool:
     """Whether a test of this name runs on it."""
     return f"[{loop}" in name or f"-{loop}" in name

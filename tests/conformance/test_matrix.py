@@ -102,10 +102,8 @@ TURNS: set[type[ConformanceSuite]] = {
 }
 # They share the cases.
 SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
-    Oracle122: (0, 2),
-    Oracle23: (1, 2),
-    RedisTls: (0, 2),
-    Sentinel: (1, 2),
+    **dict.fromkeys((Oracle122, RedisClient, RedisRights, RedisTls), (0, 2)),
+    **dict.fromkeys((LoopBoundClient, Oracle23, PublishedCassandra, Sentinel), (1, 2)),
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 # Each says why where it is run.

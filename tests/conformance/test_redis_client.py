@@ -1,4 +1,7 @@
-"""The Redis store through a user's client, by the conformance suite; no trio."""
+"""The Redis store through a user's client, by the conformance suite; no trio.
+
+Its two kinds share the cases.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,17 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return backend
 
 
+@pytest.mark.no_uvloop("TestLoopBoundClient has it")
+@pytest.mark.share(0, 2, "TestLoopBoundClient has the others")
 class TestRedisClient(ConformanceSuite):
     """``RedisBackend``, whose keeper has a connection of its own."""
-
-    pytestmark = pytest.mark.no_uvloop("TestLoopBoundClient has it")
 
     harness = ClientHarness()
 
 
+@pytest.mark.only_on("uvloop", "TestRedisClient has the other")
+@pytest.mark.share(1, 2, "TestRedisClient has the others")
 class TestLoopBoundClient(ConformanceSuite):
     """``RedisBackend``, whose keeper needs the user's loop."""
-
-    pytestmark = pytest.mark.only_on("uvloop", "TestRedisClient has the other")
 
     harness = LoopBoundHarness()

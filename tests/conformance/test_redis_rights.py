@@ -10,7 +10,10 @@ from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores.redis import RightsHarness
 from tests.servers.redis import RedisServer
 
-pytestmark = pytest.mark.only_on("asyncio", "rights are nothing new to a loop")
+pytestmark = [
+    pytest.mark.only_on("asyncio", "rights are nothing new to a loop"),
+    pytest.mark.share(0, 2, "test_redis.py has all cases"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,7 +12,8 @@ from tests.servers.certificates import Certificates
 from tests.servers.redis import RedisServer
 
 pytestmark = [
-    pytest.mark.in_turn("test_redis.py has all cases", share=(0, 2)),
+    pytest.mark.in_turn("test_redis.py has both, with the same connections"),
+    pytest.mark.share(0, 2, "test_redis.py has all cases"),
     pytest.mark.no_uvloop("the tests of connections have it"),
 ]
 

@@ -20,6 +20,7 @@ from tests.faults.fleet import Fleet
 from tests.faults.redis_waits import KEPT, UNAWARE, renewed, waits
 from tests.faults.register import Register
 from tests.judge.fix_judge import GoJudge
+from tests.loops import one_each
 from tests.servers.cluster import Cluster
 from tests.servers.fix_redis import StartCluster
 from tests.servers.redis import RedisServer
@@ -90,7 +91,7 @@ def test_the_slot_moves_while_four_processes_lock(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("how", ["kill", "stop"])
+@pytest.mark.parametrize("how", one_each("stop", "kill"))
 async def test_holders_and_waiters_go_over(cluster: Cluster, how: str) -> None:
     """What the replica has is held on, renewed there, waited for there."""
     slot = slot_of(b"mutex_locks/kept,1")
@@ -119,6 +120,7 @@ async def test_holders_and_waiters_go_over(cluster: Cluster, how: str) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.only_on("asyncio", "test_redis_failover.py has trio")
 async def test_promotion_after_lost_writes(cluster: Cluster, tmp_path: Path) -> None:
     """A grant that the new node does not know is lost, and has the older fence.
 

@@ -19,6 +19,7 @@ from tests.faults.fleet import Fleet
 from tests.faults.redis_waits import KEPT, UNAWARE, renewed, take_turn, waits
 from tests.faults.register import Register
 from tests.judge.fix_judge import GoJudge
+from tests.loops import one_each
 from tests.servers.fix_redis import StartSentinels
 from tests.servers.process import until
 from tests.servers.redis import RedisServer
@@ -111,7 +112,7 @@ def inside(events: list[Event]) -> set[str]:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("how", ["kill", "stop"])
+@pytest.mark.parametrize("how", one_each("kill", "stop"))
 async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> None:
     """What the replicas have is held on, renewed there, waited for there."""
     old, url = group.primary, f"{group.url}?{QUICK}"
@@ -137,6 +138,7 @@ async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> No
 
 
 @pytest.mark.anyio
+@pytest.mark.only_on("trio", "test_redis_cluster.py has asyncio")
 async def test_promotion_after_lost_writes(
     group: SentinelGroup, tmp_path: Path
 ) -> None:

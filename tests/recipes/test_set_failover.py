@@ -10,6 +10,7 @@ from aiorwlock_remote import BackendUnavailable, Held, LockLost, connect
 from aiorwlock_remote.recipes import MutexSet
 from tests.backends.redis.linking import eventually
 from tests.faults.redis_waits import KEPT, UNAWARE
+from tests.loops import one_each
 from tests.recipes.fix_sets import KEY, QUEUE, Place, proxies, score
 from tests.servers.fix_redis import StartSentinels
 from tests.servers.process import until
@@ -49,7 +50,7 @@ async def kept(server: RedisServer, held: Held) -> None:
     held.check()
 
 
-@pytest.mark.parametrize("how", ["kill", "stop"])
+@pytest.mark.parametrize("how", one_each("stop", "kill"))
 async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> None:
     """What the replicas have is held on, updated there, waited for there."""
     old, turns = group.primary, list[int]()
@@ -76,6 +77,7 @@ async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> No
         assert turns[0] > held.fence
 
 
+@pytest.mark.only_on("asyncio", "test_redis_failover.py has trio")
 async def test_promotion_after_lost_writes(group: SentinelGroup) -> None:
     """A grant that the new primary does not know is lost, and has the older fence."""
     old, turns = group.primary, list[int]()
