@@ -20,14 +20,14 @@ ALL_TURNS = bool(os.environ.get("ALL_TURNS"))
 """Nobody takes turns: each case on both, at each of the servers that share them."""
 
 
-def one_each(first: str, second: str) -> list[object]:
-    """Two ways in which a server ends: the first on asyncio, the second on trio."""
+def one_each(first: object, second: object) -> list[object]:
+    """Two kinds of trouble: the first on asyncio, the second on trio."""
     if ALL_TURNS:
         return [first, second]
-    on = (pytest.mark.only_on(loop, "the other has the other way") for loop in IN_TURN)
+    on = (pytest.mark.only_on(loop, "the other has the other kind") for loop in IN_TURN)
     return [
-        pytest.param(way, marks=mark)
-        for way, mark in zip((first, second), on, strict=True)
+        pytest.param(kind, marks=mark)
+        for kind, mark in zip((first, second), on, strict=True)
     ]
 
 

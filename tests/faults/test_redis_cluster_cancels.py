@@ -18,6 +18,7 @@ from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from tests.backends.redis.linking import eventually
 from tests.faults import redis_cancels
 from tests.faults.redis_cancels import HOT, LOCKS, Probe
+from tests.loops import one_each
 from tests.servers.cluster import Cluster
 from tests.servers.fix_redis import StartCluster
 
@@ -91,7 +92,7 @@ def ours(cluster: Cluster) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("trouble", [moves, failovers])
+@pytest.mark.parametrize("trouble", one_each(moves, failovers))
 async def test_cancellations(
     start_cluster: StartCluster,
     anyio_backend: str,

@@ -60,6 +60,7 @@ async def test_no_seed_answers() -> None:
             pass
 
 
+@pytest.mark.only_on("asyncio", "the next one is asked on any loop")
 async def test_a_silent_seed(start_cluster: StartCluster) -> None:
     cluster = start_cluster(node_timeout=60)
     cluster.servers[0].pause()
@@ -281,6 +282,7 @@ async def test_sets_of_mutexes(redis_cluster: Cluster, prefix: str) -> None:
             locks.mutex_set("a}b")
 
 
+@pytest.mark.only_on("trio", "test_redis_tls.py has both loops")
 async def test_tls(start_cluster: StartCluster, certificates: Certificates) -> None:
     """Nodes are known by the names that their certificates are for."""
     config = {
