@@ -21,6 +21,7 @@ type input struct {
 	holder string
 	mode   string
 	fence  int64
+	before int // grants with smaller fences: all of them come before this one
 }
 
 // state is a readers-writer lock. The highest fence so far is part of it, together
@@ -28,6 +29,7 @@ type input struct {
 type state struct {
 	fence   int64
 	mode    string
+	told    int    // grants so far, but for those with a fence nobody heard of
 	holders string // mode and holder of each, "R1f…,R2a…", in order
 }
 
@@ -53,10 +55,10 @@ func (s state) step(in input) (bool, state) {
 		return true, s
 	case acquire:
 		shared := in.mode == "R" && s.mode == "R"
-		if in.fence < s.fence || in.fence == s.fence && !shared {
+		if in.fence < s.fence || in.fence == s.fence && !shared || s.told < in.before {
 			return false, s
 		}
-		s.fence, s.mode = in.fence, in.mode
+		s.fence, s.mode, s.told = in.fence, in.mode, s.told+1
 	}
 	if !s.admits(in.mode) {
 		return false, s

@@ -9,8 +9,9 @@ import (
 // say of their order: a grant comes after those with smaller fences have begun, and
 // after those it cannot share with have ended; and before all with greater ones.
 //
-// This refuses nothing that the model admits. It is for speed: in a long queue all
-// waiters might be next, and Porcupine would try them in every order.
+// It also tells the model how many come before each. Neither refuses what the model
+// would admit in the end. It is for speed: in a long queue all waiters might be next,
+// and Porcupine would try them in every order.
 //
 // It returns the grants for which no moment is left. Fences must not go back.
 func narrow(turns []*turn) []string {
@@ -24,10 +25,12 @@ func narrow(turns []*turn) []string {
 
 	// The earliest moment for a reader, and for a writer, after all smaller fences.
 	var reader, writer int64
+	before := 0
 	all := groups(byFence)
 	for _, group := range all {
 		afterReader, afterWriter := reader, writer
 		for _, t := range group {
+			t.comesAfter(before)
 			from := reader
 			if t.mode == "W" {
 				from = writer
@@ -43,6 +46,7 @@ func narrow(turns []*turn) []string {
 			}
 		}
 		reader, writer = afterReader, afterWriter
+		before += len(group)
 	}
 
 	var found []string
@@ -60,6 +64,13 @@ func narrow(turns []*turn) []string {
 		last = before
 	}
 	return found
+}
+
+// comesAfter tells the model how many grants have smaller fences.
+func (t *turn) comesAfter(grants int) {
+	in := t.begin.Input.(input)
+	in.before = grants
+	t.begin.Input = in
 }
 
 // groups are the runs of equal fences.

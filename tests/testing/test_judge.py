@@ -244,6 +244,19 @@ def test_a_long_queue_is_judged_fast(writers: float, found: Found) -> None:
     assert time.monotonic() - begin < 20
 
 
+def test_readers_after_readers_are_judged_at_all(found: Found) -> None:
+    # The second phase asked first: by its times alone any of 40 might be next, and who
+    # takes one of the second too early finds out after all others of it.
+    phases = ((1, 60, 100), (2, 50, 150))
+    events = [
+        event
+        for fence, asked, at in phases
+        for number in range(20)
+        for event in session(f"{fence}{number:02}", "R", at, fence=fence, asked=asked)
+    ]
+    assert found(events) == set()
+
+
 def test_the_go_judge_knows_how_long_a_lease_is(
     go_judge: GoJudge, tmp_path: Path
 ) -> None:
