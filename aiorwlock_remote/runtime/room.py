@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from itertools import count
 
 import anyio
@@ -47,6 +48,8 @@ class Room:
         self._sweep_at = FEW
         self._knocks: dict[Resource, set[Knock]] = {}
         self._alarms: list[tuple[float, int, Gate | Resource]] = []
+        self._armed: dict[Gate, float] = {}
+        """A gate's alarm that counts; never later than the gate is due."""
         self._order = count()
         self._nearer: anyio.Event | None = None
         self._sleeping_until = 0.0
@@ -112,11 +115,19 @@ class Room:
 
     def _set_alarm(self, gate: Gate) -> None:
         due = gate.due
-        if due is not None:
+        if due is None:
+            return
+        if due < self._armed.get(gate, math.inf):
+            self._armed[gate] = due
             self._push(due, gate)
+        else:
+            self._watch(due)
 
     def _push(self, due: float, what: Gate | Resource) -> None:
         heapq.heappush(self._alarms, (due, next(self._order), what))
+        self._watch(due)
+
+    def _watch(self, due: float) -> None:
         if self._nearer is None:
             self._nearer = anyio.Event()
             self._host.spawn(self._watch_time)
@@ -140,10 +151,10 @@ class Room:
     def _fire(self) -> None:
         now = self._host.clock.now()
         while self._alarms and self._alarms[0][0] <= now:
-            _, _, what = heapq.heappop(self._alarms)
+            due, _, what = heapq.heappop(self._alarms)
             if isinstance(what, Resource):
                 self.ring(what, 0)
-            elif what.due is not None and what.due > now:
-                continue  # moved on; its own later alarm is in the heap
-            else:
+            elif self._armed.get(what) == due:  # else a nearer one was set since
+                del self._armed[what]
                 what.look()
+                self._set_alarm(what)  # the other side may be due later
