@@ -103,6 +103,8 @@ class Lane:
         if waiter in self.waiters:
             self.waiters.remove(waiter)
         keep = bool(self.waiters)
+        if not keep:
+            self.due = None
         tickets = (waiter.ticket,) if asked else ()
         placed = self._placed or self._perhaps_placed or bool(self._asked)
         if not asked and (keep or not placed):
@@ -189,6 +191,8 @@ class Lane:
         self._failures += 1
         if self.waiters:
             self.due = now + back_off(self._failures, random)
+        else:
+            news.send = self._give_up_place()
         return news
 
     def _strike(self, waiter: Waiter) -> bool:
@@ -211,15 +215,18 @@ class Lane:
 
     def _next(self, news: News, wait: int | None, now: float, random: float) -> None:
         if not self.waiters:
-            if self._placed:  # made for tasks that have left meanwhile
-                self._placed = False
-                news.send = Withdraw(self._gate, self.mode)
+            news.send = self._give_up_place()
         elif self._placed and not self._rung:
             seconds = None if wait is None else wait / 1e6
             self.due = now + next_look(self._pace, seconds, random)
         else:
             news.send = self.ask()
 
+    def _give_up_place(self) -> Withdraw | None:
+        """It was for tasks that have left, or were turned away, meanwhile."""
+        placed, self._placed = self._placed, False
+        return Withdraw(self._gate, self.mode) if placed else None
+
     def _forget_place(self) -> None:
-        self._placed, self._perhaps_placed, self.due = False, False, None
+        self._placed, self._perhaps_placed = False, False
         self._dropped = bool(self._asked)

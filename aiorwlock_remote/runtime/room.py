@@ -150,8 +150,10 @@ class Room:
 
     def _fire(self) -> None:
         now = self._host.clock.now()
+        fired: list[tuple[float, int, Gate | Resource]] = []
         while self._alarms and self._alarms[0][0] <= now:
-            due, _, what = heapq.heappop(self._alarms)
+            fired.append(heapq.heappop(self._alarms))
+        for due, _, what in fired:
             if isinstance(what, Resource):
                 self.ring(what, 0)
             elif self._armed.get(what) == due:  # else a nearer one was set since

@@ -204,3 +204,26 @@ def test_a_place_made_for_tasks_that_left_is_given_back() -> None:
     assert it.leave(two) is None
     news = it.answered(Granted((grant("a"),), 5, placed=True), 1.0, 1.1, 0.5)
     assert news.send == Withdraw("g", Mode.WRITE)
+
+
+def test_the_place_of_those_who_were_turned_away_is_given_back() -> None:
+    """Who comes next asks for itself: nobody would look after it."""
+    it = lane()
+    it.join(one := waiter("a"))
+    it.answered(Waiting(0, None), 1.0, 1.1, 0.5)
+    it.ask()
+    one.told = None  # as the gate does when an error will not pass
+    news = it.failed(2.0, 0.5)
+    assert (news.turned_away, news.send) == ([one], Withdraw("g", Mode.WRITE))
+    assert it.join(waiter("b")) is not None
+
+
+def test_nobody_looks_for_those_who_left() -> None:
+    """The last of them took the next look along."""
+    it = lane()
+    it.join(waiter("a"))
+    it.join(two := waiter("b"))
+    it.failed(1.0, 0.5)
+    assert it.due is not None
+    it.leave(two)
+    assert it.due is None
