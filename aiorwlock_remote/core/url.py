@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from aiorwlock_remote.core.shown import check_text, quoted
+from aiorwlock_remote.core.shown import check_text, nearest, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 _DIGITS = 18
@@ -44,7 +44,7 @@ class Address:
             if name not in known:
                 raise ConfigurationError(
                     what=f"{self.scheme}: unknown option {quoted(name)} in the URL",
-                    hint=f"known: {', '.join(sorted(known)) or 'none'}",
+                    hint=nearest(name, known),
                 )
 
     def number(self, name: str, default: float) -> float:

@@ -51,8 +51,9 @@ class Locks(PublishedCalls, RecipeCalls):
     and releases every grant that was not detached.
     """
 
-    def __init__(self, session: Session, options: Options) -> None:
-        """Made by ``connect``, not by users."""
+    def __init__(self, session: Session, options: Options, where: str) -> None:
+        """Made by ``connect``, not by users; ``where`` shows no password."""
+        self._where = where
         PublishedCalls.__init__(self, session)
         RecipeCalls.__init__(self, session, options)
 
@@ -256,6 +257,9 @@ class Locks(PublishedCalls, RecipeCalls):
                 await occupancies.aclose()
         finally:
             await session.drive.aclose()
+
+    def __repr__(self) -> str:
+        return f"<Locks {self._where}{' closed' if self._session.closed else ''}>"
 
     async def __aenter__(self) -> Locks:
         return self
