@@ -23,6 +23,7 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.options import OptionArgs, Options
+from aiorwlock_remote.logs import log_event
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.http")
 
@@ -248,7 +249,7 @@ def answer(error: LockError) -> Answer | None:
     if isinstance(error, LockTimeout) and error.unanswered:
         status = HTTPStatus.SERVICE_UNAVAILABLE
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        log.warning("unavailable", extra={"error": str(error)})
+        log_event(log, "unavailable", error=str(error))
     headers: dict[str, str] = {}
     if status == HTTPStatus.LOCKED:
         seconds = error.retry_after if isinstance(error, LockTimeout) else None

@@ -24,6 +24,7 @@ from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.published import PublishedCalls
 from aiorwlock_remote.locks.recipes import RecipeCalls
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Finding
 from aiorwlock_remote.runtime import moves
 from aiorwlock_remote.runtime.request import Request
@@ -160,14 +161,13 @@ class Locks(PublishedCalls, RecipeCalls):
         for holder in seen.holders:
             if await self._break(target, holder):
                 broken += 1
-                log.warning(
+                log_event(
+                    log,
                     "forced",
-                    extra={
-                        "resource": target.label,
-                        "holder": holder.holder,
-                        "fence": holder.fence,
-                        "reason": reason,
-                    },
+                    resource=target.label,
+                    holder=holder.holder,
+                    fence=holder.fence,
+                    reason=reason,
                 )
         return broken
 
