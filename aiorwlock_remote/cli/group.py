@@ -66,7 +66,11 @@ class _Commands(click.Group):
         return cast("click.Command", getattr(import_module(module), name))
 
 
-@click.group(cls=_Commands, epilog=_EPILOG)
+@click.group(
+    cls=_Commands,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="rwlock")
 def rwlock() -> None:
     """Locks that many processes and machines share, from the command line."""

@@ -32,14 +32,18 @@ from aiorwlock_remote.cli.shown import (
     metavar="S",
     help="Only holders that came at least so many seconds ago.",
 )
-def stale(*, url: str | None, as_json: bool, older_than: float) -> None:
-    """List holders that look left behind: nothing renews or ends them.
+@click.argument("resource_type", metavar="[TYPE]", required=False)
+def stale(
+    *, url: str | None, as_json: bool, older_than: float, resource_type: str | None
+) -> None:
+    """List holders that look left behind, of all types or of one.
 
-    Grants that never expire, leases that ran out with nobody asking since, and records
-    of programs that do not use this library. None of that proves that the holder is
-    dead; `rwlock break` ends one that is.
+    Nothing renews or ends them: grants that never expire, leases that ran out with
+    nobody asking since, and records of programs that do not use this library. None of
+    that proves that the holder is dead; `rwlock break` ends one that is.
     """
-    found = asyncio.run(_stale(store(url, must_exist=True), older_than))
+    given = store(url, must_exist=True)
+    found = asyncio.run(_stale(given, older_than, resource_type))
     if as_json:
         print_json([resource_json(seen) for seen in found])
     elif found:
@@ -48,7 +52,9 @@ def stale(*, url: str | None, as_json: bool, older_than: float) -> None:
         tell("nothing looks left behind")
 
 
-async def _stale(url: str, older_than: float) -> list[Doorman]:
+async def _stale(
+    url: str, older_than: float, resource_type: str | None
+) -> list[Doorman]:
     async with connect(url) as locks:
-        found = [seen async for seen in locks.stale(older_than)]
+        found = [seen async for seen in locks.stale(older_than, resource_type)]
     return sorted(found, key=resource_of)
