@@ -64,7 +64,7 @@ def nearest(name: str, known: Iterable[str], *others: str) -> str:
     ``others`` may be meant as well, and are not listed.
     """
     every = sorted(known)
-    like = get_close_matches(name, (*every, *others), n=1)
+    like = get_close_matches(name, (*every, *others), n=1, cutoff=0.75)
     if like:
         return f"did you mean {like[0]!r}?"
     return f"known: {', '.join(every) or 'none'}"

@@ -7,6 +7,7 @@ import math
 import re
 import string
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal, get_args
@@ -227,6 +228,19 @@ class Hold:
 
     def __repr__(self) -> str:
         return f"<hold {self.template.text!r} {self.mode}>"
+
+
+def check_connecting(given: object) -> None:
+    """Refuse what ``add_locks`` could not open when the application starts.
+
+    Raises:
+        ConfigurationError: a URL, or ``connect`` itself.
+    """
+    if not isinstance(given, AbstractAsyncContextManager):
+        raise ConfigurationError(
+            what=f"no locks can be opened from {type(given).__name__}",
+            hint="add_locks(app, connect(…))",
+        )
 
 
 @dataclass(frozen=True, slots=True)

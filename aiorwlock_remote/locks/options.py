@@ -40,6 +40,7 @@ _HERE = {
     "blocking_timeout": "acquire(timeout=…)",
     "expire": "lease=…",
     "ttl": "lease=…",
+    "wait": "acquire(timeout=…)",
 }
 """What other libraries call it."""
 

@@ -44,6 +44,7 @@ def test_a_timeout_is_no_lease() -> None:
     ("option", "ours"),
     [
         ("blocking_timeout", "acquire(timeout=…)"),
+        ("wait", "acquire(timeout=…)"),
         ("blocking", "try_acquire()"),
         ("ttl", "lease=…"),
         ("expire", "lease=…"),
