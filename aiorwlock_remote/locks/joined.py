@@ -65,7 +65,7 @@ class InTransaction:
         if not isinstance(store, JoinsTransactions):
             raise Unsupported(
                 what=f"{request.resource.label}: not in a transaction of this store",
-                hint="see the capability matrix in the documentation",
+                hint="postgresql:// and mariadb:// can",
             )
         with session.asked(request) as followers:
             await session.settle(request.resource)
