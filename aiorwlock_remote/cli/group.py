@@ -37,7 +37,7 @@ Exit codes:
        demo, watch, bench: ended by signal n
 
 \b
-Stores:
+Stores (`rwlock COMMAND --url URL`, or RWLOCK_URL in the environment):
   sqlite:////absolute/path.db     the processes of one host, no server needed
   file:///absolute/directory      the same, and shell scripts
   redis://user:password@host/0    many hosts; rediss:// with TLS, unix:///path.sock,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,8 @@ def test_help_names_the_stores(store: Store) -> None:
     others = {"memory", "mysql", "rediss+cluster"}
     for scheme in registry._BUILT_IN.keys() - others:
         assert f"{scheme}://" in told
+    assert "--url" in told
+    assert "RWLOCK_URL" in told
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -73,9 +76,11 @@ def test_completion() -> None:
 
 @pytest.mark.parametrize("command", ["ls", "watch", "show", "stale"])
 def test_json_is_documented(store: Store, command: str) -> None:
-    told = store.rwlock(command, "--help").stdout
-    for key in ("resource", "holders", "queue", "expires_in", "foreign", "since"):
-        assert key in told
+    """Every key that scripts are given."""
+    store.leave_behind("order", "1", "x")
+    seen = store.json("show", "order/1")
+    told = re.findall(r"\w+", store.rwlock(command, "--help").stdout)
+    assert {*seen, *seen["holders"][0]} <= set(told)
 
 
 @pytest.mark.parametrize(
