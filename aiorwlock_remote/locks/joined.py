@@ -90,7 +90,8 @@ class InTransaction:
                 await anyio.sleep(pause)
                 pause = min(LATEST, 2 * pause)
         except BackendError as exc:
-            log_event(log, "release_failed", error=str(exc))
+            where = grip.lease.resource.label
+            log_event(log, "release_failed", resource=where, error=str(exc))
             grip.give_back()
         finally:
             self._session.outlasting.pop(grip.lease, None)

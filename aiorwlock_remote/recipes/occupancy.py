@@ -282,7 +282,8 @@ async def _let_go(occupied: Occupied) -> None:
     try:
         await occupied.release()
     except (LockLost, BackendError, Closed) as exc:
-        log_event(log, "release_failed", error=str(exc))
+        name = occupied.name
+        log_event(log, "release_failed", resource=name, error=str(exc))
 
 
 def _shown(records: Sequence[Record]) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ class Occupied:
             if exc is None:
                 raise
             # The body's own error goes first.
-            log_event(log, "release_failed", error=str(lost))
+            log_event(log, "release_failed", resource=self._thing, error=str(lost))
 
     def _at_home(self) -> None:
         if os.getpid() != self._pid:

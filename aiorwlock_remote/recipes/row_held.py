@@ -236,4 +236,5 @@ async def _leave(held: RowHeld, holding: Holding[Any], *, quietly: bool) -> None
     except LockError as error:
         if not quietly:
             raise
-        log_event(log, "release_failed", error=str(error))
+        row = holding.row.label
+        log_event(log, "release_failed", resource=row, error=str(error))
