@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
 import pytest
 
-from aiorwlock_remote import ConfigurationError, connect
+from aiorwlock_remote import ConfigurationError, OptionArgs, connect
+from aiorwlock_remote.core.url import KEYWORDS
 from aiorwlock_remote.locks.options import Options
 
 
@@ -98,6 +100,22 @@ async def test_schemes_of_others(scheme: str, meant: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         await connect(f"{scheme}://host/0")
     assert str(refused.value) == f"unknown store {scheme}://; did you mean {meant}://?"
+
+
+def test_the_keywords_of_connect_are_known() -> None:
+    named = inspect.signature(connect).parameters.keys() - {"store", "options"}
+    assert named | OptionArgs.__annotations__.keys() == KEYWORDS
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("option", ["lease", "max_hold", "prefix"])
+async def test_options_of_locks_in_a_url(option: str) -> None:
+    url = f"sqlite:///locks.db?{option}=5"
+    with pytest.raises(ConfigurationError) as refused:
+        await connect(url)
+    assert str(refused.value) == (
+        f"sqlite: unknown option {option!r} in the URL; say connect(url, {option}=…)"
+    )
 
 
 @pytest.mark.anyio

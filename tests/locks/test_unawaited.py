@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ async def test_it_is_told_as_of_a_coroutine() -> None:
     async with connect("memory://") as locks:
         lock = locks.mutex("order", 42)
         with pytest.warns(RuntimeWarning, match="of order/42 was never awaited"):
-            lock.acquire(timeout=3)
+            lock.acquire(timeout=3)  # type: ignore[unused-awaitable]
         assert not await lock.locked()
 
 
@@ -38,9 +39,9 @@ async def test_not_of_one_that_is_used(timeout: float | None) -> None:
 @pytest.mark.asyncio
 async def test_who_makes_a_task_of_it_sees_what_it_is() -> None:
     async with connect("memory://") as locks:
-        acquisition = locks.mutex("order", 42).acquire()
+        acquisition: Any = locks.mutex("order", 42).acquire()
         assert repr(acquisition) == "<Acquisition order/42 write>"
         with pytest.raises(TypeError, match="Acquisition order/42"):
-            asyncio.get_running_loop().create_task(acquisition)  # type: ignore[arg-type]
+            await asyncio.create_task(acquisition)
         held = await asyncio.ensure_future(acquisition)
         await held.release()
