@@ -156,7 +156,7 @@ class WouldDeadlock(LockError, RuntimeError):
     def __str__(self) -> str:
         return (
             f"this task holds {self.resource} ({self.held_mode}) already; "
-            "locks are not re-entrant"
+            "locks are not re-entrant, so hand its Held on"
         )
 
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
+from aiorwlock_remote.logs import log_event
+
 T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
@@ -171,4 +173,4 @@ def _parked(pending: Pending[Any], lowlevel: Any) -> Generator[Any, Any, None]: 
 
 def _log_failure(pending: Pending[Any]) -> None:
     if pending.error is not None:
-        log.warning("request_failed", extra={"error": str(pending.error)})
+        log_event(log, "request_failed", error=str(pending.error))

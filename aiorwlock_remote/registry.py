@@ -6,6 +6,7 @@ scheme is the name, the value ``module:open_store``.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import cast
 
@@ -31,6 +32,8 @@ _BUILT_IN = {
     "mysql": "aiorwlock_remote.backends.mariadb.store:open_store",
 }
 
+_ALSO = {"postgres": "postgresql", "valkey": "redis", "valkeys": "rediss"}
+"""What others call it."""
 
 _EXTRAS = {"rediss": "redis", "unix": "redis", "mysql": "mariadb"}
 
@@ -71,9 +74,17 @@ def _foreign(scheme: str) -> str:
         raise ConfigurationError(
             what=f"{scheme}:// is claimed by several packages: {sorted(found)}"
         )
-    raise ConfigurationError(
-        what=f"unknown store {scheme}://", hint=f"known: {', '.join(schemes())}"
-    )
+    raise ConfigurationError(what=f"unknown store {scheme}://", hint=_hint(scheme))
+
+
+def _hint(scheme: str) -> str:
+    known = schemes()
+    family = scheme.partition("+")[0]  # SQLAlchemy's name a driver after the plus
+    meant = _ALSO.get(family, family)
+    like = [meant] if meant in known else get_close_matches(scheme, known, n=1)
+    if like:
+        return f"did you mean {like[0]}://?"
+    return f"known: {', '.join(known)}"
 
 
 def _registered() -> dict[str, set[str]]:

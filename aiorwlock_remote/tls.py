@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
+from aiorwlock_remote.logs import log_event
 
 OPTIONS = ("ca_file", "cert_file", "key_file", "verify")
 """Of a URL."""
@@ -46,7 +47,7 @@ class Tls:
             ) from exc
         if self.verify != "yes":
             context.check_hostname = False
-            log.warning("tls_unverified", extra={"server": where})
+            log_event(log, "tls_unverified", server=where)
         if self.verify == "no":
             context.verify_mode = ssl.CERT_NONE
         return context

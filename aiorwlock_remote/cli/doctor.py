@@ -19,8 +19,7 @@ from aiorwlock_remote.ports import Finding
 )
 @store_option
 @as_json
-@click.pass_context
-def doctor(ctx: click.Context, *, url: str | None, as_json: bool) -> None:
+def doctor(*, url: str | None, as_json: bool) -> int:
     """Say what the store is like and what that means for locks.
 
     Latency, how waiters are woken, and, on a server, version, clock, persistence,
@@ -33,8 +32,7 @@ def doctor(ctx: click.Context, *, url: str | None, as_json: bool) -> None:
     else:
         rows = [(f.rating, f.name, f.value, f.meaning) for f in found]
         table(("", "WHAT", "FOUND", "WHICH MEANS"), rows)
-    if any(f.rating == "bad" for f in found):
-        ctx.exit(REFUSED)
+    return REFUSED if any(f.rating == "bad" for f in found) else 0
 
 
 async def _examine(url: str) -> list[Finding]:

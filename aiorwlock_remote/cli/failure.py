@@ -69,8 +69,8 @@ def report(error: Exception) -> int:
                 )
             case click.UsageError():
                 ctx = leaf.ctx
-                more = f" (see {ctx.command_path} --help)" if ctx is not None else ""
-                tell(f"{leaf.format_message()}{more}")
+                more = f"; see {ctx.command_path} --help" if ctx is not None else ""
+                tell(leaf.format_message().removesuffix(".") + more)
                 return USAGE
             case click.Abort():
                 return SIGNAL + 2

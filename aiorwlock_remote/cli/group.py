@@ -37,7 +37,7 @@ Exit codes:
        demo, watch, bench: ended by signal n
 
 \b
-Stores:
+Stores (`rwlock COMMAND --url URL`, or RWLOCK_URL in the environment):
   sqlite:////absolute/path.db     the processes of one host, no server needed
   file:///absolute/directory      the same, and shell scripts
   redis://user:password@host/0    many hosts; rediss:// with TLS, unix:///path.sock,
@@ -66,7 +66,11 @@ class _Commands(click.Group):
         return cast("click.Command", getattr(import_module(module), name))
 
 
-@click.group(cls=_Commands, epilog=_EPILOG)
+@click.group(
+    cls=_Commands,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="rwlock")
 def rwlock() -> None:
     """Locks that many processes and machines share, from the command line."""

@@ -7,15 +7,8 @@ import asyncio
 import click
 
 from aiorwlock_remote import Doorman, connect
-from aiorwlock_remote.cli.failure import tell
 from aiorwlock_remote.cli.options import as_json, store, store_option
-from aiorwlock_remote.cli.shown import (
-    RESOURCE_KEYS,
-    print_json,
-    resource_json,
-    resource_of,
-    resources_table,
-)
+from aiorwlock_remote.cli.shown import RESOURCE_KEYS, print_resources
 
 
 @click.command(
@@ -32,15 +25,9 @@ def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
     the resource.
     """
     found = asyncio.run(_list(store(url, must_exist=True), resource_type))
-    if as_json:
-        print_json([resource_json(seen) for seen in found])
-    elif found:
-        resources_table(found)
-    else:
-        tell("nothing is held or waited for")
+    print_resources(found, as_json=as_json, none="nothing is held or waited for")
 
 
 async def _list(url: str, resource_type: str | None) -> list[Doorman]:
     async with connect(url) as locks:
-        found = [seen async for seen in locks.list(resource_type)]
-    return sorted(found, key=resource_of)
+        return [seen async for seen in locks.list(resource_type)]

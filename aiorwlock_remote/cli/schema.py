@@ -20,7 +20,11 @@ class _Stores(click.Group):
         return super().parse_args(ctx, args or ["--help"])
 
 
-@click.group(cls=_Stores, short_help="Print the statements that make a store's tables.")
+@click.group(
+    cls=_Stores,
+    short_help="Print the statements that make a store's tables.",
+    subcommand_metavar="STORE [OPTIONS]",
+)
 def schema() -> None:
     """Print what to run where the locks are to live; nothing is run."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aiorwlock_remote.cli.failure import plain
+from aiorwlock_remote.cli.failure import plain, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -162,9 +162,18 @@ def resource_rows(seen: Doorman) -> list[tuple[str, ...]]:
     ] or [(resource_of(seen), "free", "", "", "", "", queue, "")]
 
 
-def resources_table(resources: Sequence[Doorman]) -> None:
-    """One line for each holder, and for each resource that is only waited for."""
-    table(RESOURCE_HEAD, [row for seen in resources for row in resource_rows(seen)])
+def print_resources(found: Iterable[Doorman], *, as_json: bool, none: str) -> None:
+    """By name: one line for each holder, and for each that is only waited for.
+
+    ``none``: what people are told if there are none.
+    """
+    found = sorted(found, key=resource_of)
+    if as_json:
+        print_json([resource_json(seen) for seen in found])
+    elif found:
+        table(RESOURCE_HEAD, [row for seen in found for row in resource_rows(seen)])
+    else:
+        tell(none)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -7,15 +7,8 @@ import asyncio
 import click
 
 from aiorwlock_remote import Doorman, connect
-from aiorwlock_remote.cli.failure import tell
 from aiorwlock_remote.cli.options import as_json, store, store_option
-from aiorwlock_remote.cli.shown import (
-    RESOURCE_KEYS,
-    print_json,
-    resource_json,
-    resource_of,
-    resources_table,
-)
+from aiorwlock_remote.cli.shown import RESOURCE_KEYS, print_resources
 
 
 @click.command(
@@ -32,23 +25,23 @@ from aiorwlock_remote.cli.shown import (
     metavar="S",
     help="Only holders that came at least so many seconds ago.",
 )
-def stale(*, url: str | None, as_json: bool, older_than: float) -> None:
-    """List holders that look left behind: nothing renews or ends them.
+@click.argument("resource_type", metavar="[TYPE]", required=False)
+def stale(
+    *, url: str | None, as_json: bool, older_than: float, resource_type: str | None
+) -> None:
+    """List holders that look left behind, of all types or of one.
 
-    Grants that never expire, leases that ran out with nobody asking since, and records
-    of programs that do not use this library. None of that proves that the holder is
-    dead; `rwlock break` ends one that is.
+    Nothing renews or ends them: grants that never expire, leases that ran out with
+    nobody asking since, and records of programs that do not use this library. None of
+    that proves that the holder is dead; `rwlock break` ends one that is.
     """
-    found = asyncio.run(_stale(store(url, must_exist=True), older_than))
-    if as_json:
-        print_json([resource_json(seen) for seen in found])
-    elif found:
-        resources_table(found)
-    else:
-        tell("nothing looks left behind")
+    given = store(url, must_exist=True)
+    found = asyncio.run(_stale(given, older_than, resource_type))
+    print_resources(found, as_json=as_json, none="nothing looks left behind")
 
 
-async def _stale(url: str, older_than: float) -> list[Doorman]:
+async def _stale(
+    url: str, older_than: float, resource_type: str | None
+) -> list[Doorman]:
     async with connect(url) as locks:
-        found = [seen async for seen in locks.stale(older_than)]
-    return sorted(found, key=resource_of)
+        return [seen async for seen in locks.stale(older_than, resource_type)]

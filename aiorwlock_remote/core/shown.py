@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 from aiorwlock_remote.errors import ConfigurationError
 
 MAX_REASON = 1000
@@ -53,6 +56,18 @@ def quoted(value: object) -> str:
     if len(text) > MAX_SHOWN:
         text = f"{text[:MAX_SHOWN]}…"
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def nearest(name: str, known: Iterable[str], *others: str) -> str:
+    """The hint for a name that is not known: the one it is most like, or all of them.
+
+    ``others`` may be meant as well, and are not listed.
+    """
+    every = sorted(known)
+    like = get_close_matches(name, (*every, *others), n=1, cutoff=0.75)
+    if like:
+        return f"did you mean {like[0]!r}?"
+    return f"known: {', '.join(every) or 'none'}"
 
 
 def one_line(text: str, most: int) -> str:

@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from aiorwlock_remote.core.shown import check_text, quoted
+from aiorwlock_remote.core.shown import check_text, nearest, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
+KEYWORDS = frozenset(
+    {
+        *("lease", "lock_delay", "margin", "max_hold", "max_stall", "max_waiters"),
+        *("fair", "on_lost", "policy", "slow_wait"),
+        *("connect_timeout", "fence_memory", "min_replicas", "observers", "prefix"),
+    }
+)
+"""Options that are given to ``connect`` beside the URL."""
 _DIGITS = 18
 """Of a whole number in a URL."""
 
@@ -42,9 +50,10 @@ class Address:
         """
         for name in self.query:
             if name not in known:
+                ours = f"say connect(url, {name}=…)" if name in KEYWORDS else ""
                 raise ConfigurationError(
                     what=f"{self.scheme}: unknown option {quoted(name)} in the URL",
-                    hint=f"known: {', '.join(sorted(known)) or 'none'}",
+                    hint=ours or nearest(name, known),
                 )
 
     def number(self, name: str, default: float) -> float:

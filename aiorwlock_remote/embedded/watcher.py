@@ -23,6 +23,7 @@ from aiorwlock_remote.errors import (
     BadRecord,
     ConfigurationError,
 )
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Bell, Host
 from aiorwlock_remote.threads import running
 
@@ -79,7 +80,7 @@ class Watcher:
             try:
                 self._thread = running(self._run, "watcher")
             except BackendUnavailable as exc:
-                log.warning("watch_failed", extra={"error": str(exc)})
+                log_event(log, "watch_failed", error=str(exc))
 
     def unwatch(self, resource: Resource) -> None:
         """Not any more."""
@@ -106,7 +107,7 @@ class Watcher:
                     hurry = near and not self._alarm.hears
                     pause = shortest if hurry else min(pause * STRETCH, longest)
                 except (BackendError, ConfigurationError) as exc:
-                    log.warning("watch_failed", extra={"error": str(exc)})
+                    log_event(log, "watch_failed", error=str(exc))
                     pause = FAILED
         finally:
             with self._lock:
@@ -143,7 +144,7 @@ class Watcher:
             try:
                 seen = self._connection.look(resource)
             except BadRecord as exc:  # its waiters are told by their own requests
-                log.warning("bad_record %s: %s", resource.label, exc)
+                log_event(log, "bad_record", resource=resource.label, error=str(exc))
                 continue
             near = near or self._is_near(seen.record)
             found = prospect(seen.record, seen.seat, self._gate, seen.now)

@@ -21,7 +21,7 @@ class Site:
 
     @property
     def locks(self) -> Locks:
-        """They.
+        """Those that ``add_locks`` opened.
 
         Raises:
             ConfigurationError: its lifespan did not run.

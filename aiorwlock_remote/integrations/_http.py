@@ -7,6 +7,7 @@ import math
 import re
 import string
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal, get_args
@@ -23,6 +24,7 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.options import OptionArgs, Options
+from aiorwlock_remote.logs import log_event
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.http")
 
@@ -228,6 +230,19 @@ class Hold:
         return f"<hold {self.template.text!r} {self.mode}>"
 
 
+def check_connecting(given: object) -> None:
+    """Refuse what ``add_locks`` could not open when the application starts.
+
+    Raises:
+        ConfigurationError: a URL, or ``connect`` itself.
+    """
+    if not isinstance(given, AbstractAsyncContextManager):
+        raise ConfigurationError(
+            what=f"no locks can be opened from {type(given).__name__}",
+            hint="add_locks(app, connect(…))",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An error as HTTP has it."""
@@ -248,7 +263,7 @@ def answer(error: LockError) -> Answer | None:
     if isinstance(error, LockTimeout) and error.unanswered:
         status = HTTPStatus.SERVICE_UNAVAILABLE
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        log.warning("unavailable", extra={"error": str(error)})
+        log_event(log, "unavailable", error=str(error))
     headers: dict[str, str] = {}
     if status == HTTPStatus.LOCKED:
         seconds = error.retry_after if isinstance(error, LockTimeout) else None

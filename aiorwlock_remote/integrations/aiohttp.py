@@ -22,10 +22,11 @@ leaves the queue or releases the lock; without, the handler goes on until it is 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import wraps
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, isfunction
 from typing import Any, TypeVar, Unpack, cast
+from weakref import WeakKeyDictionary, WeakSet
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
@@ -39,6 +40,7 @@ from aiorwlock_remote.integrations._http import (
     Mode,
     NoPage,
     answer,
+    check_connecting,
 )
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
@@ -66,6 +68,8 @@ def _key(name: str) -> Any:  # noqa: ANN401 - of any type
 _HELD = _key("HELD")
 _BEGUN = _key("BEGUN")
 _HOLD = "__aiorwlock_remote_hold__"
+_holders: WeakKeyDictionary[object, WeakSet[object]] = WeakKeyDictionary()
+"""Functions, and the holds that were put around them."""
 
 H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
 
@@ -77,12 +81,13 @@ def add_locks(app: web.Application, connecting: Connecting) -> None:
     start every ``hold`` is examined.
 
     Raises:
-        ConfigurationError: it has its ``Locks`` already.
+        ConfigurationError: it has its ``Locks`` already, or that is no ``connect(…)``.
 
     Raises (when the application starts):
         ConfigurationError: a ``hold`` does not fit the path it stands on.
         BackendError: as ``connect``.
     """
+    check_connecting(connecting)
     if _answer_errors in app.middlewares:
         raise ConfigurationError(what="the application has its locks already")
 
@@ -180,6 +185,8 @@ def hold(
                     request[_HELD] = outer
 
         setattr(held, _HOLD, [*getattr(handler, _HOLD, []), wanted])
+        if isfunction(handler):
+            _holders.setdefault(handler, WeakSet()).add(held)
         return cast("H", held)
 
     return around
@@ -220,16 +227,43 @@ async def _begun(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def _check(app: web.Application) -> None:
+    routes = list(_routes(app))
+    routed = {id(one) for _, route in routes for one in _layers(route.handler)}
+    for resource, route in routes:
+        if _passed_by(route.handler, routed):
+            raise ConfigurationError(
+                what=f"{resource.canonical!r} would not be held",
+                hint="put hold below the route's decorator",
+            )
+        pattern = resource.get_info().get("pattern")
+        parts = dict.fromkeys(pattern.groupindex if pattern is not None else ())
+        for wanted in _holds(route.handler):
+            wanted.check(resource.canonical, parts)
+
+
+def _routes(
+    app: web.Application,
+) -> Iterator[tuple[web.AbstractResource, web.AbstractRoute]]:
+    """Those of applications in it, too."""
     for resource in app.router.resources():
         info = resource.get_info()
         if "app" in info:
-            _check(info["app"])
-            continue
-        pattern = info.get("pattern")
-        parts = dict.fromkeys(pattern.groupindex if pattern is not None else ())
-        for route in resource:
-            for wanted in _holds(route.handler):
-                wanted.check(resource.canonical, parts)
+            yield from _routes(info["app"])
+        else:
+            yield from ((resource, route) for route in resource)
+
+
+def _layers(handler: object) -> Iterator[object]:
+    """The handler, and what decorators have put themselves around."""
+    while handler is not None:
+        yield handler
+        handler = getattr(handler, "__wrapped__", None)
+
+
+def _passed_by(handler: object, routed: set[int]) -> bool:
+    """Whether a route has it as it was before a hold, and no route has the hold."""
+    around = _holders.get(handler) if isfunction(handler) else None
+    return around is not None and routed.isdisjoint(map(id, around))
 
 
 def _holds(handler: object) -> list[Hold]:

@@ -34,6 +34,7 @@ from aiorwlock_remote.integrations._http import (
     Mode,
     NoPage,
     answer,
+    check_connecting,
 )
 from aiorwlock_remote.integrations._routes import Handlers, check_routes, holds
 from aiorwlock_remote.locks.client import Locks
@@ -63,12 +64,13 @@ def add_locks(app: FastAPI, connecting: Connecting) -> None:
     of your own go before. At the start every ``hold`` is examined.
 
     Raises:
-        ConfigurationError: it has its ``Locks`` already.
+        ConfigurationError: it has its ``Locks`` already, or that is no ``connect(…)``.
 
     Raises (when the application starts):
         ConfigurationError: a ``hold`` does not fit the path it stands on.
         BackendError: as ``connect``.
     """
+    check_connecting(connecting)
     if hasattr(app.state, "aiorwlock_remote"):
         raise ConfigurationError(what="the application has its locks already")
     app.state.aiorwlock_remote = site = Site()

@@ -20,7 +20,7 @@ from typing import final
 from opentelemetry.context import get_current
 from opentelemetry.trace import Span, Status, StatusCode, TracerProvider, get_tracer
 
-from aiorwlock_remote.integrations.outcomes import outcome_of
+from aiorwlock_remote.integrations._outcomes import outcome_of
 from aiorwlock_remote.locks.observing import Attempt, End
 
 __all__ = ["OtelObserver"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from types import TracebackType
@@ -46,8 +47,10 @@ class Acquisition:
         self._inside = Inside("acquire()")
         self._entered: tuple[Grip, Held, anyio.CancelScope] | None = None
         self._got: Grip | None = None
+        self._used = False
 
     def __await__(self) -> Generator[Any, Any, Held]:
+        self._used = True
         return self._get().__await__()
 
     def unless(self, over: Callable[[], Awaitable[object]]) -> Acquisition:
@@ -60,6 +63,7 @@ class Acquisition:
 
     async def try_now(self) -> Held | None:
         """A grant if it can be had right now."""
+        self._used = True
         with self._session.asked(self._request) as followers:
             await self._check()
             lease = await self._source.try_acquire(self._request)
@@ -74,6 +78,7 @@ class Acquisition:
             self._got.give_back()
 
     async def __aenter__(self) -> Held:
+        self._used = True
         with self._inside:
             grip = await self._obtain(owned_by_task=True)
         held, scope = Held(grip), self._session.host.new_scope()
@@ -132,3 +137,17 @@ class Acquisition:
         await self._session.settle(self._request.resource)
         self._session.check()
         self._session.check_deadlock(self._request.resource)
+
+    def __repr__(self) -> str:
+        return f"<Acquisition {self._request.resource.label} {self._request.mode}>"
+
+    def __del__(self, warn: object = warnings.warn) -> None:
+        # As Python has it of coroutines: a forgotten `await` would lock nothing.
+        if not getattr(self, "_used", True) and callable(warn):
+            what = f"acquire() of {self._request.resource.label}"
+            warn(
+                f"{what} was never awaited: nothing is locked; await it, or enter it "
+                "by async with",
+                RuntimeWarning,
+                source=self,
+            )

@@ -24,6 +24,7 @@ from aiorwlock_remote.locks.options import OptionArgs, Options
 from aiorwlock_remote.locks.published import PublishedCalls
 from aiorwlock_remote.locks.recipes import RecipeCalls
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Finding
 from aiorwlock_remote.runtime import moves
 from aiorwlock_remote.runtime.request import Request
@@ -51,8 +52,9 @@ class Locks(PublishedCalls, RecipeCalls):
     and releases every grant that was not detached.
     """
 
-    def __init__(self, session: Session, options: Options) -> None:
-        """Made by ``connect``, not by users."""
+    def __init__(self, session: Session, options: Options, where: str) -> None:
+        """Made by ``connect``, not by users; ``where`` shows no password."""
+        self._where = where
         PublishedCalls.__init__(self, session)
         RecipeCalls.__init__(self, session, options)
 
@@ -159,14 +161,13 @@ class Locks(PublishedCalls, RecipeCalls):
         for holder in seen.holders:
             if await self._break(target, holder):
                 broken += 1
-                log.warning(
+                log_event(
+                    log,
                     "forced",
-                    extra={
-                        "resource": target.label,
-                        "holder": holder.holder,
-                        "fence": holder.fence,
-                        "reason": reason,
-                    },
+                    resource=target.label,
+                    holder=holder.holder,
+                    fence=holder.fence,
+                    reason=reason,
                 )
         return broken
 
@@ -256,6 +257,9 @@ class Locks(PublishedCalls, RecipeCalls):
                 await occupancies.aclose()
         finally:
             await session.drive.aclose()
+
+    def __repr__(self) -> str:
+        return f"<Locks {self._where}{' closed' if self._session.closed else ''}>"
 
     async def __aenter__(self) -> Locks:
         return self

@@ -136,7 +136,15 @@ class Connecting:
         room = Room(settings.gate, store, host)
         rooms.append(room)
         drive = Drive(store, room, host, settings)
-        return Locks(Session(drive, host, self._observers), self._options)
+        session = Session(drive, host, self._observers)
+        return Locks(session, self._options, self._where)
+
+    @property
+    def _where(self) -> str:
+        """The store, without a password."""
+        if isinstance(self._store, str):
+            return str(parse(self._store))
+        return type(self._store).__name__
 
     async def _open_store(self, host: Host, bell: Bell, settings: Settings) -> Store:
         if not isinstance(self._store, str):

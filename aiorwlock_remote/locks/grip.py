@@ -20,6 +20,7 @@ from aiorwlock_remote.locks.loss import LossWatch
 from aiorwlock_remote.locks.observing import NOBODY, End, Followers
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.runtime.drive import was_held
 from aiorwlock_remote.runtime.lease import Lease, State
@@ -242,13 +243,12 @@ class Grip:
         lease = self.lease
         self.session.forget(lease)
         self._followers.ended(lease.reason or "expired")
-        log.warning(
+        log_event(
+            log,
             "lost",
-            extra={
-                "resource": lease.resource.label,
-                "fence": lease.fence,
-                "why": lease.reason,
-            },
+            resource=lease.resource.label,
+            why=lease.reason,
+            fence=lease.fence,
         )
         self.loss.happened()
         on_lost = self.options.on_lost

@@ -14,6 +14,7 @@ from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.inside import Inside
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipe_ports import JoinsTransactions
 from aiorwlock_remote.runtime.lease import State
 from aiorwlock_remote.runtime.request import Request
@@ -64,7 +65,7 @@ class InTransaction:
         if not isinstance(store, JoinsTransactions):
             raise Unsupported(
                 what=f"{request.resource.label}: not in a transaction of this store",
-                hint="see the capability matrix in the documentation",
+                hint="postgresql:// and mariadb:// can",
             )
         with session.asked(request) as followers:
             await session.settle(request.resource)
@@ -89,7 +90,8 @@ class InTransaction:
                 await anyio.sleep(pause)
                 pause = min(LATEST, 2 * pause)
         except BackendError as exc:
-            log.warning("release_failed", extra={"error": str(exc)})
+            where = grip.lease.resource.label
+            log_event(log, "release_failed", resource=where, error=str(exc))
             grip.give_back()
         finally:
             self._session.outlasting.pop(grip.lease, None)

@@ -109,6 +109,7 @@ class _Lock:
 
         Raises what ``acquire`` raises, but for ``LockTimeout``.
         """
+        self._options.but(options)  # `timeout` is none of them
         return await self.acquire(0, reason=reason, **options).try_now()
 
     async def locked(self) -> bool:

@@ -13,7 +13,7 @@ from aiorwlock_remote.core.lease import (
     check_seconds,
     default_margin,
 )
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.shown import nearest, quoted
 from aiorwlock_remote.core.ticket import Policy
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Terms
@@ -24,6 +24,25 @@ if TYPE_CHECKING:
 OnLost = Literal["raise", "flag"] | Callable[["Held"], object]
 PolicyName = Literal["fair", "writer", "reader"]
 _MOST = 2**31
+
+_ELSEWHERE = {
+    "reason": "acquire",
+    "prefix": "connect",
+    "connect_timeout": "connect",
+    "fence_memory": "connect",
+    "min_replicas": "connect",
+    "observers": "connect",
+}
+"""Options of one call alone."""
+
+_HERE = {
+    "blocking": "try_acquire()",
+    "blocking_timeout": "acquire(timeout=…)",
+    "expire": "lease=…",
+    "ttl": "lease=…",
+    "wait": "acquire(timeout=…)",
+}
+"""What other libraries call it."""
 
 
 class OptionArgs(TypedDict, total=False):
@@ -83,8 +102,7 @@ class Options:
         for name in given:
             if name not in known:
                 raise ConfigurationError(
-                    what=f"unknown option {quoted(name)}",
-                    hint=f"known: {', '.join(sorted(known))}",
+                    what=f"unknown option {quoted(name)}", hint=_hint(name, known)
                 )
         return replace(self, **given)
 
@@ -135,6 +153,16 @@ class Options:
             raise ConfigurationError(
                 what=f"margin={margin:g} leaves too little of a lease of {self.lease:g}"
             )
+
+
+def _hint(name: str, known: set[str]) -> str:
+    if name == "timeout":
+        return "acquire(timeout=…) is how long to wait, lease=… how long a grant lives"
+    if name in _ELSEWHERE:
+        return f"it is an option of {_ELSEWHERE[name]}(…)"
+    if name in _HERE:
+        return f"here it is {_HERE[name]}"
+    return nearest(name, known, *_ELSEWHERE)
 
 
 def check_count(name: str, value: object, *, least: int) -> None:

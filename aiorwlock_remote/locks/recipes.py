@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 REVALIDATE = 1.25
 """Seconds: with its jitter, the poll of every other waiter."""
 
+_REDIS = "redis:// can"
+_SQL = "sqlite://, postgresql://, mariadb:// and oracle:// can"
+_OCCUPIED = "redis:// can; databases by integrations.sqlalchemy or .django"
+
 
 class OccupancyArgs(TypedDict, total=False):
     """``pending``, ``using``: the names of an object's keys, ``%s`` being the object.
@@ -90,7 +94,7 @@ class RecipeCalls:
             options = options.but({"on_lost": on_lost})
         store = self._session.drive.store
         if not isinstance(store, HoldsSets):
-            raise _missing(f"mutex set {quoted(name)}")
+            raise _missing(f"mutex set {quoted(name)}", _REDIS)
         pool = self._pools.pool(store, name, revalidate_seconds)
         return MutexSet(self._session, pool, name, options, keep=keep)
 
@@ -110,7 +114,8 @@ class RecipeCalls:
         target = pair(datatype, resource_id)
         store = self._session.drive.store
         if not isinstance(store, HoldsPairs):
-            raise _missing(f"readers-writer lock on the set readlock:{target.key}")
+            what = f"readers-writer lock on the set readlock:{target.key}"
+            raise _missing(what, _REDIS)
         store.check_pair(target)
         chosen = self._options.but({"policy": "reader"}).but(options)
         return RWLock(self._session, target, chosen)
@@ -148,7 +153,7 @@ class RecipeCalls:
 
             store = self._session.drive.store
             if not isinstance(store, HoldsRows):
-                raise _missing(f"row lock {table}/{row_id}")
+                raise _missing(f"row lock {table}/{row_id}", _SQL)
             self._rows = Rows(self._session, store)
         return self._rows.lock(names, row_id, lease)
 
@@ -185,7 +190,7 @@ class RecipeCalls:
 
             store = self._session.drive.store
             if not isinstance(store, HoldsOccupations):
-                raise _missing("occupied objects")
+                raise _missing("occupied objects", _OCCUPIED)
             places = store.occupations(*chosen)
             found = Occupancies(places, host=self._host)
             self._occupancies[chosen] = found
@@ -196,8 +201,5 @@ class RecipeCalls:
         return self._session.host
 
 
-def _missing(what: str) -> Unsupported:
-    return Unsupported(
-        what=f"{what}: this store cannot hold one",
-        hint="see the capability matrix in the documentation",
-    )
+def _missing(what: str, stores: str) -> Unsupported:
+    return Unsupported(what=f"{what}: this store cannot hold one", hint=stores)

@@ -22,6 +22,7 @@ from aiorwlock_remote.errors import (
     BackendUnavailable,
     Closed,
 )
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.recipe_ports import Occupations
 from aiorwlock_remote.runtime.host import LoopHost
@@ -152,9 +153,12 @@ class Attempt:
             case Do.DROP_PENDING | Do.DROP_USING:
                 using = move.do is Do.DROP_USING
                 for record in move.records:
-                    log.warning(
+                    log_event(
+                        log,
                         "aged_out" if not record.dead else "died",
-                        extra={"resource": thing, "who": record.shown, "using": using},
+                        resource=thing,
+                        who=record.shown,
+                        using=using,
                     )
                     await store.drop(thing, record, using=using)
             case Do.PROMOTE:
@@ -172,7 +176,7 @@ class Attempt:
             try:
                 await self._remove()
             except Exception as exc:  # noqa: BLE001 - the caller waits for our end
-                log.warning("left_behind", extra={"error": str(exc)})
+                log_event(log, "left_behind", error=str(exc))
                 return False
             return True
         return False

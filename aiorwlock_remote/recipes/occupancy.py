@@ -30,6 +30,7 @@ from aiorwlock_remote.errors import (
     LockLost,
     LockTimeout,
 )
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipe_ports import Occupations
 from aiorwlock_remote.recipes.contending import Attempt, carried_out, log
 from aiorwlock_remote.recipes.occupied import Occupied, Occupying
@@ -281,7 +282,8 @@ async def _let_go(occupied: Occupied) -> None:
     try:
         await occupied.release()
     except (LockLost, BackendError, Closed) as exc:
-        log.warning("release_failed", extra={"error": str(exc)})
+        name = occupied.name
+        log_event(log, "release_failed", resource=name, error=str(exc))
 
 
 def _shown(records: Sequence[Record]) -> tuple[str, ...]:

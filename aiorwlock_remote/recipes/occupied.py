@@ -17,6 +17,7 @@ from aiorwlock_remote.errors import (
     NotOwner,
 )
 from aiorwlock_remote.locks.inside import Inside
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipe_ports import Occupations
 from aiorwlock_remote.recipes.contending import carried_out, log, taken_out
 from aiorwlock_remote.runtime.host import LoopHost
@@ -145,7 +146,7 @@ class Occupied:
             if exc is None:
                 raise
             # The body's own error goes first.
-            log.warning("release_failed", extra={"error": str(lost)})
+            log_event(log, "release_failed", resource=self._thing, error=str(lost))
 
     def _at_home(self) -> None:
         if os.getpid() != self._pid:

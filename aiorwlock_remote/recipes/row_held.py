@@ -22,6 +22,7 @@ from aiorwlock_remote.errors import (
     NotOwner,
 )
 from aiorwlock_remote.locks.inside import Inside
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.row_desk import RowDesk
 from aiorwlock_remote.recipes.row_faults import Row
 from aiorwlock_remote.recipes.row_holding import Holding, why_gone
@@ -235,4 +236,5 @@ async def _leave(held: RowHeld, holding: Holding[Any], *, quietly: bool) -> None
     except LockError as error:
         if not quietly:
             raise
-        log.warning("release_failed", extra={"error": str(error)})
+        row = holding.row.label
+        log_event(log, "release_failed", resource=row, error=str(error))

@@ -15,6 +15,7 @@ from aiorwlock_remote.core.lease import RENEW_FRACTION, local_deadline
 from aiorwlock_remote.core.row_ledger import RowGrant
 from aiorwlock_remote.errors import LockError, LossReason
 from aiorwlock_remote.locks.loss import LossWatch
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.recipes.row_faults import Row
 from aiorwlock_remote.recipes.row_ways import Attempt, Got
@@ -105,7 +106,7 @@ async def keep(
         if holding.abandoned(host):
             row, grant = holding.row.label, holding.grant
             fence = None if grant is None else grant.fence
-            log.warning("owner_gone", extra={"resource": row, "fence": fence})
+            log_event(log, "owner_gone", resource=row, fence=fence)
             return
         if now() >= holding.deadline:
             holding.lose("unreachable")

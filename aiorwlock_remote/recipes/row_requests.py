@@ -13,6 +13,7 @@ import anyio
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.core.row_plans import Plan
 from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending, UnderWay
 from aiorwlock_remote.recipes.row_faults import Row
 from aiorwlock_remote.recipes.row_ways import Attempt, Got
@@ -117,8 +118,12 @@ class RowRequests(Generic[S]):
         error = carried.error
         doubt = isinstance(error, BackendUnavailable) and not error.nothing_done
         if doubt and row.way.lease is None:
-            log.warning(
-                "row_lock_uncertain %s (%s): %s", row.label, attempt.mode, error
+            log_event(
+                log,
+                "row_lock_uncertain",
+                resource=row.label,
+                mode=attempt.mode,
+                error=str(error),
             )
         elif doubt or (error is None and carried.result().held):
             told = self.give(row, attempt, attempt.reason)

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 
 from aiorwlock_remote.errors import LossReason
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Host, Renewer
 from aiorwlock_remote.runtime.agenda import Agenda
 from aiorwlock_remote.runtime.lease import Lease, State, Terms
@@ -109,9 +110,8 @@ class Keeper:
         if reason is not None:
             lease.lose(reason)
         elif lease.abandoned():
-            log.warning(
-                "owner_gone",
-                extra={"resource": lease.resource.label, "fence": lease.fence},
+            log_event(
+                log, "owner_gone", resource=lease.resource.label, fence=lease.fence
             )
             lease.lose("expired")
         elif lease.deadline is not None and lease.renew_due <= now:

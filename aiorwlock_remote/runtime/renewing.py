@@ -16,6 +16,7 @@ from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Laned, Renewal, Renewer
 from aiorwlock_remote.runtime.lease import Lease, State
 from aiorwlock_remote.threads import running
@@ -180,7 +181,7 @@ class Renewing:
     def _failed(self, leases: list[Lease], error: Exception) -> None:
         fresh = sum(not lease.attempts for lease in leases)
         if fresh:  # once an outage: towards the deadline tries come thick and fast
-            log.warning("renewal_failed", extra={"grants": fresh, "error": str(error)})
+            log_event(log, "renewal_failed", grants=fresh, error=str(error))
         self._retry(leases)
 
     def _retry(self, leases: list[Lease]) -> None:

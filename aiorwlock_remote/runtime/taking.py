@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 
 from aiorwlock_remote.errors import LockTimeout
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease
@@ -44,7 +45,7 @@ class Taking(ABC):
             if not lease.expired():
                 return lease
             # The loop was blocked, or the store slow, for longer than the lease.
-            log.warning("late", extra={"resource": request.resource.label})
+            log_event(log, "late", resource=request.resource.label)
             self._let_go(lease)
 
     async def try_acquire(self, request: Request) -> Lease | None:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.swapping.own_lines import in_time, later, none_free
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
@@ -151,7 +152,7 @@ class LentLines(Generic[C]):
 
     def abandon(self, connection: C) -> None:
         """Its request does not end."""
-        log.warning("lent_connection_lost", extra={"server": self._where})
+        log_event(log, "lent_connection_lost", server=self._where)
         self._lender.abandon(connection)
         self._left()
 
@@ -168,8 +169,9 @@ class LentLines(Generic[C]):
         try:
             yield
         except Exception as exc:  # noqa: BLE001 - it is the lender's
-            said = {"server": self._where, "error": str(exc)}
-            log.warning("connection_not_returned", extra=said)
+            log_event(
+                log, "connection_not_returned", server=self._where, error=str(exc)
+            )
         finally:
             self._left()
 

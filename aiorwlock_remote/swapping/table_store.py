@@ -13,6 +13,7 @@ from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, from_row
 from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
     Bell,
@@ -138,7 +139,7 @@ class TableStore(SwapStore, ABC):
         try:
             state = state_of(found)
         except BadRecord as exc:  # the others are to be seen all the same
-            log.warning("bad_record %s: %s", resource.label, exc)
+            log_event(log, "bad_record", resource=resource.label, error=str(exc))
             return None
         if state.record is None and state.seat is None:
             return None

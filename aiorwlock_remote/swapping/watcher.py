@@ -22,6 +22,7 @@ from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.core.transition import peek, prospect
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Bell, Host
 from aiorwlock_remote.swapping.cas import State
@@ -131,7 +132,7 @@ class Watcher:
             return
         longest, aimed = self._looks.far, math.inf
         if read.error is not None:  # those who wait are told by their own requests
-            log.debug("watch_failed", extra={"error": str(read.error)})
+            log_event(log, "watch_failed", logging.DEBUG, error=str(read.error))
             watch.pause = longest
         else:
             state = read.result()

@@ -114,6 +114,9 @@ def test_stale(left: Store) -> None:
         assert "order/a/b" in text
         assert "order/42" not in text
     assert left.json("stale", "--older-than", "3600") == []
+    (same,) = left.json("stale", "order")
+    assert same["resource"] == resource["resource"]
+    assert left.json("stale", "another") == []
 
 
 @every_layout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,8 @@ def test_help_names_the_stores(store: Store) -> None:
     others = {"memory", "mysql", "rediss+cluster"}
     for scheme in registry._BUILT_IN.keys() - others:
         assert f"{scheme}://" in told
+    assert "--url" in told
+    assert "RWLOCK_URL" in told
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -42,11 +45,42 @@ def test_help_of_a_command(store: Store, command: str) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("words", [[], ["run"], ["schema"]], ids=" ".join)
+def test_help_by_a_letter(store: Store, words: list[str]) -> None:
+    assert store.rwlock(*words, "-h").stdout == store.rwlock(*words, "--help").stdout
+
+
+def test_bad_usage_says_where_to_look(store: Store) -> None:
+    assert store.rwlock("nonsense").stderr == (
+        "rwlock: No such command 'nonsense'; see rwlock --help\n"
+    )
+
+
+def test_completion() -> None:
+    """As click does it, for bash, zsh and fish."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from aiorwlock_remote.cli.main import main; main()"],
+        cwd=ROOT,
+        env=environment()
+        | {
+            "_RWLOCK_COMPLETE": "bash_complete",
+            "COMP_WORDS": "rwlock st",
+            "COMP_CWORD": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "plain,stale\n"
+
+
 @pytest.mark.parametrize("command", ["ls", "watch", "show", "stale"])
 def test_json_is_documented(store: Store, command: str) -> None:
-    told = store.rwlock(command, "--help").stdout
-    for key in ("resource", "holders", "queue", "expires_in", "foreign", "since"):
-        assert key in told
+    """Every key that scripts are given."""
+    store.leave_behind("order", "1", "x")
+    seen = store.json("show", "order/1")
+    told = re.findall(r"\w+", store.rwlock(command, "--help").stdout)
+    assert {*seen, *seen["holders"][0]} <= set(told)
 
 
 @pytest.mark.parametrize(

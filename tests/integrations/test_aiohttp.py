@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import partial, wraps
 from typing import Any, cast
 
 import httpx
@@ -73,6 +73,39 @@ async def test_views_and_decorators_above_are_examined_too() -> None:
     app = with_locks()
     app.router.add_view("/views/{other}", View)
     assert "'/views/{other}' has none" in await refused(app)
+
+
+async def test_above_the_routes_decorator_it_would_hold_nothing() -> None:
+    """The route has the handler as it was before."""
+    routes = web.RouteTableDef()
+
+    @hold("order:{id:int}")
+    @routes.get("/orders/{id}")
+    async def pay(_: web.Request) -> web.Response:
+        raise AssertionError
+
+    app, inner = with_locks(), web.Application()
+    inner.add_routes(routes)
+    app.add_subapp("/inner", inner)
+    assert "hold below the route's decorator" in await refused(app)
+
+
+async def test_a_handler_with_and_without_a_hold() -> None:
+    async def show(_: web.Request) -> web.Response:
+        return web.Response(text="shown")
+
+    held = hold("order:{id:int}")(show)
+
+    @wraps(held)
+    async def passed(request: web.Request) -> web.StreamResponse:
+        return await held(request)
+
+    app = with_locks()
+    app.router.add_get("/orders/{id}", passed)
+    app.router.add_get("/plain/{id}", show)
+    async with started(app) as http:
+        for path in ("/orders/7", "/plain/7"):
+            assert (await http.get(path)).text == "shown"
 
 
 async def test_applications_in_applications_share_the_locks_and_the_answers() -> None:
@@ -192,6 +225,12 @@ async def test_locks_are_added_once() -> None:
     add_locks(app, connect("memory://"))
     with pytest.raises(ConfigurationError, match="already"):
         add_locks(app, connect("memory://"))
+
+
+@pytest.mark.parametrize("given", ["sqlite:///x.db", connect, None], ids=type)
+async def test_what_is_no_connect(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"add_locks\(app, connect\(…\)\)"):
+        add_locks(web.Application(), given)  # type: ignore[arg-type]
 
 
 async def test_without_locks_or_without_a_hold_it_is_a_bug() -> None:

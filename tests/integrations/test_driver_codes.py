@@ -8,7 +8,7 @@ import ssl
 import pytest
 
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.integrations import driver_codes
+from aiorwlock_remote.integrations import _driver_codes as driver_codes
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,12 @@ async def test_locks_are_added_once() -> None:
         add_locks(app, connect("memory://"))
 
 
+@pytest.mark.parametrize("given", ["sqlite:///x.db", connect, None], ids=type)
+async def test_what_is_no_connect(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"add_locks\(app, connect\(…\)\)"):
+        add_locks(FastAPI(), given)  # type: ignore[arg-type]
+
+
 async def test_without_its_lifespan_or_without_locks_it_is_a_bug() -> None:
     bare, idle = FastAPI(), with_locks()
     for app, what in ((bare, "no locks"), (idle, "no locks yet")):

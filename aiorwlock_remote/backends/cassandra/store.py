@@ -21,6 +21,7 @@ from aiorwlock_remote.core.names import Resource, from_row
 from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     Bell,
     Finding,
@@ -81,7 +82,7 @@ class CassandraStore(SwapStore):
         async for rows in self._table.pages(self._host, self._table.request("scan")):
             seen += len(rows)
             if seen >= MANY > seen - len(rows):
-                log.warning("large_scan", extra={"rows": seen})
+                log_event(log, "large_scan", rows=seen)
             for row in rows:
                 kind: str = row["resource_type"]
                 if not kind.startswith(prefix):
@@ -92,7 +93,9 @@ class CassandraStore(SwapStore):
                 try:
                     state = self._cas.read(row)
                 except BadRecord as exc:  # the others are to be seen all the same
-                    log.warning("bad_record %s: %s", resource.label, exc)
+                    log_event(
+                        log, "bad_record", resource=resource.label, error=str(exc)
+                    )
                     continue
                 if state.record is not None or state.seat is not None:
                     yield self._snapshot(resource, state)

@@ -31,6 +31,7 @@ from aiorwlock_remote.embedded.alarm import Alarm
 from aiorwlock_remote.embedded.connection import Batch
 from aiorwlock_remote.embedded.steps import Decoded
 from aiorwlock_remote.errors import BackendError, BadRecord
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Snapshot
 
 LOOKING = 5.0
@@ -94,7 +95,7 @@ class Connection:
                 with self._mapping():
                     key, seen = self._look(name, NOBODY)
             except BadRecord as exc:  # the others are to be seen all the same
-                log.warning("bad_record %s: %s", name, exc)
+                log_event(log, "bad_record", file=name, error=str(exc))
                 continue
             whose = of_name(name, self._prefix)
             if key is not None:  # the name alone may have been cut

@@ -20,6 +20,7 @@ from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.hosted import Side
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.swapping.rows import Found
 
 CHANNEL = "rwlock_"
@@ -85,8 +86,8 @@ class Listener:
                     return
                 attempt = 0
             except Exception as exc:  # noqa: BLE001 - asyncpg's own mistakes, too
-                said = {"error": str(exc), "server": self._options.where}
-                log.warning("listener_lost", extra=said)
+                where = self._options.where
+                log_event(log, "listener_lost", server=where, error=str(exc))
             await asyncio.sleep(back_off(attempt, random()))
             attempt += 1
 
@@ -104,8 +105,7 @@ class Listener:
         try:
             if self._options.listen_at is None and await _pooled(connection):
                 hint = "listen=no, or the URL of the server itself"
-                said = {"server": options.where, "hint": hint}
-                log.warning("listener_not_told", extra=said)
+                log_event(log, "listener_not_told", server=options.where, hint=hint)
                 return False
             attendance.begin()
             connection.add_termination_listener(ended)

@@ -41,6 +41,7 @@ from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord, ConfigurationError, Unsupported
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
     Bell,
@@ -167,7 +168,7 @@ class RedisStore:
                     try:
                         yield await looking
                     except (BadRecord, Unsupported) as exc:  # the others are to be seen
-                        log.warning("bad_record %s", exc)
+                        log_event(log, "bad_record", error=str(exc))
 
     def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
         """A mutex set, in a sorted set of that name."""

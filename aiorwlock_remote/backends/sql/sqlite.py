@@ -30,6 +30,7 @@ from aiorwlock_remote.errors import (
     BadRecord,
     ConfigurationError,
 )
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Snapshot
 from aiorwlock_remote.texts import statements
 
@@ -102,7 +103,9 @@ class Connection:
                     try:
                         found = self._snapshot(resource, tuple(row))
                     except BadRecord as exc:  # the others are to be seen all the same
-                        log.warning("bad_record %s: %s", resource.label, exc)
+                        log_event(
+                            log, "bad_record", resource=resource.label, error=str(exc)
+                        )
                         continue
                     yield found
 

@@ -53,8 +53,8 @@ class Wanted:
     type=float,
     default=1.0,
     show_default=True,
-    metavar="SECONDS",
-    help="How often the store is asked; 0.2 at least.",
+    metavar="S",
+    help="Seconds from one look at the store to the next; 0.2 at least.",
 )
 @click.argument("resource_type", metavar="[TYPE]", required=False)
 def watch(

@@ -30,7 +30,7 @@ from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.row_plans import Statement
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.integrations.desks import Desks
+from aiorwlock_remote.integrations._desks import Desks
 from aiorwlock_remote.integrations.django.rows import DjangoRows
 from aiorwlock_remote.recipes.row_desk import RowDesk
 from aiorwlock_remote.recipes.row_faults import Row

@@ -12,8 +12,8 @@ from django.db import connections, models
 
 from aiorwlock_remote.core.row_plans import Plan, Ran, Statement, carried_out
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, LockError
-from aiorwlock_remote.integrations import driver_codes
-from aiorwlock_remote.integrations.carrying import CarriesPlans
+from aiorwlock_remote.integrations import _driver_codes as driver_codes
+from aiorwlock_remote.integrations._carrying import CarriesPlans
 from aiorwlock_remote.pending import Pending
 
 T = TypeVar("T")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sqlalchemy.exc import DataError, DBAPIError, StatementError
 
 from aiorwlock_remote.errors import BackendError, ConfigurationError
-from aiorwlock_remote.integrations import driver_codes
+from aiorwlock_remote.integrations import _driver_codes as driver_codes
 
 
 def of(exc: Exception, where: str, *, asked: bool) -> BackendError | ConfigurationError:
-    """The error of ours for what was raised for one request; see ``driver_codes``."""
+    """The error of ours for what was raised for one request; see ``_driver_codes``."""
     if not isinstance(exc, DBAPIError):
         if isinstance(exc, StatementError):  # a value that is no good for the column
             said = exc if exc.orig is None else exc.orig

@@ -29,7 +29,7 @@ from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
 from aiorwlock_remote.core.row import UNLOCK
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.integrations.desks import Desks
+from aiorwlock_remote.integrations._desks import Desks
 from aiorwlock_remote.integrations.sqlalchemy.row_words import (
     LOCK_COLUMNS,
     RowWords,

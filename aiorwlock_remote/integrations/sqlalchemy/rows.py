@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from aiorwlock_remote.core.row_plans import Plan, Ran
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.integrations.carrying import CarriesPlans
+from aiorwlock_remote.integrations._carrying import CarriesPlans
 from aiorwlock_remote.integrations.sqlalchemy import errors
 from aiorwlock_remote.integrations.sqlalchemy.pools import check_pool
 from aiorwlock_remote.pending import Pending

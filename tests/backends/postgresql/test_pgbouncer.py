@@ -95,7 +95,8 @@ async def test_who_would_not_be_told_polls(
                 await until(lambda: warned(caplog), 30)
                 await held.release()
             assert listeners(tables) == 0
-    assert [r.message for r in caplog.records] == ["listener_not_told"]
+    (told,) = caplog.messages
+    assert told.startswith("listener_not_told ")
 
 
 async def test_prepared_statements_are_not_there_the_next_time(

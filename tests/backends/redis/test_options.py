@@ -145,4 +145,4 @@ def test_unverified_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         context = read("rediss://h?verify=no").tls_context()
     assert context is not None
     assert not context.check_hostname
-    assert caplog.messages == ["tls_unverified"]
+    assert caplog.messages == ["tls_unverified server=h:6379"]

@@ -23,6 +23,7 @@ from aiorwlock_remote.backends.redis.connection.subscriptions import Subscriptio
 from aiorwlock_remote.backends.redis.connection.watching import Watch
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
@@ -197,9 +198,8 @@ class Link:
             return  # it never got through its greeting
         self._talk = self._open = None
         self._held = False
-        self._connector.why = str(error)
-        where = self._options.where
-        log.warning("redis_lost", extra={"server": where, "error": str(error)})
+        why = self._connector.why = str(error)
+        log_event(log, "redis_lost", server=self._options.where, error=why)
         if unsent:
             self._aside.put_back(unsent, self._host.clock.now())
             self._watch.arm()
@@ -213,7 +213,7 @@ class Link:
             self._connected(talk)
             if self._closed:  # calling us off came too late
                 return
-            log.info("redis_back", extra={"server": self._options.where})
+            log_event(log, "redis_back", logging.INFO, server=self._options.where)
             self._on_reconnect()
 
     def _connected(self, talk: Conversation) -> None:

@@ -1,0 +1,24 @@
+"""A store that cannot hold a kind of lock says which ones can."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote import Unsupported, connect
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_says_where_they_are() -> None:
+    async with connect("memory://") as locks:
+        with pytest.raises(Unsupported, match="redis:// can"):
+            locks.mutex_set("proxies")
+        with pytest.raises(Unsupported, match="redis:// can"):
+            locks.set_rwlock("order", 42)
+        with pytest.raises(Unsupported, match="redis:// can"):
+            locks.occupancy("book", 42)
+        with pytest.raises(Unsupported, match="sqlite://, postgresql://"):
+            locks.row_lock("invoices", 1)
+        with pytest.raises(Unsupported, match="postgresql:// and mariadb:// can"):
+            async with locks.mutex("order", 42).in_transaction(object()):
+                pass
