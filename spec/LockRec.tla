@@ -1,6 +1,6 @@
 ------------------------------ MODULE LockRec ------------------------------
 (* Safety: ONE record per resource, ONE atomic transition per command,      *)
-(* leases, tickets, a queue, moves between the modes, and fences.           *)
+(* leases, tickets, a queue, moves between the modes and owners, fences.    *)
 (*                                                                          *)
 (* Asynchrony.  A client may be arbitrarily slow between any two of its own *)
 (* steps (GC pause, SIGSTOP, partition).  A grant or a place may run out    *)
@@ -14,11 +14,17 @@ CONSTANTS
   MaxFence,     \* bound on the fence
   MaxLate,
   Policies,     \* each acquire carries one of them
-  Commands,     \* among "next" "down" "up": what a holder may send
+  Commands,     \* among "next" "down" "up": what a holder may send; "adopt"
   Fence,        \* "phase"  : a new one per write grant and per batch of readers
                 \* "writers": readers carry the last writer's (negative control)
                 \* "each"   : joining readers get their own   (negative control)
   MovesFence,   \* a downgrade or an upgrade starts a new phase
+  Adopts,       \* "anew"       : a new ticket in the old one's place, a writer's in
+                \*                a new phase; otherwise, as negative controls:
+                \* "same phase" : a writer's too goes on under its fence
+                \* "same ticket": under the very ticket that was given away
+                \* "beside"     : the old ticket goes on being accepted
+                \* "late"       : what has run out too, while nobody holds
   ReadsRaise,   \* the resource raises its highest fence on reads too
   FreshTicket,  \* a new ticket for every attempt
   Forget,       \* an idle record may vanish (eviction, end of fence_memory)
@@ -33,8 +39,10 @@ NoRequest == [op |-> "none", g |-> "", m |-> "R", old |-> NoTicket, new |-> NoTi
 \* A client: its grant (t, m, f), whether it ran out in the store (gone); whether
 \* it has used the resource under this grant ("yes"), under the one it moved from
 \* ("before") or not ("no"); whether another client wrote or touched it since.
+\* Who adopted goes on from another's ticket, and from what was used under it.
 Idle(n) == [st |-> "idle", req |-> NoRequest, n |-> n, t |-> NoTicket, m |-> "R", f |-> 0,
-            gone |-> FALSE, used |-> "no", wrote |-> FALSE, touched |-> FALSE]
+            from |-> NoTicket, gone |-> FALSE,
+            used |-> "no", wrote |-> FALSE, touched |-> FALSE]
 
 Init == /\ rec = [last |-> 0] @@ Empty
         /\ clk = 0 /\ late = {} /\ highest = 0
@@ -68,6 +76,15 @@ Upgrade(r, x) ==
   IF ~CanMove(r, x, "R") \/ UpgradeConflict(r, x.g) THEN r
   ELSE IF MayUpgrade(r, x.g) THEN [Moved(r, x) EXCEPT !.slot = {}, !.upgraded = TRUE]
   ELSE [r EXCEPT !.slot = @ \cup {x.g}]
+\* nobody leaves: who shares the phase stays, who waits goes on waiting
+Adopt(r, x) ==
+  IF Held(r, x.new) /\ GrantOf(r, x.new).g = x.g THEN r
+  ELSE IF ~Held(r, x.old)
+  THEN IF Adopts = "late" /\ r.grants = {} THEN Granted(r, x, NewFence(r), {}) ELSE r
+  ELSE LET old == GrantOf(r, x.old)
+           f == IF old.m = "W" /\ Adopts # "same phase" THEN NewFence(r) ELSE r.last IN
+       [Granted(r, x, f, IF Adopts = "beside" THEN r.grants ELSE r.grants \ {old})
+          EXCEPT !.slot = @ \ {old.g}]
 
 After(x, policy) ==
   LET free == Settled(rec, Release(rec, x.old)) IN
@@ -76,6 +93,7 @@ After(x, policy) ==
     [] x.op = "release" -> Settled(rec, Release(rec, x.new))
     [] x.op = "down"    -> Settled(rec, Downgrade(rec, x))
     [] x.op = "up"      -> Settled(rec, Upgrade(rec, x))
+    [] x.op = "adopt"   -> Settled(rec, Adopt(rec, x))
 \* The store serves a request.  Fences must order the grants: a write grant above
 \* every fence handed out, a read grant above every writer's and below none.
 Disordered(h) == h.f < seen.all \/ h.f <= seen.writes \/ (h.m = "W" /\ h.f <= seen.all)
@@ -104,46 +122,76 @@ Begin(c, op, m) ==
   /\ UNCHANGED <<rec, clk, late, highest, seen, bad>>
 Moving(c) == cl[c].st = "ask" /\ cl[c].req.op \in {"down", "up"}
 
+\* The owner gives its grant away: its ticket is known from then on.  What it still
+\* sends to the resource arrives until it forgets.
+Detach(c) == /\ cl[c].st = "in" /\ "adopt" \in Commands
+             /\ cl' = [cl EXCEPT ![c].st = "gave"]
+             /\ UNCHANGED <<rec, clk, late, highest, seen, bad>>
+BeginAdoption(c, giver) ==
+  LET me == cl[c]  old == cl[giver].t
+      new == IF Adopts = "same ticket" THEN old ELSE <<c, me.n + 1>> IN
+  /\ me.st = "idle" /\ cl[giver].st = "gave"
+  /\ me.n < IF c \in Twice THEN 2 ELSE 1
+  /\ cl' = [cl EXCEPT ![c].st = "ask", ![c].n = me.n + 1,
+       ![c].req = [op |-> "adopt", g |-> c, m |-> cl[giver].m, old |-> old, new |-> new]]
+  /\ UNCHANGED <<rec, clk, late, highest, seen, bad>>
+Adopting(c) == cl[c].st = "ask" /\ cl[c].req.op = "adopt"
+\* What an adopter begins with: what its giver used, if that is still there.
+Adopted(me, x) ==
+  LET givers == {c \in Clients :
+                   cl[c].st = "gave" /\ cl[c].t = x.old /\ cl[c].used = "yes"} IN
+  IF givers = {} THEN [me EXCEPT !.from = x.old]
+  ELSE [me EXCEPT !.from = x.old, !.used = "before",
+                  !.wrote = cl[CHOOSE c \in givers : TRUE].wrote]
+
 \* the request arrives; its reply is lost, or says no more than `wait`, or ..
 Ask(c) ==
   LET me == cl[c]  x == me.req IN
   /\ me.st = "ask" /\ Serve(x)
   /\ \/ UNCHANGED cl
      \/ /\ Held(rec', x.new) /\ GrantOf(rec', x.new).m = x.m                  \* granted
-        /\ cl' = [cl EXCEPT ![c] = [me EXCEPT !.st = "in", !.req = NoRequest, !.t = x.new,
-             !.m = x.m, !.f = GrantOf(rec', x.new).f, !.gone = FALSE,
+        /\ cl' = [cl EXCEPT ![c] = [(IF Adopting(c) THEN Adopted(me, x) ELSE me) EXCEPT
+             !.st = "in", !.req = NoRequest, !.t = x.new, !.m = x.m,
+             !.f = GrantOf(rec', x.new).f, !.gone = FALSE,
              !.used = IF @ = "no" THEN "no" ELSE "before", !.touched = FALSE]]
-     \/ /\ Moving(c) /\ ~Held(rec', x.old) /\ ~Held(rec', x.new)              \* not held
+     \/ /\ (Moving(c) \/ Adopting(c))                                         \* not held
+        /\ ~Held(rec', x.old) /\ ~Held(rec', x.new)
         /\ cl' = [cl EXCEPT ![c] = Idle(me.n)]
      \/ /\ Moving(c) /\ Held(rec', x.old) /\ UpgradeConflict(rec', c)         \* conflict
         /\ cl' = [cl EXCEPT ![c] = [me EXCEPT !.st = "in", !.req = NoRequest]]
   /\ UNCHANGED <<late, highest>>
 
-\* timeout or cancellation: the request and its clean-up stay in the network
+\* timeout or cancellation: the request and its clean-up stay in the network; who
+\* gave its grant away may have sent a release of it too
 Give(t) == [NoRequest EXCEPT !.op = "release", !.new = t]
 Send(requests) == /\ Cardinality(late \cup requests) <= MaxLate
                   /\ late' = late \cup requests
 GiveUp(c) ==
-  /\ cl[c].st = "ask"
-  /\ LET x == cl[c].req IN \E add \in SUBSET {x, Give(x.old), Give(x.new)} : Send(add)
+  /\ cl[c].st \in {"ask", "gave"}
+  /\ LET x == cl[c].req
+         left == IF cl[c].st = "gave" THEN {Give(cl[c].t)}
+                 ELSE {x, Give(x.old), Give(x.new)} IN
+     \E add \in SUBSET left : Send(add)
   /\ cl' = [cl EXCEPT ![c] = Idle(cl[c].n)]
   /\ UNCHANGED <<rec, clk, highest, seen, bad>>
 
 \* One access to the protected resource, presenting the fence.  While a move is
-\* under way the accesses of before it still arrive.
+\* under way the accesses of before it still arrive, and so do those of a giver; they
+\* are no foreign ones to its adopter as long as that has made none itself.
 Access(c) ==
   LET me == cl[c]
       fenced == me.m = "W" \/ ReadsRaise
       disturbed == me.used # "no" /\ (me.wrote \/ (me.m = "W" /\ me.used = "yes" /\ me.touched))
       unjust == ~me.gone /\ Held(rec, me.t) /\ GrantOf(rec, me.t).f = me.f IN
-  /\ me.st = "in" \/ Moving(c)
+  /\ me.st \in {"in", "gave"} \/ Moving(c)
   /\ IF fenced /\ me.f < highest
      THEN /\ cl' = [cl EXCEPT ![c] = Idle(me.n)]    \* refused: it learns of its loss
           /\ bad' = IF unjust THEN bad \cup {"refused"} ELSE bad
           /\ UNCHANGED highest
      ELSE /\ cl' = [d \in Clients |->
                IF d = c THEN [me EXCEPT !.used = "yes", !.wrote = FALSE, !.touched = FALSE]
-               ELSE IF cl[d].used = "no" THEN cl[d]
+               ELSE IF cl[d].used = "no" \/ (cl[d].used = "before" /\ cl[d].from = me.t)
+               THEN cl[d]
                ELSE [cl[d] EXCEPT !.touched = TRUE, !.wrote = @ \/ me.m = "W"]]
           /\ bad' = IF disturbed THEN bad \cup {"disturbed"} ELSE bad
           /\ highest' = IF fenced THEN me.f ELSE highest
@@ -173,7 +221,8 @@ Vanish == /\ Forget /\ rec.grants = {} /\ rec.queue = <<>> /\ rec.last > 0
 
 Next ==
   \/ \E c \in Clients : \/ \E m \in {"R", "W"}, op \in {"acquire", "next", "down", "up"} : Begin(c, op, m)
-                        \/ Ask(c) \/ GiveUp(c) \/ Access(c) \/ Leave(c)
+                        \/ \E giver \in Clients : BeginAdoption(c, giver)
+                        \/ Detach(c) \/ Ask(c) \/ GiveUp(c) \/ Access(c) \/ Leave(c)
   \/ \E x \in late : Arrive(x)
   \/ \E h \in rec.grants : Expire(h)
   \/ \E i \in DOMAIN rec.queue : ExpirePlace(rec.queue[i]) \/ GetLate(i)
@@ -189,6 +238,9 @@ OnePhase == \A h \in rec.grants : h.f = rec.last
 \* what a client believes is true unless its own lease ran out
 BeliefIsTrue == \A c \in Clients :
   LET me == cl[c] IN me.st = "in" /\ ~me.gone => [g |-> c, m |-> me.m, t |-> me.t, f |-> me.f] \in rec.grants
+\* of two adopters one gets it
+OneHeir == \A c, d \in Clients :
+  c # d /\ cl[c].from # NoTicket => cl[c].from # cl[d].from
 \* fences order the grants
 FencesRise == "fence" \notin bad
 \* no foreign access between two accesses of a writer, no foreign write between

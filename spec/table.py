@@ -63,6 +63,7 @@ MODULES = {
             "Commands": "{}",
             "Fence": '"phase"',
             "MovesFence": YES,
+            "Adopts": '"anew"',
             "ReadsRaise": YES,
             "FreshTicket": YES,
             "Forget": NO,
@@ -72,6 +73,7 @@ MODULES = {
             "Exclusion",
             "OnePhase",
             "BeliefIsTrue",
+            "OneHeir",
             "FencesRise",
             "Isolated",
             "NoFalseRefusal",
@@ -118,6 +120,7 @@ FAIR = ("Exclusion", "StarvationFree", "NoLostWakeup")
 TWO = {"Clients": "{a, b}", "Twice": "{a, b}", "MaxFence": "4"}  # 2 clients x 2 tickets
 LATE = {"Clients": "{a, b}", "Twice": "{a}", "MaxLate": "1"}
 MOVES = {"Commands": '{"down", "up"}'}
+ADOPTS = {"Commands": '{"adopt"}'}
 W2 = {"ReaderSet": '{"r1"}', "WriterSet": '{"w1", "w2"}'}
 # Two readers that may upgrade, both prompt: nothing but the moves can starve anyone.
 CLIMB = {"Movers": '{"r1", "r2"}', "MaxCrash": "0", "Prompt": YES}
@@ -135,11 +138,13 @@ CONFIGS = (
     row("LockRec", "fair_2x2", SAFE, **TWO),
     row("LockRec", "writer_2x2", SAFE, Policies='{"writer"}', **TWO),
     row("LockRec", "reader_2x2", SAFE, Policies='{"reader"}', **TWO),
-    row("LockRec", "fair_late", SAFE, **LATE),
     row("LockRec", "next_2x2", SAFE, Commands='{"next"}', **TWO),
-    row("LockRec", "moves_2x2", SAFE, **TWO, **MOVES),
     row("LockRec", "moves_late", SAFE, **LATE, **MOVES),
     row("LockRec", "moves_3", SAFE, Twice="{a}", **MOVES),
+    # Whoever may adopt need not: what these two explore holds without it, too.
+    row("LockRec", "adopt_late", SAFE, **LATE, **ADOPTS),
+    row("LockRec", "adopt_2x2", SAFE, **TWO, Commands='{"down", "up", "adopt"}'),
+    row("LockRec", "adopt_3", SAFE, **ADOPTS),
     row("LockRec", "forget_clock_runs", SAFE, Forget=YES, Clock='"runs"', **TWO),
     # Safety: negative controls
     row("LockRec", "fence_by_writers_only", "Isolated", Fence='"writers"'),
@@ -155,6 +160,18 @@ CONFIGS = (
         Commands='{"up"}',
         **TWO,
     ),
+    row("LockRec", "adopted_phase", "Isolated", Adopts='"same phase"', **ADOPTS),
+    row("LockRec", "adopted_ticket", "OneHeir", Adopts='"same ticket"', **ADOPTS),
+    row(
+        "LockRec",
+        "adopted_ticket_late",
+        "BeliefIsTrue",
+        Adopts='"same ticket"',
+        **LATE,
+        **ADOPTS,
+    ),
+    row("LockRec", "adopted_beside", "Exclusion", Adopts='"beside"', **ADOPTS),
+    row("LockRec", "adopted_late", "Isolated", Adopts='"late"', **ADOPTS),
     row("LockRec", "forget_no_clock", "FencesRise", Forget=YES, **TWO),
     row(
         "LockRec",

@@ -15,7 +15,11 @@ from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import Connection
-from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+)
 from aiorwlock_remote.ports import Host, Pending
 from aiorwlock_remote.threads import running
 
@@ -94,7 +98,7 @@ class Worker:
         outcomes: list[Step | Exception]
         try:
             outcomes = self._connection.steps(batch, BUSY_TIMEOUT)
-        except BackendError as exc:
+        except (BackendError, ConfigurationError) as exc:
             outcomes = [exc] * len(jobs)
         except Exception as exc:
             log.exception("steps failed")

@@ -158,7 +158,8 @@ class Held:
         Raises:
             LockLost: it had been lost (with ``on_lost="raise"``).
             NotOwner: moved or given away.
-            BackendError: the store failed; the grant ends with its lease.
+            BackendError: the store failed; it is asked again, and the grant ends with
+                its lease at the latest.
         """
         return await self._grip.release()
 

@@ -21,6 +21,22 @@ class Closing:
         self._under_way: dict[object, Callable[[], object]] = {}
         self._closed = False
 
+    def begin(self, take_back: Callable[[], object]) -> object:
+        """A request is under way; what it is called by.
+
+        Raises:
+            Closed: it is not to be sent any more.
+        """
+        if self._closed:
+            raise Closed
+        asked = object()
+        self._under_way[asked] = take_back
+        return asked
+
+    def over(self, asked: object) -> bool:
+        """It is; False: it was closed meanwhile, and ``take_back`` was called."""
+        return self._under_way.pop(asked, None) is not None
+
     @contextmanager
     def under(self, take_back: Callable[[], object]) -> Generator[None, None, None]:
         """``with`` it a request is under way; nothing is awaited before.
@@ -30,16 +46,13 @@ class Closing:
         Raises:
             Closed: closed before or meanwhile; ``take_back`` was called then.
         """
-        if self._closed:
-            raise Closed
-        asked = object()
-        self._under_way[asked] = take_back
+        asked = self.begin(take_back)
         try:
             yield
         except BaseException:
-            self._under_way.pop(asked, None)
+            self.over(asked)
             raise
-        if self._under_way.pop(asked, None) is None:
+        if not self.over(asked):
             raise Closed
 
     def close(self) -> None:

@@ -44,6 +44,7 @@ from aiorwlock_remote.ports import Pending, Settings, Store
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.gate import Gate, Visitor
 from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.runtime.insisting import Insisting
 from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Asking, Request
@@ -69,13 +70,15 @@ class Drive(Taking):
         self.room = room
         self.asking: Asking = Asking(host)
         self.closing: Closing = Closing()
+        self._insisting = Insisting(host, self.closing, self.take_back)
         self._patience: float = settings.connect_timeout
         self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
         sever_in_children(self)
 
     def release(self, lease: Lease) -> Pending[Reply]:
         """Send the release; waiters of this process ask in the same request."""
-        return self.room.gate(lease.resource).release(lease.ticket)
+        released = self.room.gate(lease.resource).release(lease.ticket)
+        return self._insisting.on(lease, released)
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
         """One renewal by hand."""
@@ -119,9 +122,8 @@ class Drive(Taking):
     ) -> Pending[Reply]:
         """Whatever became of these tickets, nothing is held by them."""
         # The mode is that of a place, which stays: any will do.
-        gone = Withdraw(
-            self.gate_name, Mode.READ, tickets, keep=True, upgrader=upgrader
-        )
+        gate, mode = self.gate_name, Mode.READ
+        gone = Withdraw(gate, mode, tickets, keep=True, upgrader=upgrader)
         return self.store.step(resource, gone)
 
     def lease(self, request: Request, grant: Grant, sent_at: float) -> Lease:

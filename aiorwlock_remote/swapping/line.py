@@ -18,7 +18,8 @@ class Line:
     ``unsure``: tickets asked for by a swap whose answer was lost, and when it was sent.
     ``seen``: what stood there last. ``fresh``: that was after the first command was
     begun. ``lost``: where swaps started whose answers were lost. ``refusals``: of the
-    first command; ``given_up``: how often the store gave it up.
+    first command; ``vain``: the last of them that showed nothing new; ``given_up``: how
+    often the store gave it up.
     """
 
     resource: Resource
@@ -31,6 +32,7 @@ class Line:
     unsure: dict[str, int] = field(default_factory=dict[str, int])
     sent: int = 0
     refusals: int = 0
+    vain: int = 0
     given_up: int = 0
     busy: bool = False
 

@@ -33,6 +33,7 @@ from aiorwlock_remote.swapping.cas import State
 LONG = 3_000
 """Bytes from which on a record is packed: 500 readers are 102 kB, packed 28 kB."""
 PACKED = "z:"
+TIMELESS = "mend or delete its row: acquired_at must be a time"
 READERS = 4_000
 """Bytes of ``active_readers``; what does not fit is left out there, and only there."""
 
@@ -79,7 +80,9 @@ def state_of(found: Found) -> State:
         BadRecord: the record cannot be read.
     """
     seat, record, base = None, None, 0
-    if found.ticket is not None and found.since is not None:
+    if found.ticket is not None:
+        if found.since is None:  # e.g. 'infinity'
+            raise BadRecord(what="the seat is taken, at no time", hint=TIMELESS)
         seat = Seat(f"{found.ticket},{_seconds(found.since)}")
     if found.record is not None:
         base = micros_of(found.base or "")
@@ -157,7 +160,7 @@ def micros_of(text: str) -> int:
     """
     try:
         return (datetime.fromisoformat(text) - _EPOCH) // _MICRO
-    except ValueError as exc:
+    except (ValueError, TypeError) as exc:  # the latter: it has a zone
         raise BadRecord(what=f"{text!r} is not a time") from exc
 
 

@@ -38,6 +38,8 @@ from aiorwlock_remote.swapping.replies import claims_of, each_grant, with_fences
 REMEMBERED = 4096
 TRIES = 3
 """How often a step is tried that the store gives up each time."""
+VAIN = 30
+"""And one that is refused although what it starts from stands there, as it was."""
 
 Wakes = Callable[[Resource, tuple[str, ...]], object]
 Pause = Callable[[Resource, int, Callable[[State | None], None]], None]
@@ -116,7 +118,7 @@ class Swapping:
         return line
 
     def _begin(self, line: Line) -> None:
-        line.fresh, line.refusals, line.given_up = False, 0, 0
+        line.fresh, line.refusals, line.vain, line.given_up = False, 0, 0, 0
         if line.seen is None and not line.lost and may_guess(line.waiting[0][0]):
             line.seen = self._cas.guess()
         self._go_on(line)
@@ -189,6 +191,11 @@ class Swapping:
             return
         line.fresh = line.seen is not None
         line.refusals += 1
+        same = line.seen is not None and line.seen.mark == state.mark
+        line.vain = line.vain + 1 if same else 0
+        if line.vain == VAIN:  # more than a request that came late, or met another one
+            self._failed(line, _refused(line))
+            return
         self._pause(line.resource, line.refusals, partial(self._again, line))
 
     def _unanswered(self, line: Line, error: BaseException) -> None:
@@ -263,6 +270,15 @@ class Swapping:
                 if not idle.busy and not idle.lost:
                     del self._lines[resource]
                     break
+
+
+def _refused(line: Line) -> BackendUnavailable:
+    """By a trigger, a policy on rows, or a link slower than any request may be."""
+    return BackendUnavailable(
+        what=f"{line.resource.label}: refused {VAIN} times, and stands as it was",
+        hint="is there a trigger or a row policy on the tables?",
+        nothing_done=not line.lost,
+    )
 
 
 def _value(seat: Seat | None) -> str | None:

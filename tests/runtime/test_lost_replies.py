@@ -15,6 +15,7 @@ from aiorwlock_remote import (
     NotOwner,
 )
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Release, Withdraw
+from aiorwlock_remote.testing.conformance.party import until
 from aiorwlock_remote.testing.faults import Fate, Link
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +40,48 @@ async def test_refused_first_request_is_told(link: Link, locks: Locks) -> None:
         await locks.mutex(*NAME).acquire(timeout=1)
     with pytest.raises(BackendUnavailable):
         await locks.mutex(*NAME).try_acquire()
+
+
+async def test_a_release_that_failed_is_asked_again(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """The caller is told; nobody has to wait for the end of the lease."""
+    held = await locks.mutex(*NAME).acquire(lease=60)
+    link.down = True
+    with pytest.raises(BackendUnavailable):
+        await held.release()
+    assert await near.mutex(*NAME).try_acquire() is None
+    link.down = False
+    async with near.mutex(*NAME).acquire(timeout=20):
+        pass
+
+
+async def test_a_release_that_failed_is_asked_again_at_the_end(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    held = await locks.mutex(*NAME).acquire(lease=None)
+    link.down = True
+    with pytest.raises(BackendUnavailable):
+        await held.release()
+    link.down = False
+    await locks.aclose()
+    async with near.mutex(*NAME).acquire(timeout=0):
+        pass
+
+
+async def test_nobody_insists_when_the_lease_is_over(link: Link, locks: Locks) -> None:
+    held = await locks.mutex(*NAME).acquire(lease=0.3)
+    link.down = True
+    with pytest.raises(BackendUnavailable):
+        await held.release()
+    await until(lambda: quiet(link), 10)
+
+
+async def quiet(link: Link) -> bool:
+    """Nothing was sent for longer than one waits before one asks again."""
+    before = len(link.sent)
+    await anyio.sleep(2)
+    return len(link.sent) == before
 
 
 async def test_lost_answer_is_taken_back(link: Link, locks: Locks, near: Locks) -> None:

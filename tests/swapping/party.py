@@ -31,10 +31,13 @@ class Shelf:
     ballot: int = 1 << 40
     state: State = NOTHING
     versions: int = 0
+    refuses: bool = False
     late: list[Callable[[], object]] = field(default_factory=list)
 
     def swap(self, was: State, record: Record, seat: Seat | None) -> bool:
         self.ballot += 1
+        if self.refuses:
+            return False
         if was.mark != self.state.mark:
             return False
         self.versions += 1

@@ -73,6 +73,23 @@ def test_no_answer_is_given_from_memory() -> None:
     assert one.do(Release("t1")).held is False
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_who_is_refused_for_no_reason_to_be_seen_is_told(lost: bool) -> None:
+    """A trigger, a policy on rows: it would ask for ever, and closing wait for it."""
+    shelf = Shelf()
+    party = Party(shelf)
+    if lost:
+        party.cas.fates = ["late"]
+        with pytest.raises(BackendUnavailable):
+            party.do(write("t1"))
+    shelf.refuses = True
+    with pytest.raises(BackendUnavailable, match="as it was") as caught:
+        party.do(write("t1"))
+    assert caught.value.nothing_done is not lost
+    shelf.refuses = False
+    assert isinstance(party.do(write("t2")), Granted)
+
+
 def test_commands_for_one_resource_keep_their_order() -> None:
     party = Party(Shelf())
     answers: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -10,12 +11,17 @@ from aiorwlock_remote.backends.postgresql.driver import (
     DRIVER,
     Connection,
     InterfaceError,
+    PostgresError,
 )
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.swapping.carrying import Custom
 from aiorwlock_remote.swapping.own_lines import OwnLines
 
 NAME = "aiorwlock_remote"
+_SOONER = 0.8
+"""Part of ``call_timeout`` after which the server gives a request up."""
+_UNKNOWN_SETTING = "08P01"
+"""Of PgBouncer, for what it does not pass on."""
 
 
 class Dialling:
@@ -27,9 +33,23 @@ class Dialling:
     def __init__(self, options: Options) -> None:
         """Where, and how long it may take."""
         self._options = options
+        self._limited = True
 
     async def dial(self) -> Connection:
-        """A new connection."""
+        """A new connection; the server ends what it is asked a little before we do.
+
+        Then it is known that nothing was done. And a server that waits for a lock does
+        not notice that its client has hung up: its sessions would pile up.
+        """
+        if self._limited:
+            milliseconds = round(_SOONER * 1_000 * self._options.call_timeout)
+            limit = {"statement_timeout": str(milliseconds)}
+            try:
+                return await DRIVER.connect(**connecting(self._options, limit))
+            except PostgresError as exc:
+                if errors.code_of(exc) != _UNKNOWN_SETTING:
+                    raise
+                self._limited = False
         return await DRIVER.connect(**connecting(self._options))
 
     def healthy(self, connection: Connection) -> bool:
@@ -50,8 +70,10 @@ def own_lines(options: Options, most: int) -> OwnLines[Connection]:
     return OwnLines(Dialling(options), options.where, options.connect_timeout, most)
 
 
-def connecting(options: Options) -> dict[str, Any]:
-    """What ``asyncpg.connect`` is to be told."""
+def connecting(
+    options: Options, settings: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What ``asyncpg.connect`` is to be told. ``settings``: of the session."""
     return {
         "host": options.host,
         "port": options.port,
@@ -61,7 +83,7 @@ def connecting(options: Options) -> dict[str, Any]:
         "timeout": options.connect_timeout,
         "ssl": options.tls_context() or "disable",
         "statement_cache_size": 100 if options.statement_cache else 0,
-        "server_settings": {"application_name": NAME},
+        "server_settings": {"application_name": NAME, **(settings or {})},
     }
 
 

@@ -129,8 +129,8 @@ class Listener:
         try:
             kind, number, *news = json.loads(payload)
             found = _found(*news) if news else None
-        except (ValueError, TypeError):  # not of ours: anybody may use the channel
-            return
+        except (ValueError, TypeError, RecursionError):
+            return  # not of ours: anybody may use the channel
         if isinstance(kind, str) and isinstance(number, int):
             self._side.tell(self._heard, kind, number, found)
 

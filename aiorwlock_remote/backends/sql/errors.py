@@ -37,6 +37,11 @@ def mapped(
         return BackendUnavailable(
             what=f"{path}: another process keeps the file locked",
             hint="is one stopped, or a tool open in a write transaction?",
+            nothing_done=True,
+        )
+    if code == sqlite3.SQLITE_FULL:
+        return BackendUnavailable(
+            what=f"{path}: {exc}", hint="make room on the disk", nothing_done=True
         )
     if code in _BROKEN:
         return BadRecord(

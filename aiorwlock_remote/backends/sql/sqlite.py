@@ -1,6 +1,9 @@
 """One SQLite connection: opening the file, and steps on it, one transaction a batch.
 
 WAL with ``synchronous=FULL``, so that a fence once handed out survives a power cut.
+Whoever has a file open goes on with it when it is removed or replaced, beside those who
+open the new one: so it is looked at each time whether it still has its name.
+
 Everything here blocks and belongs to one thread.
 """
 
@@ -11,6 +14,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from aiorwlock_remote.backends.sql.errors import mapped
 from aiorwlock_remote.backends.sql.patience import patiently
@@ -35,10 +39,13 @@ from aiorwlock_remote.ports import Clock, Snapshot
 from aiorwlock_remote.texts import statements
 
 APPLICATION_ID = 0x72776C6B  # "rwlk", in the file's header
+OPENS_IN = 1.0
+"""Seconds for a file that took the place of ours."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 
 Row = tuple[str | None, str | None, str | None, str | int | None]
+File = tuple[int, int]
 
 
 class Connection:
@@ -52,6 +59,7 @@ class Connection:
         self._boot = ""
         self._sql = statements("aiorwlock_remote.backends.sql", "sqlite.sql")
         self._db: sqlite3.Connection | None = None
+        self._file: File | None = None
         self._decoded = Decoded()
 
     def open(self, timeout: float) -> None:
@@ -61,6 +69,7 @@ class Connection:
             ConfigurationError: not to be opened, or some other application's file.
             BackendError: locked by others for ``timeout`` seconds, or damaged.
         """
+        self.close()
         until = self._clock.now() + timeout
         boot = boots.this_boot()
         try:
@@ -69,7 +78,7 @@ class Connection:
         except BaseException:
             self.close()
             raise
-        self._boot = boot.id
+        self._boot, self._file = boot.id, _file_at(self._path)
 
     def close(self) -> None:
         """Close it; a connection never opened is closed already."""
@@ -85,18 +94,19 @@ class Connection:
         Raises:
             BackendError: none was carried out.
         """
-        with self._mapping(), self._transaction(self._clock.now() + timeout):
+        until = self._clock.now() + timeout
+        with self._following(), self._transaction(until):
             return [self._step(resource, command) for resource, command in batch]
 
     def look(self, resource: Resource) -> Snapshot:
         """One resource as it stands."""
-        with self._mapping():
+        with self._following():
             row = self._run(self._sql["load"], self._key(resource)).fetchone()
             return self._snapshot(resource, row)
 
     def scan(self) -> Iterator[Snapshot]:
         """All resources with a record or a seat."""
-        with self._mapping():
+        with self._following():
             for kind, number, *row in self._run(self._sql["scan"]).fetchall():
                 if kind.startswith(self._prefix):
                     resource = from_row(kind.removeprefix(self._prefix), number)
@@ -111,18 +121,18 @@ class Connection:
 
     def forget(self, memory: float) -> None:
         """Drop records that nobody has used for ``memory`` seconds."""
-        with self._mapping(), self._transaction(self._clock.now() + 1.0):
+        with self._following(), self._transaction(self._clock.now() + 1.0):
             self._run(self._sql["forget"], (int(self._clock.wall() - memory),))
 
     def alarm(self) -> Alarm:
         """SQLite tells nobody."""
         return Deaf()
 
-    def version(self) -> int:
+    def version(self) -> object:
         """Changes whenever another connection has committed something."""
-        with self._mapping():
+        with self._following():
             version = self._run("PRAGMA data_version").fetchone()[0]
-        return int(version)
+        return self._file, version
 
     def _step(self, resource: Resource, command: Command) -> Step | BadRecord:
         key = self._key(resource)
@@ -239,8 +249,28 @@ class Connection:
         return self._db.execute(sql, values)
 
     @contextmanager
+    def _following(self) -> Iterator[None]:
+        """To the file that has the name now, if it was open once."""
+        if self._boot and not self._stands():
+            log.warning("file_replaced", extra={"path": self._path})
+            self.open(OPENS_IN)
+        with self._mapping():
+            yield
+
+    def _stands(self) -> bool:
+        return self._db is not None and _file_at(self._path) == self._file
+
+    @contextmanager
     def _mapping(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as exc:
             raise mapped(exc, self._path) from exc
+
+
+def _file_at(path: str) -> File | None:
+    try:
+        there = Path(path).stat()
+    except OSError:
+        return None
+    return there.st_dev, there.st_ino

@@ -180,7 +180,9 @@ async def test_who_is_told_needs_one_statement(server: Postgresql) -> None:
         assert len(statements(server)) == before + 4
 
 
-async def test_a_notification_that_is_not_ours(server: Postgresql) -> None:
+async def test_a_notification_that_is_not_ours(
+    server: Postgresql, caplog: pytest.LogCaptureFixture
+) -> None:
     """Anybody may send one; who waits waits on."""
     async with connect(server.url) as locks, connect(server.url) as others:
         with psycopg.connect(server.url, autocommit=True) as spy:
@@ -193,6 +195,7 @@ async def test_a_notification_that_is_not_ours(server: Postgresql) -> None:
                 group.start_soon(held.release)
                 async with locks.mutex("order", 1).acquire(timeout=10):
                     pass
+    assert [r.message for r in caplog.records if r.name == "asyncio"] == []
 
 
 async def shouted(spy: psycopg.Connection[tuple[object, ...]]) -> None:
@@ -206,6 +209,8 @@ async def shouted(spy: psycopg.Connection[tuple[object, ...]]) -> None:
         "[1",
         '["order", 1, "v", "{", "b", "n"]',
         "[[], {}]",
+        "[" * 7_900,
+        '["order", 1, "v", "{}", "2026-01-01 00:00+00", "2026-01-01 00:00"]',
     ):
         spy.execute("SELECT pg_notify(%s, %s)", (channel, payload))
 

@@ -1,0 +1,96 @@
+"""SQLite whose file somebody removes or replaces while it is in use.
+
+SQLite goes on with a file that has lost its name, beside whoever opens the new one.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from aiorwlock_remote import ConfigurationError, Held, LockLost, connect
+from aiorwlock_remote.testing.conformance.party import until
+
+pytestmark = pytest.mark.anyio
+
+
+Change = Callable[[Path], object]
+
+
+def remove(path: Path) -> None:
+    """As ``rm -f locks.db*`` does."""
+    for name in path.parent.glob(f"{path.name}*"):
+        name.unlink()
+
+
+def restore(path: Path) -> None:
+    """An older state takes its place, as from a backup."""
+    copy = path.with_name("copy")
+    shutil.copy(path, copy)
+    remove(path)
+    copy.rename(path)
+
+
+@pytest.mark.parametrize("change", [remove, restore])
+async def test_all_go_on_with_the_new_file(tmp_path: Path, change: Change) -> None:
+    path = tmp_path / "locks.db"
+    url = f"sqlite:///{path}"
+    async with connect(url, lease=None) as first, connect(url) as second:
+        held = await first.mutex("order", 1).acquire()
+        async with second.mutex("order", 2):
+            pass
+        change(path)
+        async with connect(url, lease=None) as third:
+            theirs = await third.mutex("order", 1).acquire(timeout=10)
+            assert theirs.fence > held.fence
+            assert await second.mutex("order", 1).try_acquire() is None
+            with pytest.raises(LockLost):
+                await held.release()
+            assert await theirs.release()
+            async with second.mutex("order", 1).acquire(timeout=10) as again:
+                assert again.fence > theirs.fence
+                assert await third.mutex("order", 1).try_acquire() is None
+
+
+async def test_who_held_a_lock_learns_that_it_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "locks.db"
+    async with connect(f"sqlite:///{path}", lease=1.0, on_lost="flag") as locks:
+        held = await locks.mutex("order", 1).acquire()
+        await until(renewals(held), 10)
+        remove(path)
+        await until(lambda: lost(held), 10)
+
+
+async def test_it_cannot_be_made_again_for_a_while(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    async with connect(f"sqlite:///{folder}/locks.db") as locks:
+        async with locks.mutex("order", 1):
+            pass
+        folder.rename(tmp_path / "away")
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match="its folder must exist"):
+                await locks.mutex("order", 1).acquire(timeout=1)
+        (tmp_path / "away").rename(folder)
+        async with locks.mutex("order", 1):
+            pass
+
+
+def renewals(held: Held) -> Callable[[], Awaitable[bool]]:
+    """Tells whether there was one since the last time."""
+    left = math.inf
+
+    async def renewed() -> bool:
+        nonlocal left
+        before, left = left, held.expires_in or 0.0
+        return left > before
+
+    return renewed
+
+
+async def lost(held: Held) -> bool:
+    return held.lost is not None
