@@ -18,6 +18,7 @@ from aiorwlock_remote.core.commands import Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Closed
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Pending
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost
@@ -71,6 +72,7 @@ class Insisting:
                     return
                 attempt += 1
         except BackendError as exc:
-            log.warning("release_failed", extra={"error": str(exc)})
+            where = lease.resource.label
+            log_event(log, "release_failed", resource=where, error=str(exc))
         finally:
             self._closing.over(asked)
