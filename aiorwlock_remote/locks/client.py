@@ -240,7 +240,8 @@ class Locks(PublishedCalls, RecipeCalls):
             return
         session.check()
         session.closed = True
-        session.drive.end_waiting(Closed())
+        session.doors.close(Closed())
+        session.drive.closing.close()
         self._pools.close(Closed())
         if self._rows is not None:
             self._rows.close()
