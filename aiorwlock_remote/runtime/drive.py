@@ -7,6 +7,7 @@ needs to be shielded, however often it is cancelled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     NotHeld,
+    Release,
     Released,
     Renew,
     Renewed,
@@ -32,6 +34,7 @@ from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
 )
+from aiorwlock_remote.pending import gathered
 from aiorwlock_remote.ports import Pending, Settings, Store
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost
@@ -60,8 +63,16 @@ class Drive:
         sever_in_children(self)
 
     def release(self, lease: Lease) -> Pending[Reply]:
-        """Send the release; waiters of this process ask in the same request."""
-        return self.room.gate(lease.resource).release(lease.ticket)
+        """Send the release; waiters of this process ask in the same request.
+
+        What requests under way may have moved it to is released behind it.
+        """
+        *before, last = lease.ticket, *lease.moving
+        releases = [
+            self.store.step(lease.resource, Release(ticket)) for ticket in before
+        ]
+        releases.append(self.room.gate(lease.resource).release(last))
+        return releases[0] if not before else gathered(releases, _any_held)
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
         """One renewal by hand."""
@@ -72,7 +83,7 @@ class Drive:
         assert isinstance(reply, Renewed)
         outcome = reply.outcomes[0]
         if isinstance(outcome, NotHeld):
-            lease.lose(outcome.reason)
+            lease.gone(outcome.reason)
         else:
             never = outcome.expires is None
             lease.renewed(sent_at, None if never else seconds)
@@ -170,6 +181,11 @@ class Drive:
 
     def _forget(self, resource: Resource, claim: Claim) -> None:
         self.take_back(resource, claim.ticket).unawaited()
+
+
+def _any_held(replies: Sequence[Reply]) -> Reply:
+    """What to say of the releases of one grant under several tickets."""
+    return next((reply for reply in replies if was_held(reply) is None), replies[0])
 
 
 def was_held(reply: Reply) -> NotHeld | None:

@@ -169,7 +169,8 @@ class Renewing:
         with self.going_on(leases):
             for lease, outcome in zip(leases, outcomes, strict=True):
                 if isinstance(outcome, NotHeld):
-                    lease.lose(outcome.reason)
+                    lease.gone(outcome.reason)
+                    self._retry([lease])  # unless it was lost
                 elif isinstance(outcome, Exception):
                     self._failed([lease], outcome)
                 else:
