@@ -107,6 +107,8 @@ class Occupied:
     async def release(self) -> bool:
         """Give it back; False if that was done before. Cancelling does not stop it.
 
+        What it would have raised is written to the log, then.
+
         Raises:
             LockLost: its record was gone; others may have used the object.
             Closed: it is of the process that forked this one.
@@ -116,15 +118,7 @@ class Occupied:
         if self._released:
             return False
         self._released = self._tried = True
-        remove = partial(taken_out, self._home.store, self._thing, self._who)
-        try:
-            removed = await carried_out(self._host, remove)
-        except BackendError:
-            self._released = False
-            raise
-        self._home.forget(self)
-        if not removed:
-            raise self._lost()
+        await carried_out(self._host, self._taken_out)
         return True
 
     async def __aenter__(self) -> Occupied:
@@ -146,6 +140,17 @@ class Occupied:
                 raise
             # The body's own error goes first.
             log.warning("release_failed", extra={"error": str(lost)})
+
+    async def _taken_out(self) -> None:
+        """Whether or not anybody waits for it any more."""
+        try:
+            removed = await taken_out(self._home.store, self._thing, self._who)
+        except BackendError:
+            self._released = False
+            raise
+        self._home.forget(self)
+        if not removed:
+            raise self._lost()
 
     def _at_home(self) -> None:
         if os.getpid() != self._pid:

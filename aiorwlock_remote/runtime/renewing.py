@@ -188,7 +188,8 @@ class Renewing:
                     self._again(lease)
 
     def _failed(self, leases: list[Lease], error: Exception) -> None:
-        fresh = sum(not lease.attempts for lease in leases)
+        held = (lease for lease in leases if lease.state is State.HELD)
+        fresh = sum(not lease.attempts for lease in held)
         if fresh:  # once an outage: towards the deadline tries come thick and fast
             log.warning("renewal_failed", extra={"grants": fresh, "error": str(error)})
         self._retry(leases)
