@@ -177,12 +177,12 @@ def _released(command: Release, raw: Raw) -> Released:
     if raw[0] > 1:
         (ask,) = command.then
         return Released(held=True, then=(_acquired(ask, raw),))
-    if raw[0] == 1:
-        return Released(held=True, reason=_why(raw[1], raw[2], command.ticket))
     _, held, last, endings, *answers = raw
-    reason = _why(last, endings, command.ticket) if endings else "expired"
     then = tuple(map(_acquired, command.then, answers))
-    return Released(held == 1, reason, then)
+    if held == 1:
+        return Released(held=True, then=then)
+    reason = _why(last, endings, command.ticket)
+    return Released(held=False, reason=reason, then=then)
 
 
 def _withdrawn(_command: Withdraw, raw: Raw) -> Withdrawn:
