@@ -22,7 +22,8 @@ from aiorwlock_remote.errors import (
 )
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.client import Locks
-from aiorwlock_remote.locks.options import OptionArgs, Options
+from aiorwlock_remote.locks.option_args import OptionArgs
+from aiorwlock_remote.locks.options import Options
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.http")
 

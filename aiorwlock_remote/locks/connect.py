@@ -20,7 +20,8 @@ from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.inside import Inside
 from aiorwlock_remote.locks.observing import Observer
-from aiorwlock_remote.locks.options import OptionArgs, Options, check_count
+from aiorwlock_remote.locks.option_args import OptionArgs
+from aiorwlock_remote.locks.options import Options, check_count
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.ports import Backend, Bell, Host, Replicated, Settings, Store
