@@ -39,7 +39,7 @@ from aiorwlock_remote.locks.info import Doorman, Holder, Queued
 from aiorwlock_remote.locks.lock import Mutex, ReaderLock, RWLock, WriterLock
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.observing import Attempt, End, Following, Observer
-from aiorwlock_remote.locks.options import OptionArgs
+from aiorwlock_remote.locks.option_args import OptionArgs
 
 __version__ = "0.1.0"
 

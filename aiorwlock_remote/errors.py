@@ -54,8 +54,9 @@ __all__ = [
 LossReason = Literal["expired", "stolen", "forced", "unreachable", "stalled"]
 """Why a grant ended early.
 
-``expired``: its lease ran out. ``stolen``: another value stands in the store where
-ours was. ``forced``: somebody broke it (``force_release`` or a plain delete).
+``expired``: its lease ran out; or its record was deleted, and there is another one
+already. ``stolen``: another value stands in the store where ours was. ``forced``:
+somebody broke it (``force_release`` or a plain delete), or the store lost it.
 ``unreachable``: it could not be renewed before its local deadline. ``stalled``: the
 event loop hung for longer than ``max_stall`` or the grant was held for longer than
 ``max_hold``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 from aiorwlock_remote.logs import log_event
@@ -137,17 +137,35 @@ class UnderWay:
 def mapped(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
     """The answer, changed; what the change raises is what it fails with."""
     changed: Pending[B] = Pending()
-
-    def done(pending: Pending[A]) -> None:
-        try:
-            value = change(pending.result())
-        except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
-            changed.fail(exc)
-            return
-        changed.resolve(value)
-
-    pending.then(done)
+    pending.then(lambda done: _settle(changed, lambda: change(done.result())))
     return changed
+
+
+def gathered(
+    pendings: Sequence[Pending[A]], change: Callable[[list[A]], B]
+) -> Pending[B]:
+    """All answers, made one; it fails with what the first of them failed with."""
+    made: Pending[B] = Pending()
+    missing = len(pendings)
+
+    def done(_: Pending[A]) -> None:
+        nonlocal missing
+        missing -= 1
+        if not missing:
+            _settle(made, lambda: change([each.result() for each in pendings]))
+
+    for each in pendings:
+        each.then(done)
+    return made
+
+
+def _settle(pending: Pending[T], make: Callable[[], T]) -> None:
+    try:
+        value = make()
+    except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
+        pending.fail(exc)
+        return
+    pending.resolve(value)
 
 
 def _wake(future: Any) -> None:  # noqa: ANN401 - asyncio's, not always there

@@ -140,6 +140,20 @@ class Laned(Protocol):
         """Those of one lane go one after the other; None: all are of the same."""
 
 
+@runtime_checkable
+class GivesUp(Protocol):
+    """A renewer that need not be waited for when the ``Locks`` is closed.
+
+    Its server may be silent.
+    """
+
+    def give_up(self) -> None:
+        """Let what is under way fail soon, and all after it; from any thread.
+
+        May be called again, for what had just begun.
+        """
+
+
 class Notifier(Protocol):
     """Waking: the store rings the bell for resources that are watched."""
 

@@ -93,7 +93,10 @@ def remember(door: Record, ending: Ending) -> Record:
 
 
 def why_gone(door: Record, holder: str) -> LossReason:
-    """Why this holder has no grant; a lease that ran out needs no note."""
+    """Why this holder has no grant; a lease that ran out needs no note.
+
+    A record that knows of no grant at all began anew: the one before was deleted.
+    """
     for ending in reversed(door.endings):
         if ending.holder == holder:
             return ending.reason
@@ -102,7 +105,8 @@ def why_gone(door: Record, holder: str) -> LossReason:
     for ending in door.endings:
         if ending.holder == "*" and ending.fence == door.last:
             return ending.reason
-    return "expired"
+    # Whoever was granted anything had a fence, which is kept for longer than a lease.
+    return "expired" if door.last else "forced"
 
 
 def agree(

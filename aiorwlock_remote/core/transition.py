@@ -188,6 +188,7 @@ def _release(door: Record, cmd: Release, at: Moment) -> tuple[Record, Moment, _L
         at = replace(at, foreign=None) if held else at
     else:
         held = False
+    gone = NotHeld() if held else NotHeld(seats.why_gone(door, holder_of(cmd.ticket)))
     # Inside one process the seat goes from ticket to ticket; now and then it is left
     # vacant until the process asks again, so that foreign pollers get a chance.
     vacate = turns > SEAT_TURNS
@@ -196,8 +197,7 @@ def _release(door: Record, cmd: Release, at: Moment) -> tuple[Record, Moment, _L
     for command in cmd.then:
         door, answer = acquire(door, command, carried)
         answers.append(answer)
-    reason = seats.why_gone(door, holder_of(cmd.ticket))
-    return door, at, _Let(held, NotHeld(reason), tuple(answers))
+    return door, at, _Let(held, gone, tuple(answers))
 
 
 def _renew(door: Record, cmd: Renew, now: int) -> tuple[Record, Renewed]:

@@ -13,7 +13,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
-from aiorwlock_remote.fencing.names import check_columns, check_table, several
+from aiorwlock_remote.fencing.names import (
+    check_columns,
+    check_distinct,
+    check_table,
+    several,
+)
 from aiorwlock_remote.fencing.numbers import check_fence
 
 _WORD = r"[A-Za-z][A-Za-z0-9_]{0,47}"
@@ -34,9 +39,9 @@ def fenced_update(
     """
     check_table(table, _TABLE)
     set_to, found_by = check_columns(columns, _COLUMN), check_columns(key, _COLUMN)
-    check_columns([fence], _COLUMN)
-    if not found_by or fence in (*set_to, *found_by):
-        raise ConfigurationError(what="a key, and columns other than the fence")
+    check_distinct(*set_to, *found_by, *check_columns([fence], _COLUMN))
+    if not found_by:
+        raise ConfigurationError(what="no key")
     changes = ", ".join(f"{name} = ?" for name in (*set_to, fence))
     where = " AND ".join(f"{name} = ?" for name in found_by)
     return f"UPDATE {table} SET {changes} WHERE {where} IF {fence} <= ?"  # noqa: S608

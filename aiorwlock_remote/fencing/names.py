@@ -33,6 +33,21 @@ def check_columns(names: Iterable[str], fit: Pattern[str]) -> tuple[str, ...]:
     return columns
 
 
+def check_distinct(*names: str) -> None:
+    """Refuse two names of one column: databases do not tell them apart by case.
+
+    Raises:
+        ConfigurationError: there are.
+    """
+    found = [name.lower() for name in names]
+    for name in names:
+        if found.count(name.lower()) > 1:
+            raise ConfigurationError(
+                what=f"column {quoted(name)} stands there twice",
+                hint="key and fence are not among the columns; case does not count",
+            )
+
+
 def several(what: str, values: Iterable[T]) -> tuple[T, ...]:
     """The values; not the letters of a text.
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, final, get_args
 
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
-from aiorwlock_remote.fencing.names import check_columns, check_table
+from aiorwlock_remote.fencing.names import check_columns, check_distinct, check_table
 from aiorwlock_remote.fencing.numbers import check_fence
 
 ParamStyle = Literal["qmark", "format", "pyformat", "named", "numeric", "dollar"]
@@ -69,7 +69,7 @@ class FencedTable:
             ConfigurationError: a table, a column or a style that cannot be used.
         """
         check_table(self.table, _TABLE)
-        check_columns([self.key, self.fence], _COLUMN)
+        check_distinct(*check_columns([self.key, self.fence], _COLUMN))
         if self.style not in get_args(ParamStyle):
             raise ConfigurationError(
                 what=f"unknown style {quoted(self.style)}",
@@ -131,8 +131,7 @@ class FencedTable:
                 what=f"values: a mapping is wanted, not {type(values).__name__}"
             )
         check_columns(values, _COLUMN)
-        if {self.key, self.fence} & set(values):
-            raise ConfigurationError(what=f"{self.key} and {self.fence} are not set so")
+        check_distinct(*values, self.key, self.fence)
         names = [*values, self.fence, self.key, self.fence]
         marks = [self._mark(n) for n in range(1, len(names) + 1)]
         pairs = [f"{a} = {b}" for a, b in zip(names, marks, strict=True)]

@@ -41,7 +41,7 @@ class Acquisition:
     ) -> None:
         """Made by the locks, not by users."""
         self._session = session
-        self._source: Source = session.drive if source is None else source
+        self._source: Source = session.doors if source is None else source
         self._options = options
         self._request = request
         self._inside = Inside("acquire()")

@@ -20,7 +20,8 @@ from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, Holder, doorman
 from aiorwlock_remote.locks.lock import Mutex, RWLock
 from aiorwlock_remote.locks.multi import AnyLock, Multi
-from aiorwlock_remote.locks.options import OptionArgs, Options
+from aiorwlock_remote.locks.option_args import OptionArgs
+from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.published import PublishedCalls
 from aiorwlock_remote.locks.recipes import RecipeCalls
 from aiorwlock_remote.locks.session import Session
@@ -241,7 +242,8 @@ class Locks(PublishedCalls, RecipeCalls):
             return
         session.check()
         session.closed = True
-        session.drive.end_waiting(Closed())
+        session.doors.close(Closed())
+        session.drive.closing.close()
         self._pools.close(Closed())
         if self._rows is not None:
             self._rows.close()

@@ -14,13 +14,13 @@ import anyio
 from aiorwlock_remote import registry
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import Resource, check_prefix
-from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.inside import Inside
-from aiorwlock_remote.locks.observing import Observer
-from aiorwlock_remote.locks.options import OptionArgs, Options, check_count
+from aiorwlock_remote.locks.observing import Observer, check_observers
+from aiorwlock_remote.locks.option_args import OptionArgs
+from aiorwlock_remote.locks.options import Options, check_count
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.ports import Backend, Bell, Host, Replicated, Settings, Store
@@ -69,10 +69,8 @@ def connect(
         fence_memory=fence_memory,
         min_replicas=min_replicas,
     )
-    for observer in observers:
-        if not callable(getattr(observer, "asked", None)):
-            raise ConfigurationError(what=f"{quoted(observer)} is no observer")
-    return Connecting(store, settings, Options().but(options), tuple(observers))
+    resolved = Options().but(options)
+    return Connecting(store, settings, resolved, check_observers(observers))
 
 
 @final

@@ -255,7 +255,7 @@ class Grip:
         face = None if self.face is None else self.face()
         if callable(on_lost) and face is not None:
             try:
-                on_lost(face)  # type: ignore[arg-type]  # a face is a Held
+                on_lost(face)
             except Exception:
                 log.exception("on_lost raised")
 

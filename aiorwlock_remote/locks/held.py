@@ -11,10 +11,16 @@ from typing import TypeVar, final
 
 import anyio
 
+from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.ticket import Mode, holder_of
-from aiorwlock_remote.errors import ConfigurationError, LockTimeout, LossReason
+from aiorwlock_remote.errors import (
+    ConfigurationError,
+    LockTimeout,
+    LossReason,
+    NotOwner,
+)
 from aiorwlock_remote.locks import passing
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.runtime import moves
@@ -146,14 +152,17 @@ class Held:
         if lease is not None and lease != grip.options.lease:
             grip.plain("lease but that of the set")
         options = grip.options if lease is None else grip.options.but({"lease": lease})
-        await grip.session.drive.renew(self._lease, options.lease)
-        if self._lease.state is State.LOST:
-            raise grip.error()
+        outcome = await grip.session.drive.renew(self._lease, options.lease)
+        if isinstance(outcome, NotHeld):
+            grip.check()
+            raise NotOwner(resource=self.resource, action="extend")  # it is being moved
 
     async def release(self) -> bool:
         """Give it back. True if it was held until now, False if released before.
 
         The request is sent before anything is awaited: cancelling does not stop it.
+        While another task moves it, what that comes to is given back, too, and the
+        other task is told ``NotOwner``.
 
         Raises:
             LockLost: it had been lost (with ``on_lost="raise"``).
@@ -216,9 +225,11 @@ class Held:
 
         Raises:
             LockLost: it is gone.
-            NotOwner: released, moved or given away before.
+            NotOwner: released, moved or given away before, or just being moved.
         """
         self.check()
+        if self._lease.moving:
+            raise NotOwner(resource=self.resource, action="detach")
         self._grip.plain("passing on")
         self._grip.detach()
         return passing.write(self._lease, shared=self._grip.shared)

@@ -70,7 +70,7 @@ class InTransaction:
         with session.asked(request) as followers:
             await session.settle(request.resource)
             session.check_deadlock(request.resource)
-            lease = await session.drive.acquire(request)
+            lease = await session.doors.acquire(request)
         options = self._options
         self._grip = Grip(session, lease, options, followers, owned_by_task=False)
         self._held = Held(self._grip)

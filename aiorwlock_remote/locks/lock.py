@@ -14,7 +14,8 @@ from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, doorman
 from aiorwlock_remote.locks.joined import LEASE, InTransaction
-from aiorwlock_remote.locks.options import OptionArgs, Options
+from aiorwlock_remote.locks.option_args import OptionArgs
+from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.source import Source
 from aiorwlock_remote.runtime.request import Request

@@ -6,13 +6,14 @@ For metrics and traces; ``integrations.prometheus`` and ``integrations.otel`` ar
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Literal, Protocol, final
 
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.value import value
-from aiorwlock_remote.errors import LossReason
+from aiorwlock_remote.errors import ConfigurationError, LossReason
 from aiorwlock_remote.runtime.request import Request
 
 End = LossReason | Literal["released", "moved", "detached", "dropped"]
@@ -135,6 +136,24 @@ def asked(observers: Sequence[Observer], request: Request) -> Followers:
             if following is not None:
                 followers.append(following)
     return Followers(tuple(followers))
+
+
+def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
+    """They, once and for all.
+
+    Raises:
+        ConfigurationError: one that is none; or one alone, not in a list.
+    """
+    given: object = observers
+    if not isinstance(given, Iterable):
+        raise ConfigurationError(
+            what=f"{quoted(given)} is no sequence of observers", hint="observers=[…]"
+        )
+    found = tuple(observers)
+    for observer in found:
+        if not callable(getattr(observer, "asked", None)):
+            raise ConfigurationError(what=f"{quoted(observer)} is no observer")
+    return found
 
 
 @contextmanager

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal
 
 from aiorwlock_remote.core.lease import (
     DEFAULT_LEASE,
@@ -18,11 +18,9 @@ from aiorwlock_remote.core.ticket import Policy
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Terms
 
-if TYPE_CHECKING:
-    from aiorwlock_remote.locks.held import Held
-
-OnLost = Literal["raise", "flag"] | Callable[["Held"], object]
 PolicyName = Literal["fair", "writer", "reader"]
+OnLoss = Literal["raise", "flag"] | Callable[[Any], object]
+"""As ``OnLost``; only ``Held`` itself knows what it is that is given."""
 _MOST = 2**31
 
 _ELSEWHERE = {
@@ -45,39 +43,14 @@ _HERE = {
 """What other libraries call it."""
 
 
-class OptionArgs(TypedDict, total=False):
-    """What ``connect``, locks and ``acquire`` take alike. Times in seconds.
-
-    ``lease``: how long a grant lives unless it is renewed; 30 by default, at least
-    0.2; None never expires. ``policy``: who goes first. ``fair``: False lets a mutex
-    pass the queue. ``on_lost``: ``"raise"`` cancels the body and raises ``LockLost``,
-    ``"flag"`` only sets ``held.lost``, a callable gets the ``Held``. ``max_stall``: a
-    loop that hangs for longer loses the grant. ``max_hold``: the longest holding time.
-    ``margin``: by how much a holder stops before its lease ends. ``slow_wait``: log
-    who is in the way after waiting so long. ``max_waiters``: longer queues are refused.
-    ``lock_delay``: nobody enters for so long after a grant EXPIRED.
-    """
-
-    lease: float | None
-    policy: PolicyName
-    fair: bool
-    on_lost: OnLost
-    max_stall: float | None
-    max_hold: float | None
-    margin: float | None
-    slow_wait: float | None
-    max_waiters: int | None
-    lock_delay: float
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Resolved options; see ``OptionArgs``."""
+    """Resolved options; ``OptionArgs`` says what they mean."""
 
     lease: float | None = DEFAULT_LEASE
     policy: PolicyName = "fair"
     fair: bool = True
-    on_lost: OnLost = "raise"
+    on_lost: OnLoss = "raise"
     max_stall: float | None = None
     max_hold: float | None = None
     margin: float | None = None
@@ -89,7 +62,7 @@ class Options:
         """Refuse values out of range, before anything is sent anywhere."""
         self._check()
 
-    def but(self, changes: OptionArgs) -> Options:
+    def but(self, changes: Mapping[str, object]) -> Options:
         """These options with some changed.
 
         Raises:

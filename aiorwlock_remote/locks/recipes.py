@@ -13,7 +13,8 @@ from aiorwlock_remote.core.row import RowKey, RowTable, check_key
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.locks.lock import RWLock
-from aiorwlock_remote.locks.options import OnLost, OptionArgs, Options
+from aiorwlock_remote.locks.option_args import OnLost, OptionArgs
+from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.recipe_ports import (
     HoldsOccupations,

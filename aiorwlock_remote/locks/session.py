@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import Closed, WouldDeadlock
 from aiorwlock_remote.locks.observing import Followers, Observer, asked
+from aiorwlock_remote.runtime.doors import Doors
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.lease import Lease, State
@@ -35,6 +36,7 @@ class Session:
         self, drive: Drive, host: LoopHost, observers: Sequence[Observer] = ()
     ) -> None:
         self.drive = drive
+        self.doors: Doors = Doors(drive)
         self.host = host
         self.closed = False
         self._observers = observers

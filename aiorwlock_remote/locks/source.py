@@ -17,7 +17,7 @@ class Source(Protocol):
     """Where grants come from: the drive, or what waits for mutexes of a set."""
 
     async def acquire(self, request: Request) -> Lease:
-        """Wait for a grant; as ``Drive.acquire``."""
+        """Wait for a grant; as ``Taking.acquire``."""
 
     async def try_acquire(self, request: Request) -> Lease | None:
         """A grant if it can be had right now."""

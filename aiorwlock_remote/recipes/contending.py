@@ -44,7 +44,10 @@ async def settled(pending: Pending[Any]) -> None:
 
 
 async def carried_out(host: LoopHost, function: Callable[[], Awaitable[T]]) -> T:
-    """What it returns or raises. Cancelling the caller does not reach it."""
+    """What it returns or raises. Cancelling the caller does not reach it.
+
+    What it raises is written to the log then.
+    """
     pending: Pending[T] = Pending()
 
     async def run() -> None:
@@ -64,7 +67,10 @@ async def carried_out(host: LoopHost, function: Callable[[], Awaitable[T]]) -> T
     except Exception:
         raise
     except BaseException:
-        await settled(pending)
+        try:
+            await settled(pending)
+        finally:
+            pending.unawaited()
         raise
 
 

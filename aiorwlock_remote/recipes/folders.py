@@ -200,10 +200,17 @@ class FolderOccupations:
         return deleted
 
     def _touch(self, thing: str, who: str) -> bool:
+        path = self._folder(thing, USING) / who
         try:
-            os.utime(self._folder(thing, USING) / who)
+            before = path.lstat().st_mtime_ns
+            os.utime(path)
+            aged = path.lstat().st_mtime_ns - before
         except FileNotFoundError:
             self._look_for_root()
+            return False
+        if self.ages.using is not None and aged >= self.ages.using * NANOS:
+            # Whoever had found it too old by then goes on to delete it.
+            _delete(path)
             return False
         return True
 

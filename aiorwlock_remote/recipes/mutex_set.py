@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from typing import final
+from weakref import WeakValueDictionary
 
 from aiorwlock_remote.core.lease import check_seconds, micros
 from aiorwlock_remote.core.pool import ANY, Member, check_name
@@ -161,12 +162,16 @@ class MutexSet:
 
 
 class Pools:
-    """The pools of one ``Locks``: one for each set, however often it is asked for."""
+    """The pools of one ``Locks``: one for each set, however often it is asked for.
+
+    A pool lasts as long as somebody has a ``MutexSet`` of it, or waits there.
+    """
 
     def __init__(self, session: Session) -> None:
         """None yet."""
         self._session = session
-        self._pools: dict[tuple[str, float], Pool] = {}
+        self._pools: WeakValueDictionary[tuple[str, float], Pool]
+        self._pools = WeakValueDictionary()
 
     def pool(self, store: HoldsSets, name: str, look_every: float) -> Pool:
         """The pool of that set."""
@@ -179,5 +184,5 @@ class Pools:
 
     def close(self, error: BaseException) -> None:
         """End all waiting with ``error``."""
-        for pool in self._pools.values():
+        for pool in list(self._pools.values()):
             pool.close(error)

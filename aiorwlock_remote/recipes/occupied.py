@@ -108,6 +108,8 @@ class Occupied:
     async def release(self) -> bool:
         """Give it back; False if that was done before. Cancelling does not stop it.
 
+        What it would have raised is written to the log, then.
+
         Raises:
             LockLost: its record was gone; others may have used the object.
             Closed: it is of the process that forked this one.
@@ -117,15 +119,7 @@ class Occupied:
         if self._released:
             return False
         self._released = self._tried = True
-        remove = partial(taken_out, self._home.store, self._thing, self._who)
-        try:
-            removed = await carried_out(self._host, remove)
-        except BackendError:
-            self._released = False
-            raise
-        self._home.forget(self)
-        if not removed:
-            raise self._lost()
+        await carried_out(self._host, self._taken_out)
         return True
 
     async def __aenter__(self) -> Occupied:
@@ -147,6 +141,17 @@ class Occupied:
                 raise
             # The body's own error goes first.
             log_event(log, "release_failed", resource=self._thing, error=str(lost))
+
+    async def _taken_out(self) -> None:
+        """Whether or not anybody waits for it any more."""
+        try:
+            removed = await taken_out(self._home.store, self._thing, self._who)
+        except BackendError:
+            self._released = False
+            raise
+        self._home.forget(self)
+        if not removed:
+            raise self._lost()
 
     def _at_home(self) -> None:
         if os.getpid() != self._pid:

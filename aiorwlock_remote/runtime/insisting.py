@@ -15,7 +15,6 @@ from random import random
 import anyio
 
 from aiorwlock_remote.core.commands import Reply
-from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Closed
 from aiorwlock_remote.logs import log_event
@@ -34,32 +33,42 @@ class Insisting:
         self,
         host: LoopHost,
         closing: Closing,
-        withdraw: Callable[[Resource, str], Pending[Reply]],
+        withdraw: Callable[..., Pending[Reply]],
     ) -> None:
-        """``withdraw``: whatever became of a ticket, nothing is held by it."""
+        """``withdraw(resource, *tickets)``: whatever became of them, none holds."""
         self._host = host
         self._closing = closing
         self._withdraw = withdraw
 
-    def on(self, lease: Lease, released: Pending[Reply]) -> Pending[Reply]:
+    def on(
+        self, lease: Lease, tickets: tuple[str, ...], released: Pending[Reply]
+    ) -> Pending[Reply]:
         """That it is over. ``released``: the answer to the first request."""
-        released.then(partial(self._answered, lease))
+        released.then(partial(self._answered, lease, tickets))
         return released
 
-    def _answered(self, lease: Lease, released: Pending[Reply]) -> None:
+    def _answered(
+        self, lease: Lease, tickets: tuple[str, ...], released: Pending[Reply]
+    ) -> None:
         if not isinstance(released.error, BackendUnavailable):
             return
         closed = anyio.Event()
 
         def close() -> None:
-            self._withdraw(lease.resource, lease.ticket).unawaited()
+            self._withdraw(lease.resource, *tickets).unawaited()
             closed.set()
 
         with suppress(Closed):
             asked = self._closing.begin(close)
-            self._host.spawn(partial(self._insist, lease, asked, closed))
+            self._host.spawn(partial(self._insist, lease, tickets, asked, closed))
 
-    async def _insist(self, lease: Lease, asked: object, closed: anyio.Event) -> None:
+    async def _insist(
+        self,
+        lease: Lease,
+        tickets: tuple[str, ...],
+        asked: object,
+        closed: anyio.Event,
+    ) -> None:
         attempt = 0
         try:
             while lease.left is None or lease.left > 0:
@@ -68,7 +77,7 @@ class Insisting:
                 if closed.is_set():
                     return
                 with suppress(BackendUnavailable):
-                    await self._withdraw(lease.resource, lease.ticket)
+                    await self._withdraw(lease.resource, *tickets)
                     return
                 attempt += 1
         except BackendError as exc:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -57,7 +58,8 @@ class Lease:
 
     ``deadline`` is the local time after which it must not be believed any more: counted
     from before the request that got or renewed it was sent, minus a margin.
-    ``kept_in``: where the keeper has it until it is looked at again.
+    ``kept_in``: where the keeper has it until it is looked at again. ``moving``: the
+    tickets to which requests under way may have moved it; for the loop to change.
     """
 
     __slots__ = (
@@ -69,6 +71,7 @@ class Lease:
         "kept_in",
         "lock_delay",
         "mode",
+        "moving",
         "on_loss",
         "owner",
         "owner_gone",
@@ -106,6 +109,7 @@ class Lease:
         self.owner_gone: Callable[[weakref.ref[Any]], bool] | None = None
         self.on_loss: Callable[[Lease], None] | None = None
         self.kept_in: set[Lease] | None = None
+        self.moving: tuple[str, ...] = ()
         self._clock = clock
         self._lock = threading.Lock()
         self.deadline: float | None = None
@@ -143,6 +147,23 @@ class Lease:
         if told is not None:
             told(self)
         return True
+
+    def gone(self, reason: LossReason) -> None:
+        """The store does not have it: lost, unless it may have been moved just now.
+
+        Then whoever moves it is told what became of it.
+        """
+        if not self.moving:
+            self.lose(reason)
+
+    @contextmanager
+    def moving_to(self, ticket: str) -> Generator[None, None, None]:
+        """Meanwhile a request is under way that may move it."""
+        self.moving = (*self.moving, ticket)
+        try:
+            yield
+        finally:
+            self.moving = tuple(t for t in self.moving if t != ticket)
 
     def expired(self) -> bool:
         """Whether the local deadline has passed; if so it is lost for good."""

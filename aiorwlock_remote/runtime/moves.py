@@ -30,8 +30,7 @@ async def downgrade(drive: Drive, old: Lease, request: Request) -> Lease | None:
     Interrupted while the request is under way, both tickets are given up.
     """
     command = Downgrade(old.ticket, drive.asking.claim(request))
-    reply, sent_at = await _step(drive, old, command)
-    return _moved(drive, old, request, reply, sent_at)
+    return await _move(drive, old, request, command)
 
 
 async def upgrade(
@@ -55,14 +54,14 @@ async def upgrade(
         place_life=micros(pace.place_life),
     )
     if not command.may_wait:
-        return await _try_upgrade(drive, old, request, command)
+        return await _move(drive, old, request, command)
     bell, clock = drive.room.listen(old.resource), drive.host.clock
     until = math.inf if timeout is None else clock.now() + timeout
     new: Lease | None = None
     try:
         while new is None and _held(old):
             bell.clear()
-            new = await _try_upgrade(drive, old, request, command)
+            new = await _move(drive, old, request, command)
             # Only waiting ends with the time: a request would take the grant along.
             left = until - clock.now()
             if new is not None or not _held(old) or left <= 0:
@@ -117,13 +116,12 @@ def _held(lease: Lease) -> bool:
     return lease.state is State.HELD and not lease.expired()
 
 
-async def _try_upgrade(
-    drive: Drive, old: Lease, request: Request, command: Upgrade
+async def _move(
+    drive: Drive, old: Lease, request: Request, command: Downgrade | Upgrade
 ) -> Lease | None:
-    reply, sent_at = await _step(drive, old, command)
-    if isinstance(reply, Conflict):
-        raise UpgradeConflict(resource=old.resource.label)
-    return _moved(drive, old, request, reply, sent_at)
+    with old.moving_to(command.claim.ticket):
+        reply, sent_at = await _step(drive, old, command)
+        return _moved(drive, old, request, reply, sent_at)
 
 
 async def _step(
@@ -148,6 +146,8 @@ def _step_back(drive: Drive, old: Lease, *tickets: str) -> None:
 def _moved(
     drive: Drive, old: Lease, request: Request, reply: Reply, sent_at: float
 ) -> Lease | None:
+    if isinstance(reply, Conflict):
+        raise UpgradeConflict(resource=old.resource.label)
     if isinstance(reply, NotHeld):
         old.lose(reply.reason)
     if not isinstance(reply, Granted):

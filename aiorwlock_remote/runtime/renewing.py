@@ -17,7 +17,7 @@ from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Clock, Laned, Renewal, Renewer
+from aiorwlock_remote.ports import Clock, GivesUp, Laned, Renewal, Renewer
 from aiorwlock_remote.runtime.lease import Lease, State
 from aiorwlock_remote.threads import running
 
@@ -32,6 +32,8 @@ ENOUGH = 1.0
 """Seconds after which an answer is given up while there is time for another try."""
 PATIENCE = 0.9
 """Part of the time to its first deadline for which a batch is waited for at most."""
+REMIND = 0.1
+"""Seconds until a renewer that goes on is told again to give up."""
 TOGETHER = 30
 """Renewals come up to this part of their lease early, to be sent with others."""
 
@@ -74,13 +76,13 @@ class Renewing:
         self._due.put(leases)
 
     def close(self) -> None:
-        """Renew no more. Blocks until what is under way has ended."""
+        """Renew no more. Blocks until what is under way has ended, or was given up."""
         self._closing = True
         self._due.put(None)
         if self._thread is not None:
-            self._thread.join()
+            self._join(self._thread)
         for thread in list(self._lanes.values()):
-            thread.join()
+            self._join(thread)
         if self._renewer is not None:
             self._renewer.close()
 
@@ -100,6 +102,13 @@ class Renewing:
             part = lease.terms.lease / TOGETHER
             ticks = math.floor(lease.renew_due / part - self._phase)
             lease.renew_due = (ticks + self._phase) * part
+
+    def _join(self, thread: threading.Thread) -> None:
+        while thread.is_alive():
+            renewer = self._renewer
+            if renewer is not None and isinstance(renewer, GivesUp):
+                renewer.give_up()
+            thread.join(REMIND)
 
     def _run(self) -> None:
         while (leases := self._next_batch()) is not None:
@@ -170,7 +179,8 @@ class Renewing:
         with self.going_on(leases):
             for lease, outcome in zip(leases, outcomes, strict=True):
                 if isinstance(outcome, NotHeld):
-                    lease.lose(outcome.reason)
+                    lease.gone(outcome.reason)
+                    self._retry([lease])  # unless it was lost
                 elif isinstance(outcome, Exception):
                     self._failed([lease], outcome)
                 else:
@@ -179,7 +189,8 @@ class Renewing:
                     self._again(lease)
 
     def _failed(self, leases: list[Lease], error: Exception) -> None:
-        fresh = sum(not lease.attempts for lease in leases)
+        held = (lease for lease in leases if lease.state is State.HELD)
+        fresh = sum(not lease.attempts for lease in held)
         if fresh:  # once an outage: towards the deadline tries come thick and fast
             log_event(log, "renewal_failed", grants=fresh, error=str(error))
         self._retry(leases)

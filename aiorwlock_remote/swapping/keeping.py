@@ -53,6 +53,7 @@ class ThreadHost:
         self._calls: SimpleQueue[Call] = SimpleQueue()
         self._timers: list[tuple[float, int, Call]] = []
         self._order = count()
+        self._stopped = False
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Run it in that thread; from any."""
@@ -69,7 +70,7 @@ class ThreadHost:
 
     def run(self, done: Callable[[], bool], until: float) -> None:
         """Run what there is to be run, until it is done or the time has come."""
-        while not done():
+        while not done() and not self._stopped:
             now = self.clock.now()
             if now >= until:
                 return
@@ -82,6 +83,11 @@ class ThreadHost:
             except Empty:
                 continue
             call()
+
+    def stop(self) -> None:
+        """Run nothing any more; from any thread."""
+        self._stopped = True
+        self.call_soon(int)  # it may be waiting for a call
 
 
 class SwapRenewer:
@@ -145,6 +151,10 @@ class SwapRenewer:
             if state is not None:
                 self._tell(resource, state)
         return [outcomes[item.resource, item.ticket] for item in batch]
+
+    def give_up(self) -> None:
+        """Wait for no answer any more."""
+        self._host.stop()
 
     def close(self) -> None:
         """Close what is ours."""

@@ -15,6 +15,7 @@ from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import (
     Bell,
     Capability,
+    GivesUp,
     Host,
     Laned,
     Pending,
@@ -49,6 +50,10 @@ def _at_once(_: Hashable, __: float) -> object:
     return None
 
 
+def _nothing() -> object:
+    return None
+
+
 @final
 @dataclass(eq=False)
 class Link:
@@ -57,8 +62,9 @@ class Link:
     ``down``: nothing arrives. ``fate``: of each command. ``hold_back``: commands are
     carried out, and their answers kept until ``let_through``. ``renewals_fail``: those
     of the keeper. ``before_renewal`` is called in the keeper's thread with the lane and
-    the seconds it has; it may wait, or raise. ``lane``: over which of several
-    connections a resource is renewed. ``sent``: all commands, also those that failed.
+    the seconds it has; it may wait, or raise. ``give_up`` is called when what waits
+    there is not waited for any more. ``lane``: over which of several connections a
+    resource is renewed. ``sent``: all commands, also those that failed.
     """
 
     down: bool = False
@@ -67,6 +73,7 @@ class Link:
     renewals_fail: bool = False
     lane: Callable[[Resource], Hashable] = _one_lane
     before_renewal: Callable[[Hashable, float], object] = _at_once
+    give_up: Callable[[], object] = _nothing
     sent: list[Command] = field(default_factory=list[Command])
     _held_back: list[Callable[[], None]] = field(
         default_factory=list[Callable[[], None]], repr=False
@@ -208,6 +215,12 @@ class FaultyRenewer:
         if self._link.down or self._link.renewals_fail:
             raise _unavailable()
         return self._inner.renew(batch, timeout)
+
+    def give_up(self) -> None:
+        """As the link does, and as inside."""
+        self._link.give_up()
+        if isinstance(self._inner, GivesUp):
+            self._inner.give_up()
 
     def close(self) -> None:
         """As inside."""

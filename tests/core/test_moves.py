@@ -70,7 +70,10 @@ def test_moves_are_idempotent() -> None:
 )
 def test_only_a_holder_moves(command: Command) -> None:
     """Told why it holds no more."""
-    assert Door().do(command) == NotHeld("expired")
+    door = Door()
+    assert door.do(command) == NotHeld("forced"), "its record is gone"
+    door.ask("other", WRITE)
+    assert door.do(command) == NotHeld("expired")
 
 
 def test_an_illegal_move_changes_nothing() -> None:

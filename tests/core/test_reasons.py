@@ -8,12 +8,13 @@ from aiorwlock_remote.core.commands import (
     Force,
     Forced,
     NotHeld,
+    Released,
     Renew,
     Renewed,
 )
 from aiorwlock_remote.core.record import Seat
 from aiorwlock_remote.core.ticket import Mode, holder_of
-from tests.core.door import LEASE, READ, SECOND, WRITE, Door, granted
+from tests.core.door import LEASE, READ, SECOND, WRITE, Door, ask, granted
 
 
 def reason(door: Door, ticket: str) -> str:
@@ -43,6 +44,23 @@ def test_reasons(mode: Mode) -> None:
     door.wait(LEASE)
     door.seat = Seat("thief,5")
     assert reason(door, "d") == "expired"
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_record_that_was_deleted(mode: Mode) -> None:
+    """No lease that ran out is forgotten so soon; what came since tells nothing."""
+    for asks in (False, True):
+        door = Door()
+        door.ask("a", mode)
+        door.record = door.seat = None
+        if asks:  # with the release, which is judged first
+            told = door.release("a", ask("b", WRITE))
+            assert isinstance(told, Released)
+            assert (told.held, told.reason) == (False, "forced")
+            assert granted(told.then[0])
+        else:
+            assert reason(door, "a") == "forced"
+            assert door.release("a") == Released(held=False, reason="forced")
 
 
 def test_a_reason_outlives_the_next_phase() -> None:

@@ -31,6 +31,8 @@ def test_the_text_and_its_values() -> None:
         ("a", ["a"], ["id = 1 --"]),
         ("a", ["a"], []),
         ("a", ["fence"], ["id"]),
+        ("a", ["Fence"], ["id"]),
+        ("a", ["a"], ["id", "ID"]),
         ("a", ["a"], ["fence"]),
     ],
 )

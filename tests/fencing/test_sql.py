@@ -62,9 +62,11 @@ def test_names_that_are_none(name: str) -> None:
 
 def test_columns_that_are_not_set_so() -> None:
     cells = FencedTable("cells")
-    for name in ("id", "fence"):
-        with pytest.raises(ConfigurationError):
-            cells.update_statement(1, 1, {name: 1})
+    for names in (["id"], ["fence"], ["Fence"], ["ID"], ["a", "A"]):
+        with pytest.raises(ConfigurationError, match="twice"):
+            cells.update_statement(1, 1, dict.fromkeys(names, 1))
+    with pytest.raises(ConfigurationError, match="twice"):
+        FencedTable("cells", key="Fence")
     with pytest.raises(ConfigurationError):
         cells.select_statement(1, [])
     with pytest.raises(ConfigurationError):

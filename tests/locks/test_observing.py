@@ -246,6 +246,9 @@ async def test_one_that_fails_is_not_in_the_way(
 async def test_what_is_none() -> None:
     with pytest.raises(ConfigurationError, match="no observer"):
         _ = connect("memory://", observers=[object()])  # type: ignore[list-item]
+    for alone in (Recorder(), None, 1):
+        with pytest.raises(ConfigurationError, match="no sequence of observers"):
+            _ = connect("memory://", observers=alone)  # type: ignore[arg-type]
 
 
 async def hold(lock: Any, *, task_status: anyio.abc.TaskStatus[None]) -> None:  # noqa: ANN401

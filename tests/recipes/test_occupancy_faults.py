@@ -204,6 +204,33 @@ async def test_cancelled_while_giving_back(place: Place) -> None:
         assert place.records() == NOTHING
 
 
+@pytest.mark.parametrize("trouble", ["store", "record"])
+async def test_cancelled_while_giving_back_in_vain(
+    place: Place, caplog: pytest.LogCaptureFixture, trouble: str
+) -> None:
+    """Nobody is there to be told that it failed, or that its record was gone."""
+    async with place.open() as ours:
+        home, store = watched(ours)
+        occupied = await home.occupy(BOOK)
+        with anyio.CancelScope() as scope:
+
+            async def fail(step: str) -> None:
+                scope.cancel()
+                await anyio.lowlevel.checkpoint()
+                if trouble == "store":
+                    await lost(step)
+                place.erase()
+
+            store.before = fail
+            await occupied.release()
+        assert scope.cancelled_caught
+        (told,) = [r for r in caplog.records if r.message == "request_failed"]
+        assert ("lost" if trouble == "store" else "forced") in str(told.__dict__)
+        store.before = nothing
+        assert await occupied.release() == (trouble == "store")
+        assert place.records() == NOTHING
+
+
 async def test_two_that_meet_rest_and_try_again(place: Place) -> None:
     """Both pending at once, at the same look: the row of the table that backs off."""
     async with place.open() as ours, place.open() as theirs:

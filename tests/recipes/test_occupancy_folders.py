@@ -103,6 +103,22 @@ async def test_the_age_is_by_the_file_servers_clock(tmp_path: Path) -> None:
                 assert not (using / "joe").exists()
 
 
+@pytest.mark.parametrize(("age", "extended"), [(50, True), (61, False)])
+async def test_what_is_too_old_is_not_extended(
+    tmp_path: Path, age: int, extended: bool
+) -> None:
+    """By the file server's clock: another may be about to delete it."""
+    store = folders.occupancies(tmp_path, using_age=60).store
+    me = store.sign("me")
+    await store.write(NAME, me)
+    assert await store.promote(NAME, me)
+    file = tmp_path / NAME / "using" / me
+    at = time.time() - age
+    os.utime(file, (at, at))
+    assert await store.extend(NAME, me) == extended
+    assert file.exists() == extended
+
+
 async def test_only_proof_is_proof(tmp_path: Path) -> None:
     books = folders.occupancies(tmp_path, using_age=None)
     using = tmp_path / NAME / "using"

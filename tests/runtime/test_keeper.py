@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from aiorwlock_remote import Held, LockLost, Locks, connect
 from aiorwlock_remote.runtime.renewing import patience
 from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.testing.memory import FaultyMemory
 
 pytestmark = pytest.mark.anyio
 
@@ -86,6 +87,34 @@ async def test_a_renewal_is_waited_for_until_before_the_deadline(
     await held.release()
     assert times
     assert all(left is None or timeout < left for timeout, left in times)
+
+
+async def test_closing_waits_for_no_renewal(
+    link: Link, store: FaultyMemory, renewals_hang: threading.Event
+) -> None:
+    """The keeper is told to give it up, by whoever closes."""
+    begun = threading.Event()
+    wait = link.before_renewal
+
+    def begin(lane: Hashable, seconds: float) -> None:
+        begun.set()
+        wait(lane, seconds)
+
+    link.before_renewal = begin
+    link.give_up = renewals_hang.set
+    async with store.connect(lease=0.5) as locks:
+        held = await locks.mutex(*NAME).acquire()
+        await anyio.to_thread.run_sync(begun.wait, 20)
+        assert held.valid
+    assert renewals_hang.is_set()
+
+
+async def test_closing_waits_for_no_lane(
+    link: Link, store: FaultyMemory, renewals_hang: threading.Event
+) -> None:
+    """Nor for one of several connections."""
+    link.lane = lambda resource: resource.id
+    await test_closing_waits_for_no_renewal(link, store, renewals_hang)
 
 
 async def test_a_dead_link_leaves_time_for_another_try() -> None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager, nullcontext
+from itertools import count
+from typing import Unpack
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
-from aiorwlock_remote import Closed, Held, LockError, LockLost, Locks, NotOwner
+from aiorwlock_remote import (
+    Closed,
+    Held,
+    LockError,
+    LockLost,
+    Locks,
+    NotOwner,
+    OptionArgs,
+)
 from aiorwlock_remote.core.commands import Upgrade
 from aiorwlock_remote.testing.conformance.party import until
 from aiorwlock_remote.testing.faults import Link
@@ -46,43 +57,148 @@ async def test_it_ends_while_it_waits(
     assert not await near.rwlock(*NAME).locked()
 
 
-MOVES: dict[str, Callable[[Held], Awaitable[object]]] = {
+MOVES: dict[str, Callable[[Held], Awaitable[Held]]] = {
     "write": Held.downgrade,
     "read": Held.upgrade,
 }
 
 
-@pytest.mark.parametrize("mode", MOVES)
-@pytest.mark.parametrize("told", [LockLost, NotOwner])
-async def test_it_ends_while_it_is_moved(
-    link: Link, locks: Locks, near: Locks, told: type[LockError], mode: str
-) -> None:
-    """What the move granted meanwhile is given back, and who moved it is told."""
-    rw = locks.rwlock(*NAME, lease=None, max_hold=0.3 if told is LockLost else None)
-    held = await (rw.writer if mode == "write" else rw.reader).acquire()
+@pytest.fixture(params=MOVES)
+def mode(request: pytest.FixtureRequest) -> str:
+    """In which it is held before the move."""
+    mode: str = request.param
+    return mode
+
+
+async def taken(locks: Locks, mode: str, **options: Unpack[OptionArgs]) -> Held:
+    """A grant of that mode."""
+    rw = locks.rwlock(*NAME, **options)
+    return await (rw.writer if mode == "write" else rw.reader).acquire()
+
+
+@asynccontextmanager
+async def moving(
+    link: Link, held: Held, told: type[LockError] | None = None
+) -> AsyncIterator[TaskGroup]:
+    """While it is moved: carried out, and the answer held back until the end."""
     link.hold_back = True
 
     async def move() -> None:
-        with pytest.raises(told):
-            await MOVES[mode](held)
-
-    async def release() -> None:
-        with suppress(LockLost):  # the store has moved it already
-            await held.release()
-
-    async def ended() -> bool:
-        return not held.valid
+        with nullcontext() if told is None else pytest.raises(told):
+            moved = await MOVES[held.mode](held)
+            assert moved.valid
+            await moved.release()
 
     async with anyio.create_task_group() as group:
         group.start_soon(move)
         await until(lambda: ready(link), 10)
-        if told is NotOwner:
-            group.start_soon(release)
-        await until(ended, 10)
+        yield group
         link.let_through()
+
+
+async def test_it_is_lost_while_it_is_moved(
+    link: Link, locks: Locks, near: Locks, mode: str
+) -> None:
+    """What the move granted meanwhile is given back, and who moved it is told."""
+    held = await taken(locks, mode, lease=None, max_hold=0.3)
+
+    async def ended() -> bool:
+        return not held.valid
+
+    async with moving(link, held, LockLost):
+        await until(ended, 10)
     assert not await near.rwlock(*NAME).locked()
 
 
-async def ready(link: Link) -> bool:
-    """Whether an answer is held back."""
-    return bool(link.held_back)
+async def test_it_is_released_while_it_is_moved(
+    link: Link, locks: Locks, near: Locks, mode: str
+) -> None:
+    """Released is what it was moved to; it had not been lost, and who moved is told."""
+    held = await taken(locks, mode)
+    released: list[bool] = []
+
+    async def release() -> None:
+        released.append(await held.release())
+        assert not await near.rwlock(*NAME).locked()
+
+    async with moving(link, held, NotOwner) as group:
+        group.start_soon(release)
+        await until(lambda: ready(link, 2), 10)
+    assert released == [True]
+    assert held.lost is None
+    assert not await near.rwlock(*NAME).locked()
+
+
+async def test_its_block_is_left_while_it_is_moved(
+    link: Link, locks: Locks, near: Locks, mode: str
+) -> None:
+    rw = locks.rwlock(*NAME)
+    inside, leave = anyio.Event(), anyio.Event()
+    grants: list[Held] = []
+
+    async def hold() -> None:
+        async with rw.writer if mode == "write" else rw.reader as held:
+            grants.append(held)
+            inside.set()
+            await leave.wait()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(hold)
+        await inside.wait()
+        async with moving(link, grants[0], NotOwner):
+            leave.set()
+            await until(lambda: ready(link, 2), 10)
+    assert not await near.rwlock(*NAME).locked()
+
+
+async def test_it_is_not_given_away_while_it_is_moved(
+    link: Link, locks: Locks, near: Locks, mode: str
+) -> None:
+    """A ticket that the move is about to end would be worth nothing."""
+    held = await taken(locks, mode)
+    async with moving(link, held):
+        with pytest.raises(NotOwner, match="detach"):
+            held.detach()
+        assert await near.rwlock(*NAME).locked(), "by what it was moved to"
+
+
+async def test_it_is_extended_while_it_is_moved(
+    link: Link, locks: Locks, mode: str
+) -> None:
+    """What was moved cannot be renewed, and was not lost."""
+    held = await taken(locks, mode)
+
+    async def extend() -> None:
+        with pytest.raises(NotOwner):
+            await held.extend()
+
+    async with moving(link, held) as group:
+        group.start_soon(extend)
+        await until(lambda: ready(link, 2), 10)
+    assert held.lost is None
+
+
+async def test_it_is_renewed_while_it_is_moved(
+    link: Link, locks: Locks, mode: str
+) -> None:
+    """The keeper finds it gone before the answer tells whereto: it is not lost."""
+    held = await taken(locks, mode, lease=1.5)
+    renewals = count(1)
+    begun = 0
+
+    def begin(_: Hashable, __: float) -> None:
+        nonlocal begun
+        begun = next(renewals)
+
+    async def twice() -> bool:
+        return begun > 1 or held.lost is not None
+
+    link.before_renewal = begin
+    async with moving(link, held):
+        await until(twice, 10)
+    assert held.lost is None
+
+
+async def ready(link: Link, answers: int = 1) -> bool:
+    """Whether so many answers are held back."""
+    return link.held_back >= answers

@@ -13,9 +13,9 @@ from aiorwlock_remote.backends.cassandra.changes import (
     tickets_of,
 )
 from aiorwlock_remote.backends.cassandra.frame import Memory, Written, now_of
+from aiorwlock_remote.backends.cassandra.requests import APPLIED, Request, Row, Rows
 from aiorwlock_remote.backends.cassandra.rows import NOTHING, Found, found_of, settled
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.backends.cassandra.wire import APPLIED, Request, Row, Rows
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat

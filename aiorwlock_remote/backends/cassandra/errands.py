@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from aiorwlock_remote.backends.cassandra import errors
+from aiorwlock_remote.backends.cassandra.inbox import Inbox
+from aiorwlock_remote.backends.cassandra.requests import Request, Rows, Then
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.cassandra.inbox import Inbox
-    from aiorwlock_remote.backends.cassandra.wire import Request, Rows, Then, Wire
+
+class Sender(Protocol):
+    """What requests go over: a ``Wire``."""
+
+    @property
+    def where(self) -> str:
+        """The cluster, for messages."""
+
+    def send(
+        self,
+        request: Request,
+        answered: Callable[[Rows | None], object],
+        failed: Callable[[BaseException], object],
+    ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
+        """Send it; one of the two is called, from any thread, this one included."""
 
 
 class Errand:
@@ -19,7 +34,7 @@ class Errand:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: Sender,
         inbox: Inbox,
         pending: Pending[list[Rows]],
         then: Then | None,
@@ -95,7 +110,7 @@ class Errand:
 class Pages:
     """A request whose answer comes in pages."""
 
-    def __init__(self, wire: Wire, inbox: Inbox) -> None:
+    def __init__(self, wire: Sender, inbox: Inbox) -> None:
         """Nothing is sent yet."""
         self._wire = wire
         self._inbox = inbox

@@ -14,7 +14,7 @@ from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from aiorwlock_remote.backends.cassandra.wire import Row
+from aiorwlock_remote.backends.cassandra.requests import Row
 from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.value import replace, value

@@ -6,14 +6,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from aiorwlock_remote.backends.cassandra.driver import Statement
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.requests import Request, Rows, Then
 from aiorwlock_remote.backends.cassandra.schema import Layout, layout_of
 from aiorwlock_remote.backends.cassandra.statements import statement
-from aiorwlock_remote.backends.cassandra.wire import (
-    Request,
-    Rows,
-    Then,
-    Wire,
-)
+from aiorwlock_remote.backends.cassandra.wire import Wire
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 

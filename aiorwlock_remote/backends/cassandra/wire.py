@@ -6,8 +6,7 @@ blocks, and no request costs a thread.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from aiorwlock_remote.backends.cassandra import errors
@@ -25,29 +24,11 @@ from aiorwlock_remote.backends.cassandra.driver import (
 from aiorwlock_remote.backends.cassandra.errands import Errand, Pages
 from aiorwlock_remote.backends.cassandra.inbox import Inbox
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.requests import Request, Rows, Then
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
-
-APPLIED = "[applied]"
 ONE: int = ConsistencyLevel.ONE
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A statement and its values, which may hold a ticket."""
-
-    statement: Statement
-    values: Sequence[object] | None
-
-    def __repr__(self) -> str:
-        return f"Request({self.statement.query_string!r})"
-
-
-Then = Callable[[Sequence[Rows]], Request | None]
-"""From the answers so far to what is to be asked after them."""
 
 
 def consistency(name: str) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Any
 
 from aiorwlock_remote.backends.redis.connection.calls import Raw
@@ -38,6 +39,9 @@ from aiorwlock_remote.errors import BadRecord, LossReason
 RUNG = -9
 LIVE, WAITING, REFUSED, NOT_HELD, CONFLICT = 0, -1, -2, -3, -4
 
+NONSENSE = (ValueError, LookupError, TypeError, AttributeError)
+"""What comes of reading an answer that makes no sense."""
+
 _MODES = {"r": Mode.READ, "w": Mode.WRITE}
 
 
@@ -64,8 +68,26 @@ def decode_step(
         if type(raw) is list and raw and raw[0] == RUNG:
             return decoder(command, raw[1]), True
         return decoder(command, raw), False
-    except (ValueError, KeyError, IndexError, TypeError) as exc:
-        raise BadRecord(what=f"the stored record is damaged ({exc!r})") from exc
+    except NONSENSE as exc:
+        raise damaged(exc) from exc
+
+
+@contextmanager
+def legible() -> Generator[None, None, None]:
+    """``with`` it an answer is read, or the function that reads it is decorated.
+
+    Raises:
+        BadRecord: it makes no sense.
+    """
+    try:
+        yield
+    except NONSENSE as exc:
+        raise damaged(exc) from exc
+
+
+def damaged(error: Exception) -> BadRecord:
+    """What to say of an answer that cannot be read."""
+    return BadRecord(what=f"the stored record is damaged ({error!r})")
 
 
 def who_of(text: str) -> Who:
@@ -155,12 +177,12 @@ def _released(command: Release, raw: Raw) -> Released:
     if raw[0] > 1:
         (ask,) = command.then
         return Released(held=True, then=(_acquired(ask, raw),))
-    if raw[0] == 1:
-        return Released(held=True, reason=_why(raw[1], raw[2], command.ticket))
     _, held, last, endings, *answers = raw
-    reason = _why(last, endings, command.ticket) if endings else "expired"
     then = tuple(map(_acquired, command.then, answers))
-    return Released(held == 1, reason, then)
+    if held == 1:
+        return Released(held=True, then=then)
+    reason = _why(last, endings, command.ticket)
+    return Released(held=False, reason=reason, then=then)
 
 
 def _withdrawn(_command: Withdraw, raw: Raw) -> Withdrawn:

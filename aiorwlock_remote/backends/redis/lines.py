@@ -71,6 +71,9 @@ class Batches(Protocol):
                 seconds at the latest.
         """
 
+    def give_up(self) -> None:
+        """Let what is under way fail soon, and all after it; from any thread."""
+
     def close(self) -> None:
         """Close what it opened."""
 

@@ -54,6 +54,10 @@ class RedisRenewer:
         _, args = self._request(resource, Renew(()))
         return self._batches.lane(cast("bytes", args[1]))
 
+    def give_up(self) -> None:
+        """Wait for no answer any more."""
+        self._batches.give_up()
+
     def close(self) -> None:
         """Close the connection."""
         self._batches.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aiorwlock_remote.backends.redis.answers import legible
 from aiorwlock_remote.backends.redis.cluster.slots import beside, one_slot
 from aiorwlock_remote.backends.redis.connection.calls import Raw
 from aiorwlock_remote.backends.redis.connection.script import Arg, Request
@@ -86,8 +87,13 @@ def encode_member(keys: SetKeys, command: Command) -> Request:
     raise Unsupported(what=f"a mutex of a set knows no {type(command).__name__}")
 
 
+@legible()
 def decode_member(command: Command, answer: Raw) -> Reply:
-    """The reply to such a command."""
+    """The reply to such a command.
+
+    Raises:
+        BadRecord: none of ours.
+    """
     if isinstance(command, Renew):
         outcomes = zip(command.tickets, answers(answer), strict=True)
         return Renewed(tuple(_renewed(*asked, told) for asked, told in outcomes))
@@ -104,8 +110,13 @@ def encode_ask(
     return SET_ENTER, tuple(args)
 
 
+@legible()
 def decode_ask(answer: Raw) -> tuple[Took | Busy, ...]:
-    """Who got what."""
+    """Who got what.
+
+    Raises:
+        BadRecord: none of our answers.
+    """
     return tuple(
         Took(shown(second), first)
         if first > 0
@@ -127,8 +138,13 @@ def encode_release(keys: SetKeys, ticket: str, *, remove: bool) -> Request:
     return SET_LEAVE, (*keys.args, "r", ticket, int(remove))
 
 
+@legible()
 def decode_release(answer: Raw) -> Released:
-    """Whether the ticket held it."""
+    """Whether the ticket held it.
+
+    Raises:
+        BadRecord: none of our answers.
+    """
     (told,) = answers(answer)
     if told[0] == 1:
         return Released(held=True)

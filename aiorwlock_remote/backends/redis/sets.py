@@ -12,7 +12,9 @@ from copy import copy
 from functools import lru_cache, partial
 from itertools import count
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
+from aiorwlock_remote.backends.redis.answers import legible
 from aiorwlock_remote.backends.redis.connection.calls import Call, Raw
 from aiorwlock_remote.backends.redis.lines import Endpoint
 from aiorwlock_remote.backends.redis.replicas import Doubt, Replicas
@@ -57,7 +59,8 @@ class Sets:
         self.keys: Callable[[str], SetKeys] = lru_cache(REMEMBERED)(
             partial(SetKeys, settings, gate=settings.gate, cluster=cluster)
         )
-        self._members: dict[bytes, RedisMembers] = {}  # by pool
+        self._members: WeakValueDictionary[bytes, RedisMembers]  # by pool
+        self._members = WeakValueDictionary()
         self._listening: dict[bytes, list[RedisMembers]] = {}  # by channel
         self._numbers = count()
         self._tells = False
@@ -96,7 +99,7 @@ class Sets:
 
     def ring_all(self) -> None:
         """The connection was lost, and messages with it."""
-        for members in self._members.values():
+        for members in list(self._members.values()):
             members.ring(None)
 
     def listen(self, members: RedisMembers) -> None:
@@ -119,6 +122,7 @@ class Sets:
     def ringing(self, decode: Callable[[Raw], T]) -> Callable[[Raw], T]:
         """Decode an answer, and ring those of our pools that it names."""
 
+        @legible()
         def decoded(answer: Raw) -> T:
             value = decode(answer)
             for place in answer[0]:
@@ -192,6 +196,7 @@ class RedisMembers:
             if int(cursor) == 0:
                 return
 
+    @legible()
     def _told(self, answer: Raw) -> Told:
         mine: list[str] = []
         told = decode_ask(answer)

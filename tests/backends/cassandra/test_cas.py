@@ -10,8 +10,8 @@ import pytest
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.requests import Request, Rows, Then
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.backends.cassandra.wire import Request, Rows, Then
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,

@@ -11,7 +11,8 @@ from cassandra import OperationTimedOut
 from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.backends.cassandra.errands import Errand
 from aiorwlock_remote.backends.cassandra.inbox import Inbox
-from aiorwlock_remote.backends.cassandra.wire import Request, Rows, Wire
+from aiorwlock_remote.backends.cassandra.requests import Request, Rows
+from aiorwlock_remote.backends.cassandra.wire import Wire
 from aiorwlock_remote.pending import Pending
 from tests.backends.cassandra.test_inbox import Loop
 

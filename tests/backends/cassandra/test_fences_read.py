@@ -10,9 +10,9 @@ from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.holders import Holders
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.requests import Request, Rows, Then
 from aiorwlock_remote.backends.cassandra.steps import Steps
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.backends.cassandra.wire import Request, Rows, Then
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,

@@ -12,8 +12,8 @@ from cassandra.cluster import Cluster, NoHostAvailable, Session
 from aiorwlock_remote import Unsupported
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.requests import APPLIED
 from aiorwlock_remote.backends.cassandra.statements import statement
-from aiorwlock_remote.backends.cassandra.wire import APPLIED
 from aiorwlock_remote.runtime.loops import current_host
 from tests.servers.fix_cassandra import StartCassandra
 from tests.servers.process import until

@@ -10,9 +10,9 @@ import pytest
 from aiorwlock_remote import BackendError, BackendUnavailable
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.requests import APPLIED
 from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.backends.cassandra.wire import APPLIED
 from aiorwlock_remote.runtime.loops import current_host
 from tests.servers.cassandra_ring import IPS, CassandraRing, Visit
 from tests.servers.fix_cassandra import StartCassandra

@@ -19,8 +19,8 @@ from cassandra.policies import RetryPolicy, WhiteListRoundRobinPolicy
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.requests import APPLIED, Request, Rows
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.backends.cassandra.wire import APPLIED, Request, Rows
 from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.cassandra.conftest import both_layouts
 from tests.servers.fix_cassandra import Keyspace

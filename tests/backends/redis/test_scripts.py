@@ -101,7 +101,7 @@ def test_fences_rise_though_the_record_is_lost(desk: Desk) -> None:
 def test_a_release_compares_the_seat_if_the_record_is_lost(desk: Desk) -> None:
     granted(desk.write("w"))
     desk.ask("DEL", desk.state)
-    assert desk.release("other") == Released(held=False)
+    assert desk.release("other") == Released(held=False, reason="forced")
     assert isinstance(desk.write("q", gate="q"), Waiting)
     assert desk.release("w") == Released(held=True)
     assert desk.ask("EXISTS", desk.seat) == 0

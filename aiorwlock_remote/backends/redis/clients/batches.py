@@ -36,12 +36,23 @@ class LoopOfItsOwn:
         self._connector = Connector(options, host, ALL, self, dial)
         self._runner: asyncio.Runner | None = None
         self._talk: Conversation | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._limit: asyncio.Timeout | None = None
+        self._given_up = False
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """As ``Batches``."""
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(self._exchange(batch, timeout))
+
+    def give_up(self) -> None:
+        """As ``Batches``: the time is up."""
+        self._given_up = True
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # closed meanwhile
+                loop.call_soon_threadsafe(self._hurry)
 
     def close(self) -> None:
         """Close the connection and the loop."""
@@ -77,9 +88,10 @@ class LoopOfItsOwn:
             call.failed(error)
 
     async def _exchange(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        self._loop = asyncio.get_running_loop()
         calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(0 if self._given_up else timeout) as self._limit:
                 talk = self._talk
                 if talk is None or not talk.alive:
                     self._talk = talk = await self._connector.connect(())
@@ -99,6 +111,11 @@ class LoopOfItsOwn:
             raise error
         return [call.error or call.result() for call in calls]
 
+    def _hurry(self) -> None:
+        if self._limit is not None:
+            with suppress(RuntimeError):  # it is over
+                self._limit.reschedule(0)
+
     async def _drop(self) -> None:
         talk, self._talk = self._talk, None
         if talk is not None:
@@ -113,11 +130,13 @@ class UsersLoop:
         self._where = options.where
         self._host = host
         self._endpoint = endpoint
+        self._answered = threading.Event()
+        self._given_up = False
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """As ``Batches``."""
         answers: list[Pending[Any]] = []
-        answered = threading.Event()
+        self._answered = answered = threading.Event()
         left, given_up = len(batch), False
 
         def told(_: Pending[Any]) -> None:
@@ -127,7 +146,8 @@ class UsersLoop:
                 answered.set()
 
         def send() -> None:
-            if given_up:  # a late one might renew what was taken for lost
+            # A late one might renew what was taken for lost.
+            if given_up or self._given_up:
                 return
             answers.extend(
                 self._endpoint.run(script, args, as_is) for script, args in batch
@@ -136,13 +156,18 @@ class UsersLoop:
                 answer.then(told)
 
         self._host.call_soon(send)
-        if not answered.wait(timeout):
+        if self._given_up or not answered.wait(timeout) or self._given_up:
             given_up = True
             raise BackendUnavailable(
                 what=f"{self._where}: not renewed in {timeout:.3g} s",
                 hint="the event loop was busy, or the server did not answer",
             )
         return [answer.error or answer.result() for answer in answers]
+
+    def give_up(self) -> None:
+        """As ``Batches``."""
+        self._given_up = True
+        self._answered.set()
 
     def close(self) -> None:
         """The connection is the store's."""

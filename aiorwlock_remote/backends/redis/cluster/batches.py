@@ -53,6 +53,7 @@ class NodeBatches:
         self._slots.follow(slots)
         self._links: dict[Server, NodeLink] = {}
         self._lock = threading.Lock()
+        self._given_up = False
 
     def lane(self, key: bytes) -> Server | None:
         """The node that has a key, as far as is known."""
@@ -76,6 +77,13 @@ class NodeBatches:
             if not left:
                 break
         return [o.error() if isinstance(o, Elsewhere) else o for o in outcomes]
+
+    def give_up(self) -> None:
+        """As ``Batches``, at every node."""
+        with self._lock:
+            self._given_up = True
+            for link in self._links.values():
+                link.give_up()
 
     def close(self) -> None:
         """Close all connections."""
@@ -122,6 +130,8 @@ class NodeBatches:
             if link is None:
                 link = NodeLink(server, self._options, self._clock, self._scripts)
                 self._links[server] = link
+            if self._given_up:
+                link.give_up()
             return link
 
     def _ask_another(self, failed: Server, deadline: float) -> None:

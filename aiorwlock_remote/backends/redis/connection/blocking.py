@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +46,7 @@ class BlockingLink:
         self._lookups = Lookups()
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._given_up = False
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """Run all scripts, in one write; the answers as they came, in order.
@@ -61,6 +63,14 @@ class BlockingLink:
             ConfigurationError: no such database, or unusable certificates.
         """
         return self._run([Call(as_is, args, script) for script, args in batch], timeout)
+
+    def give_up(self) -> None:
+        """As ``Batches``: a socket that is shut down keeps nobody waiting."""
+        self._given_up = True
+        sock = self._socket
+        if sock is not None:
+            with suppress(OSError):  # not connected yet, or not any more
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # without TLS's own
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -107,7 +117,7 @@ class BlockingLink:
             found = find_primary(sentinels, self._clock, left, self._lookups)
             options = replace(options, host=found[0], port=found[1])
         self._reader = hiredis.Reader(notEnoughData=_MORE)
-        self._socket = self._dialled(options, deadline)
+        self._dial(options, deadline)
         greeting = Greeting(options, self._scripts)
         calls = greeting.calls
         answers: list[Any] = []
@@ -122,15 +132,16 @@ class BlockingLink:
             call.fail(of_failure(failure, options.where))
         greeting.judge()
 
-    def _dialled(self, options: Options, deadline: float) -> socket.socket:
+    def _dial(self, options: Options, deadline: float) -> None:
         context = options.tls_context()
         sock = self._connected(self._addresses(options, deadline), deadline)
-        with closing_if_failed(sock):
-            tune(sock)
-            if context is not None:
-                sock.settimeout(self._left(deadline))
-                return context.wrap_socket(sock, server_hostname=options.host)
-        return sock
+        tune(sock)
+        if context is not None:
+            sock.settimeout(self._left(deadline))
+            self._socket = secured = context.wrap_socket(
+                sock, server_hostname=options.host, do_handshake_on_connect=False
+            )
+            secured.do_handshake()
 
     def _addresses(self, options: Options, deadline: float) -> Sequence[Target]:
         if options.path:
@@ -143,7 +154,7 @@ class BlockingLink:
         failure = OSError("no address")
         for tried, (family, address) in enumerate(addresses):
             try:
-                new = socket.socket(family, socket.SOCK_STREAM)
+                self._socket = new = socket.socket(family, socket.SOCK_STREAM)
                 with closing_if_failed(new) as sock:
                     sock.settimeout(self._left(deadline) / (len(addresses) - tried))
                     sock.connect(address)
@@ -180,7 +191,7 @@ class BlockingLink:
 
     def _left(self, deadline: float) -> float:
         left = deadline - self._clock.now()
-        if left <= 0:
+        if left <= 0 or self._given_up:
             raise TimeoutError
         return left
 

@@ -19,7 +19,6 @@ function ending.release(ticket, mode, asks, foreign)
   for i, ask in ipairs(asks) do
     answer[4 + i] = entering.acquire(ask, foreign, turns, vacate)
   end
-  answer[3] = door.last -- why it is gone is judged after that
   return foreign, answer
 end
 

@@ -57,8 +57,7 @@ if stored[1] == '1' and keep and last and (stored[8] or '') == ''
             call('HSET', STATE, 'seat', '', 'writer', '', 'updated', now_text,
               'admit_upto', number, 'admit_until', '')
           end
-          if (stored[9] or '') == '' then return 1 end
-          return {1, last, stored[9]}
+          return 1
         end
       elseif ARGV[8] ~= ticket and (stored[9] or '') == '' then
         local more, life, window = match(ARGV[7],
@@ -131,8 +130,7 @@ if stored[1] == '1' and keep and last and (stored[8] or '') == ''
         call('DEL', SEAT)
         call('HSET', STATE, 'seat', '', 'updated', now_text)
       end
-      if (stored[9] or '') == '' then return 1 end
-      return {1, last, stored[9]}
+      return 1
     end
   end
 end

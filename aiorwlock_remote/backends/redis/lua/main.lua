@@ -27,8 +27,8 @@
 --   {-3, last, endings}                  not held
 --   {-4}                                 another reader upgrades already
 --   {now, fence, grant}                  adopted (mode since expires details)
---   {-5, held, last, endings, answer...} released; in short {1, last, endings}, or 1,
---                                        or {fence, now} with the one carried along
+--   {-5, held, last, endings, answer...} released; in short 1, or {fence, now} with
+--                                        the one carried along
 --   {ticket...}                          withdrawn, these were held
 --   {last, endings, grant or 0...}       renewed (mode since expires details)
 --   1 or 0                               forced or not

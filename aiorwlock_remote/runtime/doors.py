@@ -1,0 +1,142 @@
+"""The doors: takes locks for the tasks of this process, or waits at their gates."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Granted,
+    Refused,
+    Release,
+    Withdraw,
+)
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BackendUnavailable, Closed, LockError, LockTimeout
+from aiorwlock_remote.runtime.drive import Drive
+from aiorwlock_remote.runtime.gate import Gate, Visitor
+from aiorwlock_remote.runtime.lease import Lease
+from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.slow import slow_line, waited
+from aiorwlock_remote.runtime.taking import Taking
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
+
+
+class Doors(Taking):
+    """Takes locks for the tasks of this process, or waits for them."""
+
+    def __init__(self, drive: Drive) -> None:
+        """Nobody waits yet."""
+        super().__init__(drive.host.clock, drive.keeper)
+        self._drive = drive
+        self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
+
+    def close(self, error: BaseException) -> None:
+        """End all waiting with ``error``; from now on nothing is handed out."""
+        for visitor, (gate, mode) in list(self._visitors.items()):
+            gate.leave(visitor, mode)
+            visitor.grant, visitor.error = None, error
+            visitor.decide()
+
+    def _let_go(self, lease: Lease) -> None:
+        self._drive.store.step(lease.resource, Release(lease.ticket)).unawaited()
+
+    async def _try(self, request: Request) -> Lease:
+        claim = self._drive.asking.claim(request)
+        command = Acquire((claim,), request.mode, request.policy)
+        sent_at = self._clock.now()
+        reply = await self._drive.ask(request.resource, command, claim)
+        if isinstance(reply, Granted):
+            return self._drive.lease(request, reply.grants[0], sent_at)
+        assert isinstance(reply, Refused)
+        raise self._timed_out(request, reply.holders, reply.retry_after)
+
+    async def _wait(self, request: Request, until: float | None) -> Lease:
+        gate = self._drive.room.gate(request.resource)
+        joined_at = self._clock.now()
+        visitor = Visitor(
+            self._drive.asking.claim(request), request.policy, request.max_waiters
+        )
+        self._visitors[visitor] = gate, request.mode
+        try:
+            gate.join(visitor, request.mode)
+            if visitor.ready.done:
+                await checkpoint()
+            elif until is None and request.slow_wait is None:
+                await visitor.ready
+            else:
+                left = None if until is None else until - self._clock.now()
+                with anyio.move_on_after(left):
+                    await self._patiently(visitor, request, gate)
+        except BaseException:
+            if not isinstance(visitor.error, Closed):
+                gate.leave(visitor, request.mode)
+            raise
+        finally:
+            del self._visitors[visitor]
+        if visitor.grant is not None:
+            return self._drive.lease(request, visitor.grant, visitor.sent_at)
+        if isinstance(visitor.error, Closed):
+            raise visitor.error
+        gate.leave(visitor, request.mode)
+        if visitor.error is not None:
+            await self._turned_away(request, visitor, gate, until)
+            raise visitor.error
+        told = visitor.told
+        if told is None:
+            unanswered = gate.heard_at < joined_at
+            raise self._timed_out(request, (), None, unanswered=unanswered)
+        raise self._timed_out(request, told.holders, told.retry_after)
+
+    async def _patiently(self, visitor: Visitor, request: Request, gate: Gate) -> None:
+        if request.slow_wait is not None:
+            with anyio.move_on_after(request.slow_wait):
+                await visitor.ready
+                return
+            # On its own: whoever waits is not to wait for this.
+            self._drive.host.spawn(partial(self._tell_slow, visitor, request, gate))
+        await visitor.ready
+
+    async def _tell_slow(self, visitor: Visitor, request: Request, gate: Gate) -> None:
+        try:
+            seen = await self._drive.store.look(request.resource)
+        except LockError as exc:
+            log.warning("%s: %s", waited(request), exc)
+            return
+        if not visitor.ready.done:
+            before = gate.before(visitor, request.mode)
+            log.warning(slow_line(request, seen, self._drive.gate_name, before))
+
+    async def _turned_away(
+        self, request: Request, visitor: Visitor, gate: Gate, until: float | None
+    ) -> None:
+        error = visitor.error
+        if isinstance(error, BackendUnavailable) and not error.nothing_done:
+            keep = gate.waits(request.mode)
+            command = Withdraw(
+                self._drive.gate_name, request.mode, (visitor.ticket,), keep=keep
+            )
+            withdrawn = self._drive.store.step(request.resource, command)
+            await self._drive.resolve(request.resource, withdrawn, visitor.claim, until)
+
+    def _timed_out(
+        self,
+        request: Request,
+        holders: tuple[str, ...],
+        retry_after: int | None,
+        *,
+        unanswered: bool = False,
+    ) -> LockTimeout:
+        return LockTimeout(
+            resource=request.resource.label,
+            mode=str(request.mode),
+            timeout=request.timeout or 0.0,
+            holders=holders,
+            retry_after=None if retry_after is None else retry_after / 1e6,
+            unanswered=unanswered,
+        )
