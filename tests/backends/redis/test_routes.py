@@ -22,6 +22,7 @@ from aiorwlock_remote.backends.redis.cluster.channels import Channels
 from aiorwlock_remote.backends.redis.cluster.holds import Hold
 from aiorwlock_remote.backends.redis.cluster.node import Node
 from aiorwlock_remote.backends.redis.cluster.routes import Routes
+from aiorwlock_remote.backends.redis.cluster.search import Search
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.options import Options
@@ -85,6 +86,11 @@ class FakeNode:
         return calls
 
 
+async def nobody() -> bool:
+    """Knows the map."""
+    return False
+
+
 class FakeNodes:
     """All of them, always there."""
 
@@ -119,7 +125,7 @@ class Moving(RuleBasedStateMachine):
             Channels(self.slots, nodes),
             gate=b"gate",
             node_of=nodes.find,
-            doubt=lambda: None,
+            search=Search(self.host, nobody, lambda: True),
         )
         self.made: list[Call[Any]] = []
         self.done: list[int] = []

@@ -13,6 +13,7 @@ from aiorwlock_remote.backends.redis.cluster.channels import Channels
 from aiorwlock_remote.backends.redis.cluster.holds import Hold
 from aiorwlock_remote.backends.redis.cluster.node import Node
 from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
+from aiorwlock_remote.backends.redis.cluster.search import Search
 from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, slot_of
 from aiorwlock_remote.backends.redis.connection.calls import Asking, Call, as_is
 from aiorwlock_remote.backends.redis.connection.errand import Errand
@@ -38,14 +39,14 @@ class Routes:
         channels: Channels,
         gate: bytes,
         node_of: Callable[[Server], Node],
-        doubt: Callable[[], object],
+        search: Search,
     ) -> None:
         """Nothing is on its way. ``gate``: how our channels end.
 
-        ``doubt()`` has the map learnt again: it has no node for a slot.
+        ``search`` is told where the map has no node for a slot.
         """
         self._node_of = node_of
-        self._doubt = doubt
+        self._search = search
         self._options = options
         self._clock = host.clock
         self._slots = slots
@@ -68,7 +69,9 @@ class Routes:
         elif hold is not None and hold.size >= MAX_CALLS and not call.must_go:
             call.failed(self.unsent("too much is under way"))
         else:
-            hold = hold or self._hold(slot, None, f"no node has slot {slot}")
+            if hold is None:
+                hold = self._hold(slot, None, f"no node has slot {slot}")
+                self._search.doubt(soon=True)
             hold.put(call, self._clock.now())
             self._mending.start()  # it may have been cancelled with the loop's tasks
         for other in more:
@@ -198,7 +201,7 @@ class Routes:
         """With the first call alone: if it is refused, the others need not go."""
         owner = self._slots.owners[slot]
         if owner is None and hold.size:
-            self._doubt()
+            self._search.doubt()
             return
         node = self._nodes.find(owner)
         first = hold.take_first(now) if node is not None and node.connected else None
