@@ -265,3 +265,26 @@ def test_the_end_of_a_channel_takes_no_others_answer(talk: Talk, told: bytes) ->
     assert (before.result(), leaving.done, after.result()) == (1, True, 2)
     assert not talk.talk.in_flight
     assert not talk.told.elsewhere
+
+
+class Key(bytes):
+    """Counts with how many others it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Key.compared += 1
+        return bytes.__eq__(self, other)
+
+    __hash__ = bytes.__hash__
+
+
+def test_each_of_many_is_not_compared_with_all_that_were_refused(talk: Talk) -> None:
+    many = 1000
+    keys = [Key(b"%d" % (number % many)) for number in range(2 * many)]
+    calls = [talk.send(Call(int, (1, key, "x"), PUSH)) for key in keys]
+    talk.talk.received(NOSCRIPT * many)
+    talk.talk.received(b":1\r\n" * many)
+    assert all(isinstance(call.error, BackendUnavailable) for call in calls[:many])
+    assert [call.error for call in calls[many:]] == [None] * many
+    assert Key.compared < 10 * many

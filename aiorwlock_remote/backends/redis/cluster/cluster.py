@@ -19,9 +19,10 @@ from aiorwlock_remote.backends.redis.cluster.channels import Channels
 from aiorwlock_remote.backends.redis.cluster.discovery import Discovery
 from aiorwlock_remote.backends.redis.cluster.node import Node
 from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
-from aiorwlock_remote.backends.redis.cluster.routes import Routes, by_slot
+from aiorwlock_remote.backends.redis.cluster.routes import Routes
 from aiorwlock_remote.backends.redis.cluster.search import Search
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
+from aiorwlock_remote.backends.redis.cluster.under_way import by_slot
 from aiorwlock_remote.backends.redis.connection.calls import (
     Ask,
     Asking,

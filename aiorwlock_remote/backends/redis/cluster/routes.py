@@ -14,8 +14,13 @@ from aiorwlock_remote.backends.redis.cluster.holds import Hold
 from aiorwlock_remote.backends.redis.cluster.node import Node
 from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
 from aiorwlock_remote.backends.redis.cluster.search import Search
-from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, slot_of
-from aiorwlock_remote.backends.redis.connection.calls import Asking, Call, as_is
+from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap
+from aiorwlock_remote.backends.redis.cluster.under_way import (
+    UnderWay,
+    by_slot,
+    slot_of_call,
+)
+from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.errand import Errand
 from aiorwlock_remote.backends.redis.connection.link import CLOSING, MAX_CALLS
 from aiorwlock_remote.backends.redis.hosts import Server
@@ -54,12 +59,13 @@ class Routes:
         self._channels = channels
         self._gate = gate
         self._holds: dict[int, Hold] = {}
+        self._under_way = UnderWay()
         self._closed = False
         self._mending = Errand(host, self._mend)
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
         """Send a script, the others right behind it; they fail if it has to wait."""
-        slot = _slot(call)
+        slot = slot_of_call(call)
         hold, owner = self._holds.get(slot), self._slots.owners[slot]
         if self._closed:
             call.failed(self.unsent("the connection was closed by us"))
@@ -81,7 +87,7 @@ class Routes:
         self, node: Node, call: Call[Any], text: str, told: Moved | None
     ) -> None:
         """A node did not carry it out: the slot is elsewhere, or on its way there."""
-        slot = _slot(call)
+        slot = slot_of_call(call)
         hold = self._holds.get(slot) or self._hold(slot, node, text)
         hold.why = text
         # Sent on at once, but not round in circles.
@@ -95,7 +101,7 @@ class Routes:
             for call in node.under_way():
                 if not by_slot(call):
                     continue
-                slot = _slot(call)
+                slot = slot_of_call(call)
                 if owners[slot] != node.server and slot not in self._holds:
                     self._hold(slot, node, f"slot {slot} is on the move")
         primaries = set(self._slots.primaries)
@@ -103,7 +109,7 @@ class Routes:
             elsewhere = False  # WAIT is for what is in front of it
             for call in node.take_unsent():
                 if by_slot(call):
-                    elsewhere = owners[_slot(call)] != node.server
+                    elsewhere = owners[slot_of_call(call)] != node.server
                 if elsewhere and by_slot(call):
                     self.send(call)
                 elif elsewhere and call.args[0] == "WAIT":
@@ -175,8 +181,7 @@ class Routes:
         if node is None or not node.connected:
             hold.wait_for_none()
             return
-        under_way = filter(by_slot, node.under_way())
-        hold.wait_for(call for call in under_way if _slot(call) == slot)
+        hold.wait_for(self._under_way.take(node, slot))
         last: Call[Any] = Call(as_is, ("PING",), must_go=True)
         node.hand_over(last).then(lambda _: self._drained(slot, hold))
 
@@ -188,6 +193,8 @@ class Routes:
 
     def _let_go(self, slot: int) -> None:
         hold = self._holds.pop(slot, None)
+        if not self._holds:
+            self._under_way.forget()
         if hold is not None:
             for call in hold.take():
                 self.send(call)
@@ -210,12 +217,3 @@ class Routes:
             self._drain(slot, hold, node)
         else:  # they wait for the connection, or there is none
             self._let_go(slot)
-
-
-def by_slot(call: Call[Any]) -> bool:
-    """Whether it goes to where its key is, and is sent on if that is elsewhere."""
-    return call.script is not None or isinstance(call, Asking)
-
-
-def _slot(call: Call[Any]) -> int:
-    return slot_of(cast("bytes", call.args[1]))

@@ -14,9 +14,10 @@ could undo what came after it.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from itertools import chain
 from typing import Any, Protocol
 
 import hiredis
@@ -27,7 +28,7 @@ from aiorwlock_remote.backends.redis.connection.calls import (
     Subscribing,
     as_is,
 )
-from aiorwlock_remote.backends.redis.connection.script import Script
+from aiorwlock_remote.backends.redis.connection.script import Arg, Script
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 
@@ -92,6 +93,7 @@ class Conversation:
     __slots__ = (
         "_listener",
         "_missing",
+        "_missing_of",
         "_out",
         "_reader",
         "_scripts",
@@ -110,7 +112,8 @@ class Conversation:
         self._listener = listener
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._out: list[bytes] = []
-        self._missing: list[Call[Any]] = []
+        self._missing: dict[Call[Any], None] = {}  # a set that keeps its order
+        self._missing_of: defaultdict[Arg, list[Call[Any]]] = defaultdict(list)
         self.in_flight: deque[Call[Any]] = deque()
         self.alive: bool = True
         self.wire: Wire
@@ -118,6 +121,10 @@ class Conversation:
     def under_way(self) -> list[Call[Any]]:
         """What was handed over and not answered, in order."""
         return [*self._missing, *self.in_flight]
+
+    def newest_first(self) -> Iterator[Call[Any]]:
+        """The same from its end, for who does not need to look at all of them."""
+        return chain(reversed(self.in_flight), reversed(self._missing))
 
     def send(self, call: Call[Any], packed: bytes) -> None:
         """Send it: at once if nothing is under way, else with the rest of this tick."""
@@ -188,7 +195,8 @@ class Conversation:
         if text.startswith("NOSCRIPT") and call.script is not None:
             if not self._missing:
                 self._listener.holding()
-            self._missing.append(call)
+            self._missing[call] = None
+            self._missing_of[call.args[1]].append(call)
             return
         if self._listener.refused(call, text):
             return
@@ -219,9 +227,8 @@ class Conversation:
     def _overtaken(self, call: Call[Any]) -> None:
         if call.script is None:
             return
-        key = call.args[1]
-        for refused in [c for c in self._missing if c.args[1] == key]:
-            self._missing.remove(refused)
+        for refused in self._missing_of.pop(call.args[1], ()):
+            del self._missing[refused]
             refused.failed(
                 BackendUnavailable(  # may be tried again, and waiters do
                     what=f"{self._where}: forgot our scripts; not carried out",
@@ -233,7 +240,8 @@ class Conversation:
             self._listener.ready()
 
     def _reload(self) -> None:
-        again, self._missing = self._missing, []
+        again, self._missing = self._missing, {}
+        self._missing_of.clear()
         loads = [load(script) for script in self._scripts]
         self.in_flight.extend(loads)
         self.in_flight.extend(again)
@@ -254,6 +262,7 @@ class Conversation:
         failed = self.under_way()
         self._out.clear()
         self._missing.clear()
+        self._missing_of.clear()
         self.in_flight.clear()
         self._listener.ended(error, unsent)
         for call in failed:  # a raised exception collects tracebacks: one each
