@@ -161,6 +161,12 @@ def of_client(exc: Exception, where: str) -> BackendError:
     return BackendUnavailable(what=f"{where}: {said}")
 
 
+def not_sent(where: str, why: str, *, for_good: bool = True) -> BackendUnavailable:
+    """No server has got the call; unless it is ``for_good``, one may still get it."""
+    said = "not sent" if for_good else "not sent yet"
+    return BackendUnavailable(what=f"{where}: {why}; {said}", nothing_done=for_good)
+
+
 def not_redis(where: str) -> Unsupported:
     """The peer speaks something else."""
     return Unsupported(what=f"{where}: it does not speak the Redis protocol")

@@ -31,6 +31,7 @@ from aiorwlock_remote.backends.redis.connection.calls import (
     as_is,
 )
 from aiorwlock_remote.backends.redis.connection.script import Arg, Script
+from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.hosts import Server, shown
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
@@ -103,7 +104,7 @@ class Cluster:
         owner = next(iter(self.slots.primaries), None)
         call: Call[Any] = Call(as_is, args)
         if owner is None:
-            call.failed(self._routes.unsent("no node has slots"))
+            call.failed(not_sent(self._options.where, "no node has slots"))
         else:
             _ = self._node(owner).hand_over(call)
         return call

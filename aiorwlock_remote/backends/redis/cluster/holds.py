@@ -18,9 +18,9 @@ class Hold:
     before it came to the later one.
     """
 
-    def __init__(self, patience: float, why: str) -> None:
+    def __init__(self, where: str, patience: float, why: str) -> None:
         """``patience``: seconds until whoever awaits a call is told ``why``."""
-        self._calls = Aside(patience)
+        self._calls = Aside(where, patience)
         self._refused: list[Call[Any]] = []
         self._behind: list[Call[Any]] = []
         self.why: str = why
@@ -77,12 +77,14 @@ class Hold:
         """All of them, in order; none is left."""
         return self._calls.take()
 
-    def take_first(self, now: float) -> Call[Any] | None:
+    def take_first(self) -> Call[Any] | None:
         """The first one, if there is any."""
-        calls = [*self._calls.take()]
-        self._calls.put_back(calls[1:], now)
-        return calls[0] if calls else None
+        return self._calls.take_first()
 
-    def take_late(self, now: float) -> Iterable[Call[Any]]:
-        """Those whose time of patience is over, each once."""
-        return self._calls.take_late(now)
+    def fail_late(self, now: float) -> None:
+        """Tell those whose time of patience is over, each once."""
+        self._calls.fail_late(now, self.why)
+
+    def fail_all(self, why: str) -> None:
+        """Tell all; none is left."""
+        self._calls.fail_all(why)

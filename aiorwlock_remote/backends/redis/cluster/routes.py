@@ -22,7 +22,8 @@ from aiorwlock_remote.backends.redis.cluster.under_way import (
 )
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.errand import Errand
-from aiorwlock_remote.backends.redis.connection.link import CLOSING, MAX_CALLS
+from aiorwlock_remote.backends.redis.connection.link import CLOSED, CLOSING, MAX_CALLS
+from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
@@ -52,7 +53,7 @@ class Routes:
         """
         self._node_of = node_of
         self._search = search
-        self._options = options
+        self._where, self._patience = options.where, options.connect_timeout
         self._clock = host.clock
         self._slots = slots
         self._nodes = nodes
@@ -68,12 +69,12 @@ class Routes:
         slot = slot_of_call(call)
         hold, owner = self._holds.get(slot), self._slots.owners[slot]
         if self._closed:
-            call.failed(self.unsent("the connection was closed by us"))
+            call.failed(self._unsent(CLOSED))
         elif hold is None and owner is not None:
             self._send_to(self._node_of(owner), call, more)
             return
         elif hold is not None and hold.size >= MAX_CALLS and not call.must_go:
-            call.failed(self.unsent("too much is under way"))
+            call.failed(self._unsent("too much is under way"))
         else:
             if hold is None:
                 hold = self._hold(slot, None, f"no node has slot {slot}")
@@ -81,7 +82,7 @@ class Routes:
             hold.put(call, self._clock.now())
             self._mending.start()  # it may have been cancelled with the loop's tasks
         for other in more:
-            other.failed(self.unsent(f"slot {slot} is on the move"))
+            other.failed(self._unsent(f"slot {slot} is on the move"))
 
     def refused(
         self, node: Node, call: Call[Any], text: str, told: Moved | None
@@ -113,27 +114,19 @@ class Routes:
                 if elsewhere and by_slot(call):
                     self.send(call)
                 elif elsewhere and call.args[0] == "WAIT":
-                    call.failed(self.unsent("its slot is on the move"))
+                    call.failed(self._unsent("its slot is on the move"))
                 elif node.server in primaries:
                     _ = node.hand_over(call)
                 else:
-                    call.failed(self.unsent("its node was replaced"))
-
-    def unsent(self, why: str, *, for_good: bool = True) -> BackendUnavailable:
-        """What a call fails with that was not carried out."""
-        said = "not sent" if for_good else "not sent yet"
-        return BackendUnavailable(
-            what=f"{self._options.where}: {why}; {said}", nothing_done=for_good
-        )
+                    call.failed(self._unsent("its node was replaced"))
 
     def look(self) -> None:
         """Try again what waits, and fail what has waited for too long."""
         now = self._clock.now()
         for slot, hold in list(self._holds.items()):
-            for call in hold.take_late(now):
-                call.failed(self.unsent(hold.why, for_good=not call.must_go))
+            hold.fail_late(now)
             if hold.drained:
-                self._try_again(slot, hold, now)
+                self._try_again(slot, hold)
 
     async def finish(self) -> None:
         """Wait until nothing that must go has to go elsewhere; 1 s at most."""
@@ -152,10 +145,12 @@ class Routes:
         self._closed = True
         self._mending.call_off()
         for hold in self._holds.values():
-            for call in hold.take():
-                call.failed(self.unsent("the connection was closed by us"))
+            hold.fail_all(CLOSED)
         self._holds.clear()
         await self._mending.over()
+
+    def _unsent(self, why: str) -> BackendUnavailable:
+        return not_sent(self._where, why)
 
     def _send_to(
         self, node: Node, call: Call[Any], more: tuple[Call[Any], ...] = ()
@@ -171,7 +166,7 @@ class Routes:
             _ = node.hand_over(call)
 
     def _hold(self, slot: int, node: Node | None, why: str) -> Hold:
-        hold = self._holds[slot] = Hold(self._options.connect_timeout, why)
+        hold = self._holds[slot] = Hold(self._where, self._patience, why)
         self._drain(slot, hold, node)
         self._mending.start()
         return hold
@@ -187,7 +182,7 @@ class Routes:
 
     def _drained(self, slot: int, hold: Hold) -> None:
         for call in hold.collect(self._clock.now()):
-            call.failed(self.unsent("a later command of ours was carried out"))
+            call.failed(self._unsent("a later command of ours was carried out"))
         if not hold.pause:
             self._let_go(slot)
 
@@ -204,14 +199,14 @@ class Routes:
             await anyio.sleep(PAUSE * (0.5 + random.random()))
             self.look()
 
-    def _try_again(self, slot: int, hold: Hold, now: float) -> None:
+    def _try_again(self, slot: int, hold: Hold) -> None:
         """With the first call alone: if it is refused, the others need not go."""
         owner = self._slots.owners[slot]
         if owner is None and hold.size:
             self._search.doubt()
             return
         node = self._nodes.find(owner)
-        first = hold.take_first(now) if node is not None and node.connected else None
+        first = hold.take_first() if node is not None and node.connected else None
         if first is not None and node is not None:
             self._send_to(node, first)
             self._drain(slot, hold, node)
