@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -71,6 +72,8 @@ class BlockingLink:
     def _run(self, calls: Sequence[Call[Any]], timeout: float) -> list[Any]:
         deadline = self._clock.now() + timeout
         try:
+            if self._socket is not None and _hung_up(self._socket):
+                self.close()
             if self._socket is None:
                 self._open(self._sooner(deadline, self._options.connect_timeout))
             deadline = self._sooner(deadline, self._options.command_timeout)
@@ -188,6 +191,18 @@ class BlockingLink:
         if isinstance(answer, hiredis.ReplyError):
             return of_reply(str(answer), self._options.where)
         return answer
+
+
+def _hung_up(sock: socket.socket) -> bool:
+    """Whether the server closed it while it was idle: what is sent would be lost."""
+    sock.settimeout(0)
+    try:
+        sock.recv(1)
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:
+        pass
+    return True  # also if it says something unasked
 
 
 def _of_a_replica(answer: object) -> bool:
