@@ -1,9 +1,8 @@
-"""Renewals where a user's client opens the connections, which only asyncio can do."""
+"""Renewals where a user's client opens the connection, which only asyncio can do."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,12 +12,10 @@ from aiorwlock_remote.backends.redis.connection.connecting import Connector, Dia
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
 from aiorwlock_remote.backends.redis.connection.script import Request
 from aiorwlock_remote.backends.redis.errors import of_failure
-from aiorwlock_remote.backends.redis.lines import Endpoint
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.core.commands import IllegalCommand
-from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Host
 
 
@@ -103,46 +100,3 @@ class LoopOfItsOwn:
         talk, self._talk = self._talk, None
         if talk is not None:
             await talk.wire.aclose()
-
-
-class UsersLoop:
-    """Renews over the store's own connection: a loop that is blocked renews nothing."""
-
-    def __init__(self, options: Options, host: Host, endpoint: Endpoint) -> None:
-        """Opens nothing."""
-        self._where = options.where
-        self._host = host
-        self._endpoint = endpoint
-
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """As ``Batches``."""
-        answers: list[Pending[Any]] = []
-        answered = threading.Event()
-        left, given_up = len(batch), False
-
-        def told(_: Pending[Any]) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                answered.set()
-
-        def send() -> None:
-            if given_up:  # a late one might renew what was taken for lost
-                return
-            answers.extend(
-                self._endpoint.run(script, args, as_is) for script, args in batch
-            )
-            for answer in answers:
-                answer.then(told)
-
-        self._host.call_soon(send)
-        if not answered.wait(timeout):
-            given_up = True
-            raise BackendUnavailable(
-                what=f"{self._where}: not renewed in {timeout:.3g} s",
-                hint="the event loop was busy, or the server did not answer",
-            )
-        return [answer.error or answer.result() for answer in answers]
-
-    def close(self) -> None:
-        """The connection is the store's."""

@@ -18,10 +18,11 @@ from typing import Any, Unpack, cast
 
 import anyio
 
-from aiorwlock_remote.backends.redis.clients.batches import LoopOfItsOwn, UsersLoop
+from aiorwlock_remote.backends.redis.clients.batches import LoopOfItsOwn
 from aiorwlock_remote.backends.redis.connection.connecting import Dial
 from aiorwlock_remote.backends.redis.connection.link import Link
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.spare import OnTheLoop
 from aiorwlock_remote.backends.redis.connection.stream_wire import (
     StreamWire,
     Theirs,
@@ -107,7 +108,7 @@ class ClientLines:
     def batches(self, options: Options, host: Host, endpoint: Endpoint) -> Batches:
         """A loop of its own wherever the settings can be used on another one."""
         if not self.off_loop:
-            return UsersLoop(options, host, endpoint)
+            return OnTheLoop(options.where, host, endpoint)
         dial: Dial = self._dial_elsewhere
         return LoopOfItsOwn(options, host, dial)
 
