@@ -48,6 +48,7 @@ Refusal = BackendError | IllegalCommand
 
 _PERMISSION = "the user in the URL lacks a permission, or its password is wrong"
 _NEEDS = "the documentation of the Redis store lists the rights a user needs"
+_NO_COMMAND = "Redis 7.0 or later is needed, and rename-command left alone"
 _CLUSTER = "it is a node of a cluster: redis+cluster://"
 
 _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
@@ -101,8 +102,10 @@ def of_reply(text: str, where: str) -> Refusal:
         if kind is BackendUnavailable:
             return BackendUnavailable(what=what, hint=hint, nothing_done=True)
         return kind(what=what, hint=hint)
-    if rest.lower().startswith("unknown command"):
-        return Unsupported(what=f"{where}: {rest}", hint="Redis 7.0 or later is needed")
+    if rest.lower().startswith(("unknown command", "unknown redis command")):
+        return Unsupported(
+            what=f"{where}: {rest.partition(' script:')[0]}", hint=_NO_COMMAND
+        )
     if rest.startswith("The user executing the script can't run"):
         return Unsupported(
             what=f"{where}: {rest.partition(' script:')[0]}", hint=_NEEDS
