@@ -41,6 +41,7 @@ from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     BadRecord,
+    LockError,
     Unsupported,
 )
 
@@ -138,6 +139,16 @@ def of_failure(exc: BaseException | None, where: str) -> BackendError:
         )
     said = str(exc) or type(exc).__name__
     return BackendUnavailable(what=f"{where}: {said}")
+
+
+def of_decoding(exc: Exception, name: str) -> Exception:
+    """What to raise for an answer that could not be decoded; ``name``: to what."""
+    shapeless = isinstance(exc, TypeError | ValueError | LookupError | AttributeError)
+    if isinstance(exc, LockError) or not shapeless:
+        return exc
+    error = BackendError(what=f"the server's answer to {name} cannot be read")
+    error.__cause__ = exc
+    return error
 
 
 def of_client(exc: Exception, where: str) -> BackendError:

@@ -98,6 +98,7 @@ class Conversation:
         "_reader",
         "_scripts",
         "_where",
+        "_whole",
         "alive",
         "in_flight",
         "wire",
@@ -114,6 +115,7 @@ class Conversation:
         self._out: list[bytes] = []
         self._missing: dict[Call[Any], None] = {}  # a set that keeps its order
         self._missing_of: defaultdict[Arg, list[Call[Any]]] = defaultdict(list)
+        self._whole: frozenset[Call[Any]] = frozenset()  # sent with their text
         self.in_flight: deque[Call[Any]] = deque()
         self.alive: bool = True
         self.wire: Wire
@@ -176,8 +178,10 @@ class Conversation:
             self._end(not_redis(self._where))
             self.wire.hang_up()
             return
-        if self._missing and not in_flight:
-            self._reload()
+        if not in_flight:
+            self._whole = frozenset()
+            if self._missing:
+                self._reload()
 
     def lost(self, exc: BaseException | None) -> None:
         """The connection is gone; None: closed by the server."""
@@ -192,7 +196,8 @@ class Conversation:
         if isinstance(call, Leaving):  # its PING is still to be answered
             self.in_flight.appendleft(call)
             return
-        if text.startswith("NOSCRIPT") and call.script is not None:
+        unknown = text.startswith("NOSCRIPT") and call.script is not None
+        if unknown and call not in self._whole:
             if not self._missing:
                 self._listener.holding()
             self._missing[call] = None
@@ -241,6 +246,7 @@ class Conversation:
 
     def _reload(self) -> None:
         again, self._missing = self._missing, {}
+        self._whole = frozenset(again)
         self._missing_of.clear()
         loads = [load(script) for script in self._scripts]
         self.in_flight.extend(loads)
