@@ -88,6 +88,19 @@ def test_a_lost_reply_is_not_repeated(
         assert batches.run_many([(INCR, (1, "k"))], 5) == [3]
 
 
+def test_a_connection_that_was_closed_while_idle_is_not_used(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a connection of our own: no batch is lost by it."""
+    server = start_redis()
+    with own_loop(server.url, monkeypatch) as batches:
+        assert batches.run_many([(INCR, (1, "k"))], 5) == [1]
+        server.ask("CLIENT", "KILL", "TYPE", "normal")
+        assert batches.run_many([(INCR, (1, "k"))], 5) == [2]
+        server.restart()
+        assert batches.run_many([(INCR, (1, "k"))], 5) == [1]
+
+
 def test_gives_up_in_time_and_mixes_up_no_answers(
     start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

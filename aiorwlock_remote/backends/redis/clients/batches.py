@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.connecting import Connector, Dial
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
 from aiorwlock_remote.backends.redis.connection.script import Request
+from aiorwlock_remote.backends.redis.connection.stream_wire import StreamWire
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Host
+
+LISTENING = 3
+"""Turns of a loop in which it hears what has come while it stood still."""
+
+T = TypeVar("T")
 
 
 class LoopOfItsOwn:
@@ -34,11 +40,13 @@ class LoopOfItsOwn:
         self._runner: asyncio.Runner | None = None
         self._talk: Conversation | None = None
 
+    def open(self, timeout: float) -> None:
+        """As ``BlockingLink``."""
+        self._run(self._ready(timeout))
+
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """As ``Batches``."""
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(self._exchange(batch, timeout))
+        return self._run(self._exchange(batch, timeout))
 
     def close(self) -> None:
         """Close the connection and the loop."""
@@ -73,21 +81,38 @@ class LoopOfItsOwn:
         for call in unsent:
             call.failed(error)
 
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(work)
+
+    async def _ready(self, timeout: float) -> Conversation:
+        """A connection, which the server did not close while the loop stood still."""
+        for _ in range(LISTENING):
+            await asyncio.sleep(0)
+        talk = self._talk
+        if talk is not None and (_hung_up(talk) or not talk.alive):
+            await self._drop()
+            talk = None
+        if talk is None:
+            with self._in_time():
+                async with asyncio.timeout(timeout):
+                    self._talk = talk = await self._connector.connect(())
+        return talk
+
     async def _exchange(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        talk = await self._ready(timeout)
+        patience = min(self._options.command_timeout, deadline - loop.time())
         try:
-            async with asyncio.timeout(timeout):
-                talk = self._talk
-                if talk is None or not talk.alive:
-                    self._talk = talk = await self._connector.connect(())
-                async with asyncio.timeout(self._options.command_timeout):
+            with self._in_time():
+                async with asyncio.timeout(patience):
                     talk.send_all(calls)
                     for call in calls:
                         with suppress(BackendError, IllegalCommand):
                             await call
-        except TimeoutError as exc:
-            await self._drop()
-            raise of_failure(exc, self._options.where) from exc
         except BaseException:
             await self._drop()
             raise
@@ -96,7 +121,18 @@ class LoopOfItsOwn:
             raise error
         return [call.error or call.result() for call in calls]
 
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as exc:
+            raise of_failure(exc, self._options.where) from exc
+
     async def _drop(self) -> None:
         talk, self._talk = self._talk, None
         if talk is not None:
             await talk.wire.aclose()
+
+
+def _hung_up(talk: Conversation) -> bool:
+    return isinstance(talk.wire, StreamWire) and talk.wire.hung_up

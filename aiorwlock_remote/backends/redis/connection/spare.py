@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.script import Request
 from aiorwlock_remote.backends.redis.errors import not_sent
@@ -20,6 +19,23 @@ class Connected(Protocol):
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
         """Send them in one write where this key is; False: there is no connection."""
+
+
+class Own(Protocol):
+    """A connection of the keeper's, or of its loop's."""
+
+    def open(self, timeout: float) -> None:
+        """Connect, unless there is a connection that the server did not close.
+
+        Raises:
+            BackendError: the server cannot be reached, or is not fit for us.
+        """
+
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        """As ``Batches``."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 class OnTheLoop:
@@ -74,7 +90,7 @@ class WithSpare:
     A server that has reached its ``maxclients`` still answers those who are in.
     """
 
-    def __init__(self, own: BlockingLink, spare: OnTheLoop, host: Host) -> None:
+    def __init__(self, own: Own, spare: OnTheLoop, host: Host) -> None:
         """Opens nothing."""
         self._own = own
         self._spare = spare
