@@ -10,7 +10,12 @@ from aiorwlock_remote.backends.redis.cluster import under_way as module
 from aiorwlock_remote.backends.redis.cluster.channels import Channels
 from aiorwlock_remote.backends.redis.cluster.routes import Routes
 from aiorwlock_remote.backends.redis.cluster.search import Search
-from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
+from aiorwlock_remote.backends.redis.cluster.slots import (
+    Moved,
+    SlotMap,
+    moved,
+    slot_of,
+)
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import LEAVE
@@ -23,7 +28,7 @@ ONE, TWO, _ = SERVERS
 class Burst:
     """Many calls, each with a key and about each with a slot of its own."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, calls: int = CALLS) -> None:
         self.looks = 0
         patch.setattr(module, "slot_of", self._slot_of)
         self.slots = SlotMap(SERVERS)
@@ -39,7 +44,8 @@ class Burst:
             node_of=nodes.find,
             search=Search(host, nobody, lambda: True),
         )
-        self.calls = [self._call(number) for number in range(CALLS)]
+        self.clock = host.clock
+        self.calls = [self._call(number) for number in range(calls)]
         for call in self.calls:
             self.routes.send(call)
 
@@ -47,7 +53,7 @@ class Burst:
         return [call for call in node.sent if call.script is not None]
 
     def _call(self, number: int) -> Call[Any]:
-        return Call(as_is, (1, b"mutex_locks/a,%d" % number), LEAVE)
+        return Call(as_is, (1, b"mutex_locks/a,%d" % number), LEAVE, must_go=True)
 
     def _slot_of(self, key: bytes) -> int:
         self.looks += 1
@@ -81,3 +87,34 @@ def test_many_slots_that_moved_are_learnt_at_once(
     burst.slots.owners = [TWO] * len(burst.slots.owners)
     burst.routes.slots_changed()
     assert burst.looks < 10 * CALLS
+
+
+def test_a_slot_that_nobody_serves_is_tried_ever_more_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CLUSTERDOWN, for as long as a node is away: each slot that is wanted asks."""
+    burst, tries = Burst(monkeypatch, calls=1), 0
+    told: Any = burst.one
+
+    def answer(text: str, found: Moved | None = None) -> None:
+        nonlocal tries
+        while burst.one.sent:
+            call = burst.one.sent.popleft()
+            if call.script is None:
+                call.answered(b"PONG")
+            else:
+                tries += 1
+                burst.routes.refused(told, call, text, found)
+
+    def look(seconds: float) -> None:
+        for _ in range(round(seconds / 0.05)):
+            burst.clock.seconds += 0.05
+            burst.routes.look()
+            answer("CLUSTERDOWN The cluster is down")
+
+    answer("CLUSTERDOWN The cluster is down")
+    look(1)
+    assert tries >= 4
+    tries = 0
+    look(20)
+    assert 30 < tries < 150

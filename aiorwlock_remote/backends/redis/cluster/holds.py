@@ -7,6 +7,10 @@ from typing import Any
 
 from aiorwlock_remote.backends.redis.connection.aside import Aside
 from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.core.pauses import back_off
+
+LONGEST = 0.5
+"""Seconds between two tries of a slot, at most: calls wait for it."""
 
 
 class Hold:
@@ -23,6 +27,9 @@ class Hold:
         self._calls = Aside(where, patience)
         self._refused: list[Call[Any]] = []
         self._behind: list[Call[Any]] = []
+        self._tries = 0
+        self.due: float = 0.0
+        """When it is tried again, at the earliest."""
         self.why: str = why
         self.drained: bool = False
         self.pause: bool = False
@@ -77,8 +84,13 @@ class Hold:
         """All of them, in order; none is left."""
         return self._calls.take()
 
-    def take_first(self) -> Call[Any] | None:
-        """The first one, if there is any."""
+    def take_first(self, now: float, random: float) -> Call[Any] | None:
+        """The first one, if there is any, to see whether the slot is served again.
+
+        Each time the next is due later: many slots may wait for one node that is away.
+        """
+        self.due = now + back_off(self._tries, random, longest=LONGEST)
+        self._tries += 1
         return self._calls.take_first()
 
     def fail_late(self, now: float) -> None:

@@ -93,6 +93,8 @@ class Routes:
         hold.why = text
         # Sent on at once, but not round in circles.
         hold.pause = hold.pause or told is None or call.since > 0
+        if told is not None:
+            hold.due = 0.0
         hold.refuse(call)
 
     def slots_changed(self) -> None:
@@ -125,8 +127,8 @@ class Routes:
         now = self._clock.now()
         for slot, hold in list(self._holds.items()):
             hold.fail_late(now)
-            if hold.drained:
-                self._try_again(slot, hold)
+            if hold.drained and now >= hold.due:
+                self._try_again(slot, hold, now)
 
     async def finish(self) -> None:
         """Wait until nothing that must go has to go elsewhere; 1 s at most."""
@@ -199,14 +201,15 @@ class Routes:
             await anyio.sleep(PAUSE * (0.5 + random.random()))
             self.look()
 
-    def _try_again(self, slot: int, hold: Hold) -> None:
+    def _try_again(self, slot: int, hold: Hold, now: float) -> None:
         """With the first call alone: if it is refused, the others need not go."""
         owner = self._slots.owners[slot]
         if owner is None and hold.size:
             self._search.doubt()
             return
         node = self._nodes.find(owner)
-        first = hold.take_first() if node is not None and node.connected else None
+        there = node is not None and node.connected
+        first = hold.take_first(now, random.random()) if there else None
         if first is not None and node is not None:
             self._send_to(node, first)
             self._drain(slot, hold, node)
