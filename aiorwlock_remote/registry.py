@@ -24,6 +24,7 @@ _BUILT_IN = {
     "redis+cluster": "aiorwlock_remote.backends.redis.store:open_store",
     "redis+sentinel": "aiorwlock_remote.backends.redis.store:open_store",
     "rediss+cluster": "aiorwlock_remote.backends.redis.store:open_store",
+    "rediss+sentinel": "aiorwlock_remote.backends.redis.store:open_store",
     "unix": "aiorwlock_remote.backends.redis.store:open_store",
     "oracle": "aiorwlock_remote.backends.oracle.store:open_store",
     "cassandra": "aiorwlock_remote.backends.cassandra.store:open_store",

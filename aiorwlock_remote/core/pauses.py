@@ -38,10 +38,12 @@ def next_look(pace: Pace, retry_after: float | None, random: float) -> float:
     return poll if retry_after is None else min(poll, retry_after)
 
 
-def back_off(attempt: int, random: float, *, first: float = 0.05) -> float:
-    """Seconds before attempt ``attempt`` + 1 at a store that failed; capped at 1.5 s.
+def back_off(
+    attempt: int, random: float, *, first: float = 0.05, longest: float = 1.5
+) -> float:
+    """Seconds before attempt ``attempt`` + 1 at a store that failed.
 
     "Full jitter": Brooker, "Exponential backoff and jitter" (2015), but never zero.
     """
-    ceiling = min(1.5, first * 2.0 ** min(attempt, 10))
+    ceiling = min(longest, first * 2.0 ** min(attempt, 10))
     return ceiling * (0.2 + 0.8 * random)

@@ -28,7 +28,7 @@ def test_help_names_the_commands_and_the_exit_codes(store: Store) -> None:
 def test_help_names_the_stores(store: Store) -> None:
     """All that processes can share, under their first names."""
     told = store.rwlock("--help").stdout
-    others = {"memory", "mysql", "rediss+cluster"}
+    others = {"memory", "mysql", "rediss+cluster", "rediss+sentinel"}
     for scheme in registry._BUILT_IN.keys() - others:
         assert f"{scheme}://" in told
     assert "--url" in told

@@ -102,6 +102,7 @@ STORES = {
     "rediss": "RedisStore",
     "redis+cluster": "RedisStore",
     "rediss+cluster": "RedisStore",
+    "rediss+sentinel": "RedisStore",
     "redis+sentinel": "RedisStore",
     "unix": "RedisStore",
     "cassandra": "CassandraStore",

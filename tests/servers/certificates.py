@@ -19,6 +19,15 @@ class Certificates:
     certificate: Path
     key: Path
 
+    def for_redis(self, port: int) -> dict[str, str]:
+        """Lines of a configuration file: TLS on this port."""
+        return {
+            "tls-port": str(port),
+            "tls-cert-file": str(self.certificate),
+            "tls-key-file": str(self.key),
+            "tls-ca-cert-file": str(self.authority),
+        }
+
 
 def make_certificates(folder: Path, names: str = "DNS:localhost") -> Certificates:
     """For a server that is called by ``names`` alone."""

@@ -127,13 +127,8 @@ class RedisServer(Server):
             "databases": "16",
         }
         if self.certificates is not None:
-            lines |= {
-                "tls-port": str(self.tls_port),
-                "tls-cert-file": str(self.certificates.certificate),
-                "tls-key-file": str(self.certificates.key),
-                "tls-ca-cert-file": str(self.certificates.authority),
-                "tls-auth-clients": "optional",
-            }
+            lines |= self.certificates.for_redis(self.tls_port)
+            lines["tls-auth-clients"] = "optional"
         lines |= self._config
         return [
             *(f"{name} {value}" for name, value in lines.items()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.servers.certificates import Certificates
 from tests.servers.process import free_port, needed, until
 from tests.servers.redis import RedisServer, talk
 from tests.servers.server import Server
@@ -13,14 +14,21 @@ NAME = "locks"
 
 
 class Sentinel(Server):
-    """One Sentinel of a group; ``lines`` of its configuration besides the usual."""
+    """One Sentinel of a group; ``lines`` of its configuration besides the usual.
+
+    With ``certificates`` it speaks TLS to servers, and to clients on ``tls_port``.
+    """
 
     program = "redis-server --sentinel"
 
-    def __init__(self, folder: Path, *lines: str) -> None:
+    def __init__(
+        self, folder: Path, *lines: str, certificates: Certificates | None = None
+    ) -> None:
         super().__init__(folder)
         folder.mkdir()
         self.port: int = 0
+        self.tls_port: int = 0
+        self._certificates = certificates
         self._lines = lines
         self.begin()
 
@@ -29,14 +37,21 @@ class Sentinel(Server):
 
     def choose_ports(self) -> None:
         self.port = free_port()
+        self.tls_port = free_port() if self._certificates else 0
 
     def command(self) -> tuple[str | Path, ...]:
-        usual = (
-            *("bind 127.0.0.1", f"port {self.port}", f"dir {self.folder}"),
-            f"logfile {self.folder / 'log'}",
-        )
+        usual = {
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "dir": str(self.folder),
+            "logfile": str(self.folder / "log"),
+        }
+        if self._certificates is not None:  # towards servers, too
+            usual |= self._certificates.for_redis(self.tls_port)
+            usual["tls-replication"] = "yes"
+        lines = (*(f"{name} {value}" for name, value in usual.items()), *self._lines)
         file = self.folder / "sentinel.conf"
-        file.write_text("".join(f"{line}\n" for line in (*usual, *self._lines)))
+        file.write_text("".join(f"{line}\n" for line in lines))
         return needed("redis-server", "redis-server"), file, "--sentinel"
 
     def answers(self) -> bool:

@@ -41,6 +41,7 @@ from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     BadRecord,
+    LockError,
     Unsupported,
 )
 
@@ -48,6 +49,7 @@ Refusal = BackendError | IllegalCommand
 
 _PERMISSION = "the user in the URL lacks a permission, or its password is wrong"
 _NEEDS = "the documentation of the Redis store lists the rights a user needs"
+_NO_COMMAND = "Redis 7.0 or later is needed, and rename-command left alone"
 _CLUSTER = "it is a node of a cluster: redis+cluster://"
 
 _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
@@ -101,8 +103,10 @@ def of_reply(text: str, where: str) -> Refusal:
         if kind is BackendUnavailable:
             return BackendUnavailable(what=what, hint=hint, nothing_done=True)
         return kind(what=what, hint=hint)
-    if rest.lower().startswith("unknown command"):
-        return Unsupported(what=f"{where}: {rest}", hint="Redis 7.0 or later is needed")
+    if rest.lower().startswith(("unknown command", "unknown redis command")):
+        return Unsupported(
+            what=f"{where}: {rest.partition(' script:')[0]}", hint=_NO_COMMAND
+        )
     if rest.startswith("The user executing the script can't run"):
         return Unsupported(
             what=f"{where}: {rest.partition(' script:')[0]}", hint=_NEEDS
@@ -137,6 +141,16 @@ def of_failure(exc: BaseException | None, where: str) -> BackendError:
     return BackendUnavailable(what=f"{where}: {said}")
 
 
+def of_decoding(exc: Exception, name: str) -> Exception:
+    """What to raise for an answer that could not be decoded; ``name``: to what."""
+    shapeless = isinstance(exc, TypeError | ValueError | LookupError | AttributeError)
+    if isinstance(exc, LockError) or not shapeless:
+        return exc
+    error = BackendError(what=f"the server's answer to {name} cannot be read")
+    error.__cause__ = exc
+    return error
+
+
 def of_client(exc: Exception, where: str) -> BackendError:
     """The error of ours for what a user's client raised while it connected.
 
@@ -159,6 +173,12 @@ def of_client(exc: Exception, where: str) -> BackendError:
             made, hint = known
             return made(what=f"{where}: {said}", hint=hint)
     return BackendUnavailable(what=f"{where}: {said}")
+
+
+def not_sent(where: str, why: str, *, for_good: bool = True) -> BackendUnavailable:
+    """No server has got the call; unless it is ``for_good``, one may still get it."""
+    said = "not sent" if for_good else "not sent yet"
+    return BackendUnavailable(what=f"{where}: {why}; {said}", nothing_done=for_good)
 
 
 def not_redis(where: str) -> Unsupported:

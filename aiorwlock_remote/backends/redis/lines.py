@@ -11,6 +11,7 @@ from aiorwlock_remote.backends.redis.cluster.cluster import Cluster
 from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
 from aiorwlock_remote.backends.redis.connection.calls import Ask, Call
 from aiorwlock_remote.backends.redis.connection.script import Arg, Request, Script
+from aiorwlock_remote.backends.redis.connection.spare import OnTheLoop, WithSpare
 from aiorwlock_remote.backends.redis.opening import Ears, open_cluster, open_link
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL
@@ -126,8 +127,9 @@ class UrlLines:
         return await open_link(options, host, ALL, channels=(own,), **ears)
 
     def batches(self, options: Options, host: Host, endpoint: Endpoint) -> Batches:
-        """Over blocking connections."""
+        """Over blocking connections; over the store's where there is no other."""
         if isinstance(endpoint, Cluster):
             tell = partial(host.call_soon, endpoint.told)
             return NodeBatches(options, host.clock, ALL, endpoint.slots, tell)
-        return BlockingLink(options, host.clock, ALL)
+        own = BlockingLink(options, host.clock, ALL)
+        return WithSpare(own, OnTheLoop(options.where, host, endpoint), host)

@@ -68,9 +68,12 @@ def options_of(
         ConfigurationError: a part or an option of it cannot be used.
     """
     kind, _, found_by = address.scheme.partition("+")
-    local, tls = kind == "unix", kind == "rediss"
+    local, secured = kind == "unix", kind == "rediss"
     asked, cluster = found_by == "sentinel", found_by == "cluster"
-    address.only(*_COMMON, *(TLS_OPTIONS if tls else ()), *(_SENTINEL if asked else ()))
+    address.only(
+        *(*_COMMON, *(TLS_OPTIONS if secured else ()), *(_SENTINEL if asked else ()))
+    )
+    tls = tls_of(address) if secured else None
     sentinels: Sentinels | None = None
     seeds: tuple[Server, ...] = ()
     db = "" if local else address.path.removeprefix("/")
@@ -80,7 +83,7 @@ def options_of(
             hint="in a password, / is %2F, ? is %3F and # is %23",
         )
     if asked:
-        sentinels, db = sentinels_of(address)
+        sentinels, db = sentinels_of(address, tls)
     elif cluster:
         seeds = _seeds(address)
     elif local:
@@ -100,7 +103,7 @@ def options_of(
         username=address.username or None,
         password=address.password or None,
         client_name=_client_name(address),
-        tls=tls_of(address) if tls else None,
+        tls=tls,
         connect_timeout=connect_timeout,
         command_timeout=_seconds(address, "command_timeout", connect_timeout),
         sentinels=sentinels,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from aiorwlock_remote.backends.redis.connection.calls import Ask
+from aiorwlock_remote.backends.redis.errors import of_decoding
 from aiorwlock_remote.backends.redis.keys import PARTS, SEAT
 from aiorwlock_remote.core.names import Resource, decode, from_key
 from aiorwlock_remote.core.pair import READ_LOCK, WRITE_LOCK, pair_of
@@ -21,13 +21,17 @@ async def found_at(
 
     It reads every key name of the database. What exists from beginning to end is found.
     """
-    cursor: Any = 0
+    cursor = 0
     pattern = scan_pattern(prefix, resource_type)
     while True:
-        cursor, names = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", COUNT)
-        found = (resource_of(prefix, name) for name in names)
+        page = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", COUNT)
+        try:
+            cursor, names = int(page[0]), page[1]
+            found = [resource_of(prefix, name) for name in names]
+        except (TypeError, ValueError, LookupError, AttributeError) as exc:
+            raise of_decoding(exc, "SCAN") from exc
         yield {r for r in found if r is not None and _is_of(r, resource_type)}
-        if int(cursor) == 0:
+        if cursor == 0:
             return
 
 

@@ -9,19 +9,14 @@ is, a loop does it in a thread. The one that knows of the latest failover is bel
 
 from __future__ import annotations
 
-import os
 import selectors
-import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
-import hiredis
-
-from aiorwlock_remote.backends.redis.connection.calls import pack
-from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
+from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
+from aiorwlock_remote.backends.redis.inquiry import Found, Inquiry, Login
 from aiorwlock_remote.backends.redis.lookups import Lookups, Target
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
@@ -31,32 +26,38 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.tls import Secured, Tls
 
 PORT = 26379
 LINGER = 0.1
 ATTEMPTS = 4
 """In ``connect_timeout``, of finding the primary and being greeted by it."""
-CHUNK = 65536
-
-_MORE = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Sentinels:
+class Sentinels(Secured):
     """Whom to ask, and the name of the primary. Its ``repr`` shows no password."""
 
     name: str
     servers: tuple[Server, ...]
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    tls: Tls | None = None
 
     @property
     def where(self) -> str:
         """The primary, for messages, before it is known which server that is."""
         return f"{self.name} (Sentinel at {', '.join(map(shown, self.servers))})"
 
+    @property
+    def login(self) -> Login:
+        """User and password, if there is either."""
+        if self.username or self.password:
+            return self.username or "default", self.password or ""
+        return None
 
-def sentinels_of(address: Address) -> tuple[Sentinels, str]:
+
+def sentinels_of(address: Address, tls: Tls | None) -> tuple[Sentinels, str]:
     """What ``redis+sentinel://h1,h2/name/db`` says, and the database.
 
     Raises:
@@ -76,7 +77,7 @@ def sentinels_of(address: Address) -> tuple[Sentinels, str]:
         )
     username = address.query.get("sentinel_username") or None
     password = address.query.get("sentinel_password") or None
-    return Sentinels(name, servers, username, password), db
+    return Sentinels(name, servers, username, password, tls), db
 
 
 def find_primary(
@@ -88,12 +89,14 @@ def find_primary(
 
     Raises:
         BackendUnavailable: no Sentinel answers, or none knows where it is now.
-        ConfigurationError: they answer, and know no primary of that name.
+        ConfigurationError: they answer, and know no primary of that name, or the
+            certificates cannot be used.
         Unsupported: they want (another) user or password.
     """
+    context = sentinels.tls_context()
     deadline = clock.now() + timeout
     known = clock.now() + timeout / 2
-    best: tuple[int, Server] | None = None
+    best: Found | None = None
     failures: list[BackendError | ConfigurationError] = []
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         lookups.start(sentinels.servers)
@@ -105,9 +108,11 @@ def find_primary(
                 failures.append(of_failure(exc, shown(server)))
             for address in addresses:
                 try:
-                    inquiry = _inquiry(sentinels, shown(server), address)
-                    stack.callback(inquiry.sock.close)
-                    selector.register(inquiry.sock, selectors.EVENT_WRITE, inquiry)
+                    inquiry = Inquiry(
+                        server, address, sentinels.name, sentinels.login, context
+                    )
+                    stack.callback(inquiry.close)
+                    selector.register(inquiry.fileno(), inquiry.event, inquiry)
                 except OSError as exc:  # this host has no such addresses, perhaps
                     failures.append(of_failure(exc, shown(server)))
         while selector.get_map() and (left := deadline - clock.now()) > 0:
@@ -121,103 +126,14 @@ def find_primary(
                     failures.append(exc)
                 else:
                     if found is None:
-                        selector.modify(key.fileobj, selectors.EVENT_READ, inquiry)
+                        selector.modify(key.fd, inquiry.event, inquiry)
                         continue
                     best = found if best is None else max(best, found)
                     deadline = min(deadline, clock.now() + LINGER)
-                selector.unregister(key.fileobj)
+                selector.unregister(key.fd)
     if best is not None:
         return best[1]
     raise _most_telling(sentinels, failures)
-
-
-class _Inquiry:
-    """One Sentinel asked, over one socket that does not block."""
-
-    def __init__(self, sentinels: Sentinels, where: str, sock: socket.socket) -> None:
-        self.sock = sock
-        self.where = where
-        self._name = sentinels.name
-        self._password = sentinels.password
-        self._reader = hiredis.Reader(notEnoughData=_MORE)
-        self._answers: list[Any] = []
-        questions: list[tuple[str, ...]] = [
-            ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinels.name),
-            ("SENTINEL", "MASTER", sentinels.name),
-        ]
-        if sentinels.username or sentinels.password:
-            login = (sentinels.username or "default", sentinels.password or "")
-            questions.insert(0, ("AUTH", *login))
-        self._expected = len(questions)
-        self._unsent = b"".join(map(pack, questions))
-
-    def go_on(self) -> tuple[int, Server] | None:
-        """After the socket is ready: the epoch and the primary; None: not yet."""
-        if self._unsent:
-            error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if error:
-                raise OSError(error, os.strerror(error))
-            # Less than any socket's buffer: sent whole.
-            self.sock.sendall(self._unsent)
-            self._unsent = b""
-            return None
-        data = self.sock.recv(CHUNK)
-        if not data:
-            raise EOFError
-        try:
-            self._reader.feed(data)
-            while (answer := self._reader.gets()) is not _MORE:
-                self._answers.append(answer)
-        except hiredis.ProtocolError as exc:
-            raise not_redis(self.where) from exc
-        if len(self._answers) < self._expected:
-            return None
-        return self._read()
-
-    def _read(self) -> tuple[int, Server]:
-        *login, primary, known = self._answers
-        for answer in (*login, primary):
-            if isinstance(answer, hiredis.ReplyError):
-                raise self._refusal(str(answer))
-        if primary is None:
-            raise ConfigurationError(
-                what=f"{self.where}: this Sentinel knows no primary {self._name!r}",
-                hint="redis+sentinel://host1,host2/name",
-            )
-        try:
-            host, port = primary
-            found = _epoch(known), (host.decode(), int(port))
-        except (TypeError, ValueError, LookupError, AttributeError) as exc:
-            raise not_redis(self.where) from exc
-        if not 0 < found[1][1] < 65536:
-            raise not_redis(self.where)
-        return found
-
-    def _refusal(self, text: str) -> BackendError:
-        if self._password:  # whatever stands between us may quote what it was sent
-            text = text.replace(self._password, "…")
-        error = of_reply(text, f"Sentinel {self.where}")
-        if isinstance(error, Unsupported):
-            if text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
-                error.hint = "see sentinel_username=… and sentinel_password=…"
-            elif "unknown command" in text:
-                error.hint = "it is no Sentinel; redis:// is for the server itself"
-        return error if isinstance(error, BackendError) else not_redis(self.where)
-
-
-def _inquiry(sentinels: Sentinels, where: str, target: Target) -> _Inquiry:
-    family, address = target
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setblocking(False)  # noqa: FBT003 - positional only
-    sock.connect_ex(address)  # what becomes of it is seen when it is ready
-    return _Inquiry(sentinels, where, sock)
-
-
-def _epoch(known: Any) -> int:  # noqa: ANN401 - as it came
-    """The latest failover it knows of; 0 if it would not tell."""
-    if isinstance(known, hiredis.ReplyError):
-        return 0
-    return int(dict(zip(known[::2], known[1::2], strict=True))[b"config-epoch"])
 
 
 def _most_telling(
@@ -228,7 +144,8 @@ def _most_telling(
         for failure in failures:
             if isinstance(failure, kind):
                 return failure
-    said = {str(failure): None for failure in failures} or {"no answer in time": None}
+    # Sorted: the order they came in says nothing, and would be another message.
+    said = sorted({str(failure) for failure in failures} or {"no answer in time"})
     return BackendUnavailable(
         what=f"no Sentinel tells where {sentinels.name!r} is: {'; '.join(said)}",
         nothing_done=True,

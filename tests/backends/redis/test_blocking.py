@@ -13,6 +13,7 @@ from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.runtime.clock import SystemClock
 from tests.backends.redis.some_scripts import BOTH, INCR, PUSH
+from tests.servers.certificates import Certificates
 from tests.servers.fix_redis import StartRedis
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
@@ -60,13 +61,33 @@ def test_forgotten_scripts_are_run_again(
     assert link.run_many(batch, 5) == [2, 1, 3]
 
 
-def test_opens_again_after_a_lost_connection(start_redis: StartRedis) -> None:
-    server = start_redis()
-    link = opened(server.url)
+def test_opens_again_after_a_lost_connection(fresh_redis: RedisServer) -> None:
+    """Nobody knows what became of what was sent, so it is not sent again."""
+    with Proxy(fresh_redis.port) as proxy:
+        link = opened(proxy.url)
+        assert link.run_many([(INCR, (1, "k"))], 5) == [1]
+        proxy.cut_after(0, to="client")
+        with pytest.raises(BackendUnavailable):
+            link.run_many([(INCR, (1, "k"))], 5)
+        assert link.run_many([(INCR, (1, "k"))], 5) == [3]
+        link.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_connection_that_was_closed_while_idle_is_not_used(
+    start_redis: StartRedis, certificates: Certificates, tls: bool
+) -> None:
+    """By the server's ``timeout``, CLIENT KILL or a restart: no batch is lost by it."""
+    server = start_redis(certificates=certificates)
+    link = opened(server.tls_url if tls else server.url)
     assert link.run_many([(INCR, (1, "k"))], 5) == [1]
+    assert link.run_many([(INCR, (1, "k"))], 5) == [2]
+    before = server.ask("CLIENT", "ID")
+    server.ask("CLIENT", "KILL", "TYPE", "normal")
+    assert link.run_many([(INCR, (1, "k"))], 5) == [3]
+    assert link.run_many([(INCR, (1, "k"))], 5) == [4]
+    assert server.ask("CLIENT", "ID") - before == 3  # it was opened again once
     server.restart()
-    with pytest.raises(BackendUnavailable):
-        link.run_many([(INCR, (1, "k"))], 5)
     assert link.run_many([(INCR, (1, "k"))], 5) == [1]
     link.close()
 

@@ -9,11 +9,19 @@ import pytest
 from aiorwlock_remote.backends.redis.cluster import channels as module
 from aiorwlock_remote.backends.redis.cluster.channels import QUIET, Channels
 from aiorwlock_remote.backends.redis.cluster.routes import Routes
+from aiorwlock_remote.backends.redis.cluster.search import Search
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
 from aiorwlock_remote.backends.redis.connection.calls import Call, Leaving, as_is
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import LEAVE, LOOK, PAIR_LOOK
-from tests.backends.redis.test_routes import SERVERS, SLOT, FakeNode, FakeNodes, Host
+from tests.backends.redis.test_routes import (
+    SERVERS,
+    SLOT,
+    FakeNode,
+    FakeNodes,
+    Host,
+    nobody,
+)
 
 EVENTS = b"__keyspace@0__:mutex_locks/a,1"
 KEY = b"mutex_locks/a,1"
@@ -86,13 +94,13 @@ def test_to_look_needs_no_channel() -> None:
 def test_what_was_to_follow_a_script_does_not_stay_behind() -> None:
     """WAIT where the script is not would count replicas that have nothing to say."""
     heard, host = Heard(), Host()
-    doubts: list[int] = []
+    search = Search(host, nobody, lambda: True)
     options = Options(seeds=SERVERS)
     routes = Routes(
         *(options, host, heard.slots, heard.nodes, heard.channels),
         gate=b"gate",
         node_of=heard.nodes.find,
-        doubt=lambda: doubts.append(1),
+        search=search,
     )
     heard.one.connected = False
     calls = [Call(as_is, (1, KEY, n), LEAVE) for n in range(2)]
@@ -105,8 +113,8 @@ def test_what_was_to_follow_a_script_does_not_stay_behind() -> None:
     assert [call for call in heard.two.sent if call.script] == calls
     assert [wait.error is not None for wait in waits] == [True, True]
     assert all(call.args[0] == "SSUBSCRIBE" for call in heard.one.unsent)
-    assert not doubts
+    assert not search._doubted
     heard.slots.owners = [None] * len(heard.slots.owners)
     routes.send(Call(as_is, (1, KEY, 3), LEAVE))
     routes.look()
-    assert doubts
+    assert search._doubted

@@ -20,6 +20,7 @@ from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from tests.backends.redis.clients import ON_ASYNCIO, client_of, linked_by
 from tests.backends.redis.linking import Heard, eventually
 from tests.backends.redis.some_scripts import INCR
+from tests.servers.fix_redis import StartRedis
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
@@ -232,3 +233,17 @@ async def test_code_of_the_users_stays_on_the_users_loop(of: str) -> None:
 async def test_no_password_in_its_repr() -> None:
     backend = RedisBackend(Redis.from_url("redis://bob:hidden@localhost"))
     assert repr(backend) == "<RedisBackend of redis's Redis>"
+
+
+async def test_no_room_for_the_keeper(start_redis: StartRedis) -> None:
+    """``maxclients``: it renews over the connection that there is."""
+    server = start_redis()
+    async with (
+        client_of(server.url) as client,
+        connect(RedisBackend(client)) as locks,
+    ):
+        await client.config_set("maxclients", 1)  # it keeps its own connection
+        async with locks.mutex("order", 1, lease=1.2) as held:
+            ends = await client.pexpiretime("mutex_locks/order,1")
+            while await client.pexpiretime("mutex_locks/order,1") <= ends:
+                held.check()

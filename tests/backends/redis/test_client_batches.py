@@ -12,14 +12,15 @@ import pytest
 from redis.asyncio import Redis
 
 from aiorwlock_remote.backends.redis.clients import batches as module
-from aiorwlock_remote.backends.redis.clients.batches import LoopOfItsOwn, UsersLoop
+from aiorwlock_remote.backends.redis.clients.batches import LoopOfItsOwn
 from aiorwlock_remote.backends.redis.clients.lines import lines_of
 from aiorwlock_remote.backends.redis.connection.link import Link
+from aiorwlock_remote.backends.redis.connection.spare import OnTheLoop
 from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.runtime.loops import current_host
-from tests.backends.redis.linking import Heard
+from tests.backends.redis.linking import Heard, killed
 from tests.backends.redis.some_scripts import BOTH, INCR, PUSH
 from tests.servers.fix_redis import StartRedis
 from tests.servers.proxy import Proxy
@@ -87,6 +88,19 @@ def test_a_lost_reply_is_not_repeated(
         assert batches.run_many([(INCR, (1, "k"))], 5) == [3]
 
 
+def test_a_connection_that_was_closed_while_idle_is_not_used(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a connection of our own: no batch is lost by it."""
+    server = start_redis()
+    with own_loop(server.url, monkeypatch) as batches:
+        assert batches.run_many([(INCR, (1, "k"))], 5) == [1]
+        server.ask("CLIENT", "KILL", "TYPE", "normal")
+        assert batches.run_many([(INCR, (1, "k"))], 5) == [2]
+        server.restart()
+        assert batches.run_many([(INCR, (1, "k"))], 5) == [1]
+
+
 def test_gives_up_in_time_and_mixes_up_no_answers(
     start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +146,7 @@ def test_refused_at_the_door_it_knocks_again(
 # ------------------------------------------------------------ on the user's loop
 
 
-async def opened(url: str) -> tuple[UsersLoop, Link]:
+async def opened(url: str) -> tuple[OnTheLoop, Link]:
     client: Redis = Redis.from_url(url)
     options, lines = lines_of(client.connection_pool, 5.0)
     host, heard = current_host(), Heard()
@@ -144,7 +158,7 @@ async def opened(url: str) -> tuple[UsersLoop, Link]:
         on_reconnect=heard.reconnected,
         dial=lines.dial,
     )
-    return UsersLoop(options, host, link), link
+    return OnTheLoop(options.where, host, link), link
 
 
 def test_on_the_users_loop_in_order_with_errors_in_their_places(
@@ -164,13 +178,30 @@ def test_on_the_users_loop_in_order_with_errors_in_their_places(
     asyncio.run(run())
 
 
+def test_without_a_connection_nothing_is_renewed_late(start_redis: StartRedis) -> None:
+    """Each is told at once: there may be another way, and the lease may end first."""
+    server = start_redis()
+
+    async def run() -> None:
+        batches, link = await opened(server.url)
+        await killed(server, link)
+        (told,) = await asyncio.to_thread(batches.run_many, [(INCR, (1, "k"))], 60)
+        assert isinstance(told, BackendUnavailable)
+        assert told.nothing_done
+        server.start()
+        assert await link.call("GET", "k") is None
+        await link.aclose()
+
+    asyncio.run(run())
+
+
 def test_a_loop_that_is_busy_renews_nothing_and_nothing_late(
     fresh_redis: RedisServer,
 ) -> None:
     """What was given up is not sent once the loop comes round."""
     errors: list[Exception] = []
 
-    def renew(batches: UsersLoop) -> None:
+    def renew(batches: OnTheLoop) -> None:
         try:
             batches.run_many([(INCR, (1, "k"))], 0.1)
         except BackendUnavailable as exc:

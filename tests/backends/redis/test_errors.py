@@ -40,6 +40,7 @@ from aiorwlock_remote.errors import (
         ("MOVED 3999 127.0.0.1:6381", Unsupported),
         ("CROSSSLOT Keys in request don't hash to the same slot", Unsupported),
         ("ERR unknown command 'EVALSHA'", Unsupported),
+        ("ERR Unknown Redis command called from script script: 8078223d", Unsupported),
         ("WRONGTYPE Operation against a key", BadRecord),
         ("BADRECORD version 7", BadRecord),
     ],

@@ -7,16 +7,18 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from aiorwlock_remote.backends.redis.clients import batches as module
-from aiorwlock_remote.backends.redis.clients.batches import LoopOfItsOwn, UsersLoop
+from aiorwlock_remote.backends.redis.clients.batches import LoopOfItsOwn
 from aiorwlock_remote.backends.redis.clients.lines import lines_of
 from aiorwlock_remote.backends.redis.cluster.batches import NodeBatches
 from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, SlotMap
 from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.spare import OnTheLoop
 from aiorwlock_remote.backends.redis.lines import Batches
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
@@ -108,11 +110,9 @@ def on_a_loop(port: int) -> Batches:
 def on_a_loop_that_is_busy(port: int) -> Batches:
     """A user's loop; this one has ended."""
 
-    async def here() -> UsersLoop:
-        client: Redis = Redis.from_url(f"redis://127.0.0.1:{port}")
-        options, _ = lines_of(client.connection_pool, LONG)
-        endpoint: object = None
-        return UsersLoop(options, current_host(), endpoint)  # type: ignore[arg-type]  # never asked
+    async def here() -> OnTheLoop:
+        link: Any = None  # never asked
+        return OnTheLoop(f"127.0.0.1:{port}", current_host(), link)
 
     return asyncio.run(here())
 

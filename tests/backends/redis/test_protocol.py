@@ -265,3 +265,55 @@ def test_the_end_of_a_channel_takes_no_others_answer(talk: Talk, told: bytes) ->
     assert (before.result(), leaving.done, after.result()) == (1, True, 2)
     assert not talk.talk.in_flight
     assert not talk.told.elsewhere
+
+
+class Key(bytes):
+    """Counts with how many others it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Key.compared += 1
+        return bytes.__eq__(self, other)
+
+    __hash__ = bytes.__hash__
+
+
+def test_each_of_many_is_not_compared_with_all_that_were_refused(talk: Talk) -> None:
+    many = 1000
+    keys = [Key(b"%d" % (number % many)) for number in range(2 * many)]
+    calls = [talk.send(Call(int, (1, key, "x"), PUSH)) for key in keys]
+    talk.talk.received(NOSCRIPT * many)
+    talk.talk.received(b":1\r\n" * many)
+    assert all(isinstance(call.error, BackendUnavailable) for call in calls[:many])
+    assert [call.error for call in calls[many:]] == [None] * many
+    assert Key.compared < 10 * many
+
+
+def test_a_server_that_never_learns_a_script(talk: Talk) -> None:
+    """Sent with its text and still not known: that is the answer, once."""
+    calls = [talk.run("a"), talk.run("b")]
+    talk.talk.received(NOSCRIPT * 2)
+    answers = b"+sha\r\n" * len(BOTH) + NOSCRIPT + b":1\r\n"
+    talk.talk.received(answers)
+    assert type(calls[0].error) is BackendError
+    assert calls[1].result() == 1
+    assert not talk.talk.in_flight
+    later = talk.run("a")
+    talk.talk.received(NOSCRIPT)  # forgotten again: it gets the text again
+    talk.talk.received(b"+sha\r\n" * len(BOTH) + b":2\r\n")
+    assert later.result() == 2
+
+
+@pytest.mark.parametrize(
+    "answer", [b",1.5\r\n", b"_\r\n", b"#t\r\n", b"*0\r\n", b"*1\r\n*0\r\n"]
+)
+def test_an_answer_of_a_shape_that_nobody_expects(talk: Talk, answer: bytes) -> None:
+    def decode(raw: Any) -> object:  # noqa: ANN401 - as it came
+        one, (two,) = raw
+        return one[two]
+
+    call = talk.send(Call(decode, ("X",)))
+    talk.talk.received(answer)
+    assert type(call.error) is BackendError
+    assert isinstance(call.error.__cause__, TypeError | ValueError)

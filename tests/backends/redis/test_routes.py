@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from aiorwlock_remote.backends.redis.cluster.channels import Channels
 from aiorwlock_remote.backends.redis.cluster.holds import Hold
 from aiorwlock_remote.backends.redis.cluster.node import Node
 from aiorwlock_remote.backends.redis.cluster.routes import Routes
+from aiorwlock_remote.backends.redis.cluster.search import Search
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.options import Options
@@ -30,6 +31,7 @@ from aiorwlock_remote.errors import BackendUnavailable
 
 KEY = b"mutex_locks/a,1"
 SLOT = slot_of(KEY)
+KEYS = (KEY, b"mutex_locks/a,2")
 SERVERS = (("one", 1), ("two", 2), ("three", 3))
 PATIENCE = 5.0
 
@@ -80,9 +82,17 @@ class FakeNode:
     def under_way(self) -> list[Call[Any]]:
         return list(self.sent)
 
+    def newest_first(self) -> Iterator[Call[Any]]:
+        yield from reversed(self.sent)
+
     def take_unsent(self) -> Sequence[Call[Any]]:
         calls, self.unsent = self.unsent, []
         return calls
+
+
+async def nobody() -> bool:
+    """Knows the map."""
+    return False
 
 
 class FakeNodes:
@@ -99,7 +109,7 @@ class FakeNodes:
 
 
 class Moving(RuleBasedStateMachine):
-    """A slot is moved back and forth while calls to it are made."""
+    """Two slots are moved back and forth while calls to them are made."""
 
     kind: type[Routes] = Routes
 
@@ -107,7 +117,9 @@ class Moving(RuleBasedStateMachine):
     def begin(self) -> None:
         self.host, self.nodes = Host(), FakeNodes()
         self.slots = SlotMap(SERVERS)
-        self.owner, self.open = SERVERS[0], False  # the truth
+        # The truth: whose they are, and which of them are on the move.
+        self.owner = dict.fromkeys(KEYS, SERVERS[0])
+        self.open: set[bytes] = set()
         self.slots.owners = [SERVERS[0]] * len(self.slots.owners)
         options = Options(seeds=SERVERS, connect_timeout=PATIENCE)
         nodes: Any = self.nodes
@@ -119,15 +131,15 @@ class Moving(RuleBasedStateMachine):
             Channels(self.slots, nodes),
             gate=b"gate",
             node_of=nodes.find,
-            doubt=lambda: None,
+            search=Search(self.host, nobody, lambda: True),
         )
         self.made: list[Call[Any]] = []
-        self.done: list[int] = []
+        self.done: dict[bytes, list[int]] = {key: [] for key in KEYS}
 
-    @rule(must_go=st.booleans())
-    def call(self, must_go: bool) -> None:
+    @rule(key=st.sampled_from(KEYS), must_go=st.booleans())
+    def call(self, key: bytes, must_go: bool) -> None:
         number = len(self.made)
-        call = Call(as_is, (1, KEY, number), LEAVE, must_go)
+        call = Call(as_is, (1, key, number), LEAVE, must_go)
         self.made.append(call)
         self.routes.send(call)
 
@@ -142,32 +154,39 @@ class Moving(RuleBasedStateMachine):
         told: Any = node
         if call.script is None:
             call.answered(b"PONG")
-        elif self.owner != node.server:
-            text = f"MOVED {SLOT} {self.owner[0]}:{self.owner[1]}"
+            return
+        key, number = call.args[1:]
+        assert isinstance(key, bytes)
+        assert isinstance(number, int)
+        owner = self.owner[key]
+        if owner != node.server:
+            text = f"MOVED {slot_of(key)} {owner[0]}:{owner[1]}"
             self.routes.refused(told, call, text, found := moved(text, node.server))
             assert found is not None
             self.slots.note(found)
-        elif self.open:
+        elif key in self.open:
             self.routes.refused(told, call, "TRYAGAIN later", None)
         else:
-            number = call.args[2]
-            assert isinstance(number, int)
-            self.done.append(number)
+            self.done[key].append(number)
             call.answered(number)
 
-    @rule(server=st.sampled_from(SERVERS))
-    def move(self, server: tuple[str, int]) -> None:
+    @rule(key=st.sampled_from(KEYS), server=st.sampled_from(SERVERS))
+    def move(self, key: bytes, server: tuple[str, int]) -> None:
         """The slot is somewhere else."""
-        self.owner, self.open = server, False
+        self.owner[key] = server
+        self.open.discard(key)
 
-    @rule()
-    def begin_to_move(self) -> None:
-        self.open = True
+    @rule(key=st.sampled_from(KEYS))
+    def begin_to_move(self, key: bytes) -> None:
+        self.open.add(key)
 
     @rule()
     def learn(self) -> None:
         """The map is asked for."""
-        self.slots.owners = [self.owner] * len(self.slots.owners)
+        owners = self.slots.owners.copy()
+        for key, owner in self.owner.items():
+            owners[slot_of(key)] = owner
+        self.slots.owners = owners
         self.routes.slots_changed()
 
     @rule(seconds=st.sampled_from([0.05, 0.05, 0.05, PATIENCE]))
@@ -195,13 +214,14 @@ class Moving(RuleBasedStateMachine):
 
     @invariant()
     def in_order_and_once(self) -> None:
-        assert self.done == sorted(set(self.done))
+        for done in self.done.values():
+            assert done == sorted(set(done))
 
     def teardown(self) -> None:
         """Left alone, everything is carried out, or its caller was told that not."""
         if not hasattr(self, "made"):
             return
-        self.open = False
+        self.open.clear()
         self.learn()
         for node in self.nodes.all():
             self.connect(node.server)
@@ -211,13 +231,14 @@ class Moving(RuleBasedStateMachine):
             for node in self.nodes.all():
                 self.answer(node.server, len(node.sent))
         assert all(call.done for call in self.made)
+        done = {number for numbers in self.done.values() for number in numbers}
         for number, call in enumerate(self.made):
             error = call.error
             if isinstance(error, BackendUnavailable) and error.nothing_done:
-                assert number not in self.done
+                assert number not in done
             elif error is None:
-                assert number in self.done
-        assert self.done == sorted(set(self.done))
+                assert number in done
+        self.in_order_and_once()
 
 
 class Hasty(Routes):

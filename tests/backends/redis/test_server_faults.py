@@ -217,3 +217,23 @@ async def test_our_connections_are_killed(fresh_redis: RedisServer) -> None:
         assert fences > [held.fence]
         async with locks.mutex("kept", 1).acquire(timeout=5):
             pass
+
+
+async def test_no_room_for_the_keeper(start_redis: StartRedis) -> None:
+    """``maxclients``: who is in goes on, over the connection that there is."""
+    server = start_redis()
+    with redis.Redis.from_url(server.url) as plain:
+        plain.ping()
+        async with connect(server.url) as locks:
+            plain.config_set("maxclients", 1)
+            held = await locks.mutex("kept", 1).acquire(lease=LEASE)
+            for _ in range(2):
+                ends = plain.pexpiretime("mutex_locks/kept,1")
+                await eventually(
+                    lambda: plain.pexpiretime("mutex_locks/kept,1") > ends,  # noqa: B023 - awaited here
+                    "renewed",
+                )
+                held.check()
+            plain.config_set("maxclients", 100)
+            await eventually(lambda: len(plain.client_list()) == 3, "it has its own")
+            await still_works(server, locks, held)

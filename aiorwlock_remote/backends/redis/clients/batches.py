@@ -1,25 +1,28 @@
-"""Renewals where a user's client opens the connections, which only asyncio can do."""
+"""Renewals where a user's client opens the connection, which only asyncio can do."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.connecting import Connector, Dial
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
 from aiorwlock_remote.backends.redis.connection.script import Request
+from aiorwlock_remote.backends.redis.connection.stream_wire import StreamWire
 from aiorwlock_remote.backends.redis.errors import of_failure
-from aiorwlock_remote.backends.redis.lines import Endpoint
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.core.commands import IllegalCommand
-from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Host
+
+LISTENING = 3
+"""Turns of a loop in which it hears what has come while it stood still."""
+
+T = TypeVar("T")
 
 
 class LoopOfItsOwn:
@@ -40,11 +43,13 @@ class LoopOfItsOwn:
         self._limit: asyncio.Timeout | None = None
         self._given_up = False
 
+    def open(self, timeout: float) -> None:
+        """As ``BlockingLink``."""
+        self._run(self._ready(timeout))
+
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """As ``Batches``."""
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(self._exchange(batch, timeout))
+        return self._run(self._exchange(batch, timeout))
 
     def give_up(self) -> None:
         """As ``Batches``: the time is up."""
@@ -87,22 +92,37 @@ class LoopOfItsOwn:
         for call in unsent:
             call.failed(error)
 
-    async def _exchange(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        self._loop = asyncio.get_running_loop()
-        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
-        try:
-            async with asyncio.timeout(0 if self._given_up else timeout) as self._limit:
-                talk = self._talk
-                if talk is None or not talk.alive:
-                    self._talk = talk = await self._connector.connect(())
-                async with asyncio.timeout(self._options.command_timeout):
-                    talk.send_all(calls)
-                    for call in calls:
-                        with suppress(BackendError, IllegalCommand):
-                            await call
-        except TimeoutError as exc:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+            self._loop = self._runner.get_loop()
+        return self._runner.run(work)
+
+    async def _ready(self, timeout: float) -> Conversation:
+        """A connection, which the server did not close while the loop stood still."""
+        for _ in range(LISTENING):
+            await asyncio.sleep(0)
+        talk = self._talk
+        if talk is not None and (_hung_up(talk) or not talk.alive):
             await self._drop()
-            raise of_failure(exc, self._options.where) from exc
+            talk = None
+        if talk is None:
+            async with self._in_time(timeout):
+                self._talk = talk = await self._connector.connect(())
+        return talk
+
+    async def _exchange(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        talk = await self._ready(timeout)
+        patience = min(self._options.command_timeout, deadline - loop.time())
+        try:
+            async with self._in_time(patience):
+                talk.send_all(calls)
+                for call in calls:
+                    with suppress(BackendError, IllegalCommand):
+                        await call
         except BaseException:
             await self._drop()
             raise
@@ -116,58 +136,20 @@ class LoopOfItsOwn:
             with suppress(RuntimeError):  # it is over
                 self._limit.reschedule(0)
 
+    @asynccontextmanager
+    async def _in_time(self, seconds: float) -> AsyncIterator[None]:
+        seconds = 0 if self._given_up else seconds
+        try:
+            async with asyncio.timeout(seconds) as self._limit:
+                yield
+        except TimeoutError as exc:
+            raise of_failure(exc, self._options.where) from exc
+
     async def _drop(self) -> None:
         talk, self._talk = self._talk, None
         if talk is not None:
             await talk.wire.aclose()
 
 
-class UsersLoop:
-    """Renews over the store's own connection: a loop that is blocked renews nothing."""
-
-    def __init__(self, options: Options, host: Host, endpoint: Endpoint) -> None:
-        """Opens nothing."""
-        self._where = options.where
-        self._host = host
-        self._endpoint = endpoint
-        self._answered = threading.Event()
-        self._given_up = False
-
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """As ``Batches``."""
-        answers: list[Pending[Any]] = []
-        self._answered = answered = threading.Event()
-        left, given_up = len(batch), False
-
-        def told(_: Pending[Any]) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                answered.set()
-
-        def send() -> None:
-            # A late one might renew what was taken for lost.
-            if given_up or self._given_up:
-                return
-            answers.extend(
-                self._endpoint.run(script, args, as_is) for script, args in batch
-            )
-            for answer in answers:
-                answer.then(told)
-
-        self._host.call_soon(send)
-        if self._given_up or not answered.wait(timeout) or self._given_up:
-            given_up = True
-            raise BackendUnavailable(
-                what=f"{self._where}: not renewed in {timeout:.3g} s",
-                hint="the event loop was busy, or the server did not answer",
-            )
-        return [answer.error or answer.result() for answer in answers]
-
-    def give_up(self) -> None:
-        """As ``Batches``."""
-        self._given_up = True
-        self._answered.set()
-
-    def close(self) -> None:
-        """The connection is the store's."""
+def _hung_up(talk: Conversation) -> bool:
+    return isinstance(talk.wire, StreamWire) and talk.wire.hung_up

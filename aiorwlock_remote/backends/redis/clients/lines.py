@@ -18,10 +18,10 @@ from typing import Any, Unpack, cast
 
 import anyio
 
-from aiorwlock_remote.backends.redis.clients.batches import LoopOfItsOwn, UsersLoop
-from aiorwlock_remote.backends.redis.connection.connecting import Dial
+from aiorwlock_remote.backends.redis.clients.batches import LoopOfItsOwn
 from aiorwlock_remote.backends.redis.connection.link import Link
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.spare import OnTheLoop, WithSpare
 from aiorwlock_remote.backends.redis.connection.stream_wire import (
     StreamWire,
     Theirs,
@@ -106,10 +106,11 @@ class ClientLines:
 
     def batches(self, options: Options, host: Host, endpoint: Endpoint) -> Batches:
         """A loop of its own wherever the settings can be used on another one."""
+        on_the_loop = OnTheLoop(options.where, host, endpoint)
         if not self.off_loop:
-            return UsersLoop(options, host, endpoint)
-        dial: Dial = self._dial_elsewhere
-        return LoopOfItsOwn(options, host, dial)
+            return on_the_loop
+        own = LoopOfItsOwn(options, host, self._dial_elsewhere)
+        return WithSpare(own, on_the_loop, host)
 
     async def _dial_elsewhere(
         self, options: Options, talk: Conversation, host: Host

@@ -9,7 +9,6 @@ refuses it before its first step while any of the slot's keys may be elsewhere.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar, cast
@@ -20,8 +19,10 @@ from aiorwlock_remote.backends.redis.cluster.channels import Channels
 from aiorwlock_remote.backends.redis.cluster.discovery import Discovery
 from aiorwlock_remote.backends.redis.cluster.node import Node
 from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
-from aiorwlock_remote.backends.redis.cluster.routes import Routes, by_slot
+from aiorwlock_remote.backends.redis.cluster.routes import Routes
+from aiorwlock_remote.backends.redis.cluster.search import Search
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
+from aiorwlock_remote.backends.redis.cluster.under_way import by_slot
 from aiorwlock_remote.backends.redis.connection.calls import (
     Ask,
     Asking,
@@ -29,19 +30,15 @@ from aiorwlock_remote.backends.redis.connection.calls import (
     Subscribing,
     as_is,
 )
-from aiorwlock_remote.backends.redis.connection.errand import Errand
 from aiorwlock_remote.backends.redis.connection.script import Arg, Script
+from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.hosts import Server, shown
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
 T = TypeVar("T")
-
-LONGEST = 0.5
-"""Seconds between two looks at the map while a node is away."""
 
 _ELSEWHERE = {"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"}
 
@@ -75,15 +72,14 @@ class Cluster:
         self._on_reconnect = on_reconnect
         self._nodes = Nodes(options, host, scripts, self, on_message)
         self._channels = Channels(self.slots, self._nodes)
+        self._discovery = Discovery(options, self.slots, self._nodes, self._adopt)
+        self._search = Search(host, self._discovery.ask, self._nodes.all_connected)
         self._routes = Routes(
             *(options, host, self.slots, self._nodes, self._channels),
             gate=own.rpartition(b"/")[2],
             node_of=self._node,
-            doubt=self._look_again,
+            search=self._search,
         )
-        self._discovery = Discovery(options, self.slots, self._nodes, self._adopt)
-        self._looking = Errand(host, self._look)
-        self._stale = False
         self._telling = False
         self._adopted = self.slots.owners
 
@@ -108,7 +104,7 @@ class Cluster:
         owner = next(iter(self.slots.primaries), None)
         call: Call[Any] = Call(as_is, args)
         if owner is None:
-            call.failed(self._routes.unsent("no node has slots"))
+            call.failed(not_sent(self._options.where, "no node has slots"))
         else:
             _ = self._node(owner).hand_over(call)
         return call
@@ -166,17 +162,17 @@ class Cluster:
         try:
             await self._routes.finish()
         finally:
-            self._looking.call_off()
+            looking = self._search.errand
+            looking.call_off()
             async with anyio.create_task_group() as tasks:
-                close = self._routes.aclose, self._looking.over, self._nodes.aclose
-                for function in close:
-                    tasks.start_soon(function)
+                for close in (self._routes.aclose, looking.over, self._nodes.aclose):
+                    tasks.start_soon(close)
 
     def told(self, slots: SlotMap) -> None:
         """The keeper has another map, and went by it already."""
         self.slots.follow(slots)
         self._adopt()
-        self._look_again()
+        self._search.doubt(soon=True)
 
     # What the nodes tell.
 
@@ -188,27 +184,28 @@ class Cluster:
     def lost(self, node: Node) -> None:
         """A node is away; somebody may take its place."""
         self._channels.lost(node)
-        self._look_again()
+        self._search.doubt(soon=True)
 
     def unheard(self, node: Node, channel: bytes) -> None:
         """A slot was given away."""
         self._channels.forget(channel, node)
-        self._look_again()
+        self._search.doubt(soon=True)
         self._changed()
 
     def refused(self, node: Node, call: Call[Any], text: str) -> bool:
         """A node does not have the slot, or not quite."""
         if text.partition(" ")[0] not in _ELSEWHERE:
             return False
-        self._look_again()
+        told = moved(text, node.server)
+        new = told is not None and self.slots.owners[told.slot] != told.server
+        self._search.doubt(soon=new)
         if isinstance(call, Subscribing):  # sent again before the next call
             self._channels.forget(cast("bytes", call.args[1]), node)
             return True
         if not by_slot(call):
             return False
-        told = moved(text, node.server)
         self._routes.refused(node, call, text, told)
-        if told is not None and self.slots.owners[told.slot] != told.server:
+        if told is not None and new:
             self.slots.note(told)
             self._changed()
         return True
@@ -219,32 +216,15 @@ class Cluster:
         node = self._nodes.find(server)
         if node is None:
             node = self._nodes.start(server)
-            self._looking.start()
+            self._search.hasten()
         return node
-
-    def _look_again(self) -> None:
-        self._stale = True
-        self._looking.start()
-
-    async def _look(self) -> None:
-        """Until the map was learnt after the last doubt, and every node is there."""
-        attempts = 0
-        while True:
-            await anyio.sleep(min(LONGEST, back_off(attempts, random.random())))
-            attempts += 1
-            if not self._stale and all(node.connected for node in self._nodes.all()):
-                return
-            self._stale, before = False, self._adopted
-            if not await self._discovery.ask():
-                self._stale = True
-            elif self._adopted is not before:
-                attempts = 0
 
     def _adopt(self) -> None:
         """The slots are as the map now says."""
         if self.slots.owners == self._adopted:
             return
         self._adopted = self.slots.owners
+        self._search.hasten()
         self._routes.slots_changed()
         primaries = set(self.slots.primaries)
         for node in self._nodes.all():

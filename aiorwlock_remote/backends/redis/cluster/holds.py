@@ -7,6 +7,10 @@ from typing import Any
 
 from aiorwlock_remote.backends.redis.connection.aside import Aside
 from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.core.pauses import back_off
+
+LONGEST = 0.5
+"""Seconds between two tries of a slot, at most: calls wait for it."""
 
 
 class Hold:
@@ -18,11 +22,14 @@ class Hold:
     before it came to the later one.
     """
 
-    def __init__(self, patience: float, why: str) -> None:
+    def __init__(self, where: str, patience: float, why: str) -> None:
         """``patience``: seconds until whoever awaits a call is told ``why``."""
-        self._calls = Aside(patience)
+        self._calls = Aside(where, patience)
         self._refused: list[Call[Any]] = []
         self._behind: list[Call[Any]] = []
+        self._tries = 0
+        self.due: float = 0.0
+        """When it is tried again, at the earliest."""
         self.why: str = why
         self.drained: bool = False
         self.pause: bool = False
@@ -77,12 +84,19 @@ class Hold:
         """All of them, in order; none is left."""
         return self._calls.take()
 
-    def take_first(self, now: float) -> Call[Any] | None:
-        """The first one, if there is any."""
-        calls = [*self._calls.take()]
-        self._calls.put_back(calls[1:], now)
-        return calls[0] if calls else None
+    def take_first(self, now: float, random: float) -> Call[Any] | None:
+        """The first one, if there is any, to see whether the slot is served again.
 
-    def take_late(self, now: float) -> Iterable[Call[Any]]:
-        """Those whose time of patience is over, each once."""
-        return self._calls.take_late(now)
+        Each time the next is due later: many slots may wait for one node that is away.
+        """
+        self.due = now + back_off(self._tries, random, longest=LONGEST)
+        self._tries += 1
+        return self._calls.take_first()
+
+    def fail_late(self, now: float) -> None:
+        """Tell those whose time of patience is over, each once."""
+        self._calls.fail_late(now, self.why)
+
+    def fail_all(self, why: str) -> None:
+        """Tell all; none is left."""
+        self._calls.fail_all(why)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -64,6 +64,10 @@ class Node(Link):
     def under_way(self) -> list[Call[Any]]:
         """What was sent and not answered, in order."""
         return [] if self._talk is None else self._talk.under_way()
+
+    def newest_first(self) -> Iterator[Call[Any]]:
+        """The same, the last one first."""
+        return iter(()) if self._talk is None else self._talk.newest_first()
 
     def settled(self) -> Call[Any]:
         """Done when all that was sent is answered; at once if nothing was."""

@@ -50,6 +50,10 @@ class Nodes:
         """Those that have slots, or had them a moment ago."""
         return list(self._nodes.values())
 
+    def all_connected(self) -> bool:
+        """Whether none of them is away."""
+        return all(node.connected for node in self._nodes.values())
+
     def start(self, server: Server) -> Node:
         """A new one, which connects in the background."""
         node = self._nodes[server] = self.make(server)

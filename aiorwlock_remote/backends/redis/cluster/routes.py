@@ -13,10 +13,17 @@ from aiorwlock_remote.backends.redis.cluster.channels import Channels
 from aiorwlock_remote.backends.redis.cluster.holds import Hold
 from aiorwlock_remote.backends.redis.cluster.node import Node
 from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
-from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, slot_of
-from aiorwlock_remote.backends.redis.connection.calls import Asking, Call, as_is
+from aiorwlock_remote.backends.redis.cluster.search import Search
+from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap
+from aiorwlock_remote.backends.redis.cluster.under_way import (
+    UnderWay,
+    by_slot,
+    slot_of_call,
+)
+from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.errand import Errand
-from aiorwlock_remote.backends.redis.connection.link import CLOSING, MAX_CALLS
+from aiorwlock_remote.backends.redis.connection.link import CLOSED, CLOSING, MAX_CALLS
+from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
@@ -38,51 +45,56 @@ class Routes:
         channels: Channels,
         gate: bytes,
         node_of: Callable[[Server], Node],
-        doubt: Callable[[], object],
+        search: Search,
     ) -> None:
         """Nothing is on its way. ``gate``: how our channels end.
 
-        ``doubt()`` has the map learnt again: it has no node for a slot.
+        ``search`` is told where the map has no node for a slot.
         """
         self._node_of = node_of
-        self._doubt = doubt
-        self._options = options
+        self._search = search
+        self._where, self._patience = options.where, options.connect_timeout
         self._clock = host.clock
         self._slots = slots
         self._nodes = nodes
         self._channels = channels
         self._gate = gate
         self._holds: dict[int, Hold] = {}
+        self._under_way = UnderWay()
         self._closed = False
         self._mending = Errand(host, self._mend)
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
         """Send a script, the others right behind it; they fail if it has to wait."""
-        slot = _slot(call)
+        slot = slot_of_call(call)
         hold, owner = self._holds.get(slot), self._slots.owners[slot]
         if self._closed:
-            call.failed(self.unsent("the connection was closed by us"))
+            call.failed(self._unsent(CLOSED))
         elif hold is None and owner is not None:
             self._send_to(self._node_of(owner), call, more)
             return
         elif hold is not None and hold.size >= MAX_CALLS and not call.must_go:
-            call.failed(self.unsent("too much is under way"))
+            call.failed(self._unsent("too much is under way"))
         else:
-            hold = hold or self._hold(slot, None, f"no node has slot {slot}")
+            if hold is None:
+                hold = self._hold(slot, None, f"no node has slot {slot}")
+                self._search.doubt(soon=True)
             hold.put(call, self._clock.now())
             self._mending.start()  # it may have been cancelled with the loop's tasks
         for other in more:
-            other.failed(self.unsent(f"slot {slot} is on the move"))
+            other.failed(self._unsent(f"slot {slot} is on the move"))
 
     def refused(
         self, node: Node, call: Call[Any], text: str, told: Moved | None
     ) -> None:
         """A node did not carry it out: the slot is elsewhere, or on its way there."""
-        slot = _slot(call)
+        slot = slot_of_call(call)
         hold = self._holds.get(slot) or self._hold(slot, node, text)
         hold.why = text
         # Sent on at once, but not round in circles.
         hold.pause = hold.pause or told is None or call.since > 0
+        if told is not None:
+            hold.due = 0.0
         hold.refuse(call)
 
     def slots_changed(self) -> None:
@@ -92,7 +104,7 @@ class Routes:
             for call in node.under_way():
                 if not by_slot(call):
                     continue
-                slot = _slot(call)
+                slot = slot_of_call(call)
                 if owners[slot] != node.server and slot not in self._holds:
                     self._hold(slot, node, f"slot {slot} is on the move")
         primaries = set(self._slots.primaries)
@@ -100,30 +112,22 @@ class Routes:
             elsewhere = False  # WAIT is for what is in front of it
             for call in node.take_unsent():
                 if by_slot(call):
-                    elsewhere = owners[_slot(call)] != node.server
+                    elsewhere = owners[slot_of_call(call)] != node.server
                 if elsewhere and by_slot(call):
                     self.send(call)
                 elif elsewhere and call.args[0] == "WAIT":
-                    call.failed(self.unsent("its slot is on the move"))
+                    call.failed(self._unsent("its slot is on the move"))
                 elif node.server in primaries:
                     _ = node.hand_over(call)
                 else:
-                    call.failed(self.unsent("its node was replaced"))
-
-    def unsent(self, why: str, *, for_good: bool = True) -> BackendUnavailable:
-        """What a call fails with that was not carried out."""
-        said = "not sent" if for_good else "not sent yet"
-        return BackendUnavailable(
-            what=f"{self._options.where}: {why}; {said}", nothing_done=for_good
-        )
+                    call.failed(self._unsent("its node was replaced"))
 
     def look(self) -> None:
         """Try again what waits, and fail what has waited for too long."""
         now = self._clock.now()
         for slot, hold in list(self._holds.items()):
-            for call in hold.take_late(now):
-                call.failed(self.unsent(hold.why, for_good=not call.must_go))
-            if hold.drained:
+            hold.fail_late(now)
+            if hold.drained and now >= hold.due:
                 self._try_again(slot, hold, now)
 
     async def finish(self) -> None:
@@ -143,10 +147,12 @@ class Routes:
         self._closed = True
         self._mending.call_off()
         for hold in self._holds.values():
-            for call in hold.take():
-                call.failed(self.unsent("the connection was closed by us"))
+            hold.fail_all(CLOSED)
         self._holds.clear()
         await self._mending.over()
+
+    def _unsent(self, why: str) -> BackendUnavailable:
+        return not_sent(self._where, why)
 
     def _send_to(
         self, node: Node, call: Call[Any], more: tuple[Call[Any], ...] = ()
@@ -162,7 +168,7 @@ class Routes:
             _ = node.hand_over(call)
 
     def _hold(self, slot: int, node: Node | None, why: str) -> Hold:
-        hold = self._holds[slot] = Hold(self._options.connect_timeout, why)
+        hold = self._holds[slot] = Hold(self._where, self._patience, why)
         self._drain(slot, hold, node)
         self._mending.start()
         return hold
@@ -172,19 +178,20 @@ class Routes:
         if node is None or not node.connected:
             hold.wait_for_none()
             return
-        under_way = filter(by_slot, node.under_way())
-        hold.wait_for(call for call in under_way if _slot(call) == slot)
+        hold.wait_for(self._under_way.take(node, slot))
         last: Call[Any] = Call(as_is, ("PING",), must_go=True)
         node.hand_over(last).then(lambda _: self._drained(slot, hold))
 
     def _drained(self, slot: int, hold: Hold) -> None:
         for call in hold.collect(self._clock.now()):
-            call.failed(self.unsent("a later command of ours was carried out"))
+            call.failed(self._unsent("a later command of ours was carried out"))
         if not hold.pause:
             self._let_go(slot)
 
     def _let_go(self, slot: int) -> None:
         hold = self._holds.pop(slot, None)
+        if not self._holds:
+            self._under_way.forget()
         if hold is not None:
             for call in hold.take():
                 self.send(call)
@@ -198,21 +205,13 @@ class Routes:
         """With the first call alone: if it is refused, the others need not go."""
         owner = self._slots.owners[slot]
         if owner is None and hold.size:
-            self._doubt()
+            self._search.doubt()
             return
         node = self._nodes.find(owner)
-        first = hold.take_first(now) if node is not None and node.connected else None
+        there = node is not None and node.connected
+        first = hold.take_first(now, random.random()) if there else None
         if first is not None and node is not None:
             self._send_to(node, first)
             self._drain(slot, hold, node)
         else:  # they wait for the connection, or there is none
             self._let_go(slot)
-
-
-def by_slot(call: Call[Any]) -> bool:
-    """Whether it goes to where its key is, and is sent on if that is elsewhere."""
-    return call.script is not None or isinstance(call, Asking)
-
-
-def _slot(call: Call[Any]) -> int:
-    return slot_of(cast("bytes", call.args[1]))

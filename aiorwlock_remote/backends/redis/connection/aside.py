@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.backends.redis.errors import not_sent
 
 MUST_GO = 30.0
 
@@ -15,11 +16,12 @@ class Aside:
     """A queue of calls. Whoever awaits one has ``patience`` seconds.
 
     One that must go stays for ``MUST_GO`` seconds all the same. Both count from when
-    it was first put aside, here or elsewhere.
+    it was first put aside, here or elsewhere. ``where``: the server, for messages.
     """
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, where: str, patience: float) -> None:
         """Empty."""
+        self._where = where
         self._patience = patience
         self._calls: deque[Call[Any]] = deque()
 
@@ -46,8 +48,12 @@ class Aside:
         calls, self._calls = self._calls, deque()
         return calls
 
-    def take_late(self, now: float) -> Iterable[Call[Any]]:
-        """Those whose time of patience is over, each once."""
+    def take_first(self) -> Call[Any] | None:
+        """The first one, if there is any."""
+        return self._calls.popleft() if self._calls else None
+
+    def fail_late(self, now: float, why: str) -> None:
+        """Tell those whose time of patience is over, each once."""
         late: list[Call[Any]] = []
         for call in self.take():
             waited = now - call.since
@@ -55,4 +61,10 @@ class Aside:
                 late.append(call)
             if waited < (MUST_GO if call.must_go else self._patience):
                 self._calls.append(call)
-        return late
+        for call in late:  # whoever is told may hand over others
+            call.failed(not_sent(self._where, why, for_good=not call.must_go))
+
+    def fail_all(self, why: str) -> None:
+        """Tell all; none is left."""
+        for call in self.take():
+            call.failed(not_sent(self._where, why))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from contextlib import suppress
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,6 @@ from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_rep
 from aiorwlock_remote.backends.redis.lookups import Lookups, Target
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, find_primary
-from aiorwlock_remote.errors import LockError
 from aiorwlock_remote.ports import Clock
 
 CHUNK = 65536
@@ -78,11 +78,20 @@ class BlockingLink:
         if sock is not None:
             sock.close()
 
+    def open(self, timeout: float) -> None:
+        """Connect, unless there is a connection that the server did not close.
+
+        Raises:
+            BackendError: the server cannot be reached, or is not fit for us.
+            ConfigurationError: no such database, or unusable certificates.
+        """
+        with self._closing_if_failed():
+            self._ready(self._clock.now() + timeout)
+
     def _run(self, calls: Sequence[Call[Any]], timeout: float) -> list[Any]:
         deadline = self._clock.now() + timeout
-        try:
-            if self._socket is None:
-                self._open(self._sooner(deadline, self._options.connect_timeout))
+        with self._closing_if_failed():
+            self._ready(deadline)
             deadline = self._sooner(deadline, self._options.command_timeout)
             answers = self._exchange([call.packed() for call in calls], deadline)
             missing = [i for i, answer in enumerate(answers) if _missing(answer)]
@@ -92,22 +101,29 @@ class BlockingLink:
                 found = self._exchange(again, deadline)[len(self._scripts) :]
                 for i, answer in zip(missing, found, strict=True):
                     answers[i] = answer
-        except LockError:
-            self.close()
-            raise
-        except hiredis.ProtocolError as exc:
-            self.close()
-            raise not_redis(self._options.where) from exc
-        except (OSError, UnicodeError) as exc:  # Unicode: no such host name
-            self.close()
-            raise of_failure(exc, self._options.where) from exc
-        except BaseException:
-            self.close()  # an answer may still be on its way
-            raise
         outcomes = [self._mapped(answer) for answer in answers]
         if any(map(_of_a_replica, answers)):
             self.close()  # so that the next connection may find the new primary
         return outcomes
+
+    @contextmanager
+    def _closing_if_failed(self) -> Iterator[None]:
+        """Whatever goes wrong: an answer may still be on its way."""
+        try:
+            yield
+        except BaseException as exc:
+            self.close()
+            if isinstance(exc, hiredis.ProtocolError):
+                raise not_redis(self._options.where) from exc
+            if isinstance(exc, OSError | UnicodeError):  # Unicode: no such host name
+                raise of_failure(exc, self._options.where) from exc
+            raise
+
+    def _ready(self, deadline: float) -> None:
+        if self._socket is not None and _hung_up(self._socket):
+            self.close()
+        if self._socket is None:
+            self._open(self._sooner(deadline, self._options.connect_timeout))
 
     def _open(self, deadline: float) -> None:
         options, sentinels = self._options, self._options.sentinels
@@ -199,6 +215,18 @@ class BlockingLink:
         if isinstance(answer, hiredis.ReplyError):
             return of_reply(str(answer), self._options.where)
         return answer
+
+
+def _hung_up(sock: socket.socket) -> bool:
+    """Whether the server closed it while it was idle: what is sent would be lost."""
+    sock.settimeout(0)
+    try:
+        sock.recv(1)
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:
+        pass
+    return True  # also if it says something unasked
 
 
 def _of_a_replica(answer: object) -> bool:

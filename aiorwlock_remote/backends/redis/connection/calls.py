@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import hiredis
 
 from aiorwlock_remote.backends.redis.connection.script import Arg, Script
-from aiorwlock_remote.backends.redis.errors import of_reply
+from aiorwlock_remote.backends.redis.errors import of_decoding, of_reply
 from aiorwlock_remote.pending import Pending
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Call(Pending[T]):
         try:
             value = self.decode(reply)
         except Exception as exc:  # noqa: BLE001 - raised by whoever awaits the answer
-            self.failed(exc)
+            self.failed(of_decoding(exc, self.name))
             return
         try:
             self.resolve(value)
@@ -89,6 +89,11 @@ class Call(Pending[T]):
             self.fail(error)
         except Exception:
             log.exception("callback failed")
+
+    @property
+    def name(self) -> str:
+        """What it asks for, for messages."""
+        return str(self.args[0]) if self.script is None else self.script.name
 
     def packed(self) -> bytes:
         """The command as bytes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +13,7 @@ import anyio
 import anyio.to_thread
 
 from aiorwlock_remote.backends.redis.connection.greeting import Greeting, Peer, kill
+from aiorwlock_remote.backends.redis.connection.outage import Outage
 from aiorwlock_remote.backends.redis.connection.protocol import (
     Conversation,
     Listener,
@@ -30,11 +30,7 @@ from aiorwlock_remote.backends.redis.sentinel import (
     find_primary,
 )
 from aiorwlock_remote.core.pauses import back_off
-from aiorwlock_remote.errors import (
-    BackendError,
-    BackendUnavailable,
-    ConfigurationError,
-)
+from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Host
 
 STEADY = 5.0
@@ -42,8 +38,6 @@ STEADY = 5.0
 
 AGAIN = 0.05
 """Seconds until Sentinel is asked again."""
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 Dial = Callable[[Options, Conversation, Host], Awaitable[Wire]]
 """Connects a conversation to the server; what it raises is an error of the network's
@@ -83,7 +77,7 @@ class Connector:
         self._peer: Peer | None = None
         self._since = 0.0
         self._attempts = 0
-        self.why: str = ""  # there is no connection
+        self.outage: Outage = Outage(options.where)
 
     async def connect(self, channels: Sequence[bytes]) -> Conversation:
         """A connection that is fit for commands, within ``connect_timeout``.
@@ -142,11 +136,8 @@ class Connector:
             self._attempts += 1
             try:
                 return await self.connect(channels)
-            except (BackendError, ConfigurationError) as exc:
-                self.why = str(exc)
-            except Exception as exc:
-                self.why = str(exc)
-                log.exception("connecting failed")
+            except Exception as exc:  # noqa: BLE001 - defects too: it goes on
+                self.outage.goes_on(exc)
 
     async def _greet(
         self, options: Options, talk: Conversation, channels: Sequence[bytes]

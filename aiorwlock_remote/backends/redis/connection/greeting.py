@@ -70,7 +70,10 @@ class Greeting:
             BackendError: it cannot be reached, or is not fit for us.
             ConfigurationError: it has no such database.
         """
-        hello = self._fields(self._hello.result())
+        raw = self._hello.result()
+        if isinstance(raw, hiredis.ReplyError) and "unknown command" in str(raw):
+            raise _too_old(self._options.where, "older than 6.0")
+        hello = self._fields(raw)
         self._fit(hello)
         if self._select is not None:
             self._selected(self._select.result())
@@ -118,8 +121,6 @@ class Greeting:
             if len(password) >= SHORT:
                 text = text.replace(password, "…")
         error = of_reply(text, self._options.where)
-        if isinstance(error, Unsupported) and "unknown command" in error.what:
-            raise _too_old(self._options.where, "older than 6.0")
         if isinstance(error, BackendError):
             raise error
         raise BackendError(what=str(error))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -21,9 +20,9 @@ from aiorwlock_remote.backends.redis.connection.protocol import MAX_UNSENT, Conv
 from aiorwlock_remote.backends.redis.connection.script import Arg, Script
 from aiorwlock_remote.backends.redis.connection.subscriptions import Subscriptions
 from aiorwlock_remote.backends.redis.connection.watching import Watch
+from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
@@ -31,8 +30,7 @@ T = TypeVar("T")
 
 MAX_CALLS = 65_536
 CLOSING = 1.0
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+CLOSED = "the connection was closed by us"
 
 
 class Link:
@@ -68,7 +66,7 @@ class Link:
         self._on_message = on_message
         self._on_reconnect = on_reconnect
         self._channels = Subscriptions(channels)
-        self._aside = Aside(options.connect_timeout)
+        self._aside = Aside(options.where, options.connect_timeout)
         # The connection, and the same while it takes new calls at once.
         self._talk: Conversation | None = None
         self._open: Conversation | None = None
@@ -198,8 +196,7 @@ class Link:
             return  # it never got through its greeting
         self._talk = self._open = None
         self._held = False
-        why = self._connector.why = str(error)
-        log_event(log, "redis_lost", server=self._options.where, error=why)
+        self._connector.outage.lost(error)
         if unsent:
             self._aside.put_back(unsent, self._host.clock.now())
             self._watch.arm()
@@ -213,7 +210,7 @@ class Link:
             self._connected(talk)
             if self._closed:  # calling us off came too late
                 return
-            log_event(log, "redis_back", logging.INFO, server=self._options.where)
+            self._connector.outage.over()
             self._on_reconnect()
 
     def _connected(self, talk: Conversation) -> None:
@@ -231,8 +228,7 @@ class Link:
         self._watch.errand.call_off()
         if talk is not None:
             talk.drop(over)
-        for call in self._aside.take():
-            call.failed(self._unsent("the connection was closed by us"))
+        self._aside.fail_all(CLOSED)
         await self._reconnecting.over()
         await self._watch.errand.over()
         for last in (talk, self._talk):
@@ -247,9 +243,9 @@ class Link:
         """Send it, or put it aside until there is a connection."""
         packed, talk = call.packed(), self._talk
         if self._closed:
-            call.failed(self._unsent("the connection was closed by us"))
+            call.failed(not_sent(self._options.where, CLOSED))
         elif (full := self._full()) and not call.must_go:
-            call.failed(self._unsent("too much is under way"))
+            call.failed(not_sent(self._options.where, "too much is under way"))
         elif talk is None or self._held:
             self._aside.put(call, self._host.clock.now())
             self._watch.arm()
@@ -288,13 +284,6 @@ class Link:
             )
 
     def _tidy(self, now: float) -> bool:
-        for call in self._aside.take_late(now):
-            why = f"no connection: {self._connector.why}"
-            call.failed(self._unsent(why, for_good=not call.must_go))
+        why = f"no connection: {self._connector.outage.why}"
+        self._aside.fail_late(now, why)
         return len(self._aside) > 0
-
-    def _unsent(self, why: str, *, for_good: bool = True) -> BackendUnavailable:
-        said = "not sent" if for_good else "not sent yet"
-        return BackendUnavailable(
-            what=f"{self._options.where}: {why}; {said}", nothing_done=for_good
-        )

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from itertools import chain
 from typing import Any, Protocol
 
 import hiredis
@@ -27,6 +28,7 @@ from aiorwlock_remote.backends.redis.connection.calls import (
     Subscribing,
     as_is,
 )
+from aiorwlock_remote.backends.redis.connection.forgotten import Forgotten
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
@@ -90,8 +92,8 @@ class Conversation:
     """What was said and not yet answered on one connection."""
 
     __slots__ = (
+        "_forgotten",
         "_listener",
-        "_missing",
         "_out",
         "_reader",
         "_scripts",
@@ -110,14 +112,18 @@ class Conversation:
         self._listener = listener
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._out: list[bytes] = []
-        self._missing: list[Call[Any]] = []
+        self._forgotten = Forgotten()
         self.in_flight: deque[Call[Any]] = deque()
         self.alive: bool = True
         self.wire: Wire
 
     def under_way(self) -> list[Call[Any]]:
         """What was handed over and not answered, in order."""
-        return [*self._missing, *self.in_flight]
+        return [*self._forgotten.calls, *self.in_flight]
+
+    def newest_first(self) -> Iterator[Call[Any]]:
+        """The same from its end, for who does not need to look at all of them."""
+        return chain(reversed(self.in_flight), reversed(self._forgotten.calls))
 
     def send(self, call: Call[Any], packed: bytes) -> None:
         """Send it: at once if nothing is under way, else with the rest of this tick."""
@@ -162,15 +168,18 @@ class Conversation:
                     self._refused(in_flight.popleft(), str(reply))
                 else:
                     call = in_flight.popleft()
-                    if self._missing:
+                    if self._forgotten.calls:
                         self._overtaken(call)
                     call.answered(reply)
         except (hiredis.ProtocolError, IndexError):  # IndexError: nobody asked
             self._end(not_redis(self._where))
             self.wire.hang_up()
             return
-        if self._missing and not in_flight:
-            self._reload()
+        if not in_flight:
+            if self._forgotten.calls:
+                self._reload()
+            elif self._forgotten.whole:
+                self._forgotten.clear()
 
     def lost(self, exc: BaseException | None) -> None:
         """The connection is gone; None: closed by the server."""
@@ -185,10 +194,10 @@ class Conversation:
         if isinstance(call, Leaving):  # its PING is still to be answered
             self.in_flight.appendleft(call)
             return
-        if text.startswith("NOSCRIPT") and call.script is not None:
-            if not self._missing:
+        first = not self._forgotten.calls
+        if self._forgotten.keeps(call, text):
+            if first:
                 self._listener.holding()
-            self._missing.append(call)
             return
         if self._listener.refused(call, text):
             return
@@ -219,9 +228,7 @@ class Conversation:
     def _overtaken(self, call: Call[Any]) -> None:
         if call.script is None:
             return
-        key = call.args[1]
-        for refused in [c for c in self._missing if c.args[1] == key]:
-            self._missing.remove(refused)
+        for refused in self._forgotten.take_at(call.args[1]):
             refused.failed(
                 BackendUnavailable(  # may be tried again, and waiters do
                     what=f"{self._where}: forgot our scripts; not carried out",
@@ -229,11 +236,11 @@ class Conversation:
                     nothing_done=True,
                 ),
             )
-        if not self._missing:
+        if not self._forgotten.calls:
             self._listener.ready()
 
     def _reload(self) -> None:
-        again, self._missing = self._missing, []
+        again = self._forgotten.take()
         loads = [load(script) for script in self._scripts]
         self.in_flight.extend(loads)
         self.in_flight.extend(again)
@@ -253,7 +260,7 @@ class Conversation:
         unsent.reverse()
         failed = self.under_way()
         self._out.clear()
-        self._missing.clear()
+        self._forgotten.clear()
         self.in_flight.clear()
         self._listener.ended(error, unsent)
         for call in failed:  # a raised exception collects tracebacks: one each

@@ -43,6 +43,11 @@ class StreamWire(TransportWire):
             tune(sock)
         self._task = self._loop.create_task(self._read())  # the loop keeps it weakly
 
+    @property
+    def hung_up(self) -> bool:
+        """Whether nothing more will come: known before all of it has been told."""
+        return self._reader.at_eof() or self._transport.is_closing()
+
     def write(self, data: bytes) -> None:
         """Into the transport; what is lost with it is told by the reader.
 
