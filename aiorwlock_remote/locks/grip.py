@@ -65,7 +65,7 @@ class Grip:
         self.face = weakref.ref(face)
         lease = self.lease
         self.session.admit(self, lease, owned_by_task=self.owned_by_task)
-        self._followers.obtained(lease.resource.label, lease.fence)
+        self._followers.obtained(lease.resource, lease.fence)
 
     @property
     def newest(self) -> Grip:

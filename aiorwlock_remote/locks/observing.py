@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Literal, Protocol, final
 
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import ConfigurationError, LossReason
@@ -82,11 +83,11 @@ class Followers:
     def __init__(self, each: tuple[Following, ...] = ()) -> None:
         self._each = each
 
-    def obtained(self, resource: str, fence: int) -> None:
+    def obtained(self, resource: Resource, fence: int) -> None:
         """As ``Following.obtained``."""
         for one in self._each:
             with _logged():
-                one.obtained(resource, fence)
+                one.obtained(resource.label, fence)
 
     def failed(self, error: BaseException | None) -> None:
         """As ``Following.failed``."""
