@@ -8,7 +8,12 @@ from aiorwlock_remote.core.shown import MAX_REASON, one_line
 
 
 def log_event(
-    log: logging.Logger, event: str, level: int = logging.WARNING, **fields: object
+    log: logging.Logger,
+    event: str,
+    level: int = logging.WARNING,
+    *,
+    exc_info: BaseException | None = None,
+    **fields: object,
 ) -> None:
     """One record, whose text is ``event field=value …``, on one line.
 
@@ -17,4 +22,4 @@ def log_event(
     """
     template = " ".join((event, *(f"{name}=%({name})s" for name in fields)))
     shown = {name: one_line(str(value), MAX_REASON) for name, value in fields.items()}
-    log.log(level, template, shown, extra=fields, stacklevel=2)
+    log.log(level, template, shown, exc_info=exc_info, extra=fields, stacklevel=2)

@@ -252,7 +252,7 @@ class Connection:
     def _following(self) -> Iterator[None]:
         """To the file that has the name now, if it was open once."""
         if self._boot and not self._stands():
-            log.warning("file_replaced", extra={"path": self._path})
+            log_event(log, "file_replaced", path=self._path)
             self.open(OPENS_IN)
         with self._mapping():
             yield

@@ -19,7 +19,7 @@ LOGGER = "aiorwlock_remote.redis"
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     """Event and reason of each line of ours."""
     return [
-        (record.message, getattr(record, "error", ""))
+        (record.message.split()[0], getattr(record, "error", ""))
         for record in caplog.records
         if record.name == LOGGER
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from aiorwlock_remote.errors import LockError
+from aiorwlock_remote.logs import log_event
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
@@ -33,7 +34,7 @@ class Outage:
     def over(self) -> None:
         """There is one."""
         if self._told:
-            log.info("redis_back", extra={"server": self._server})
+            log_event(log, "redis_back", logging.INFO, server=self._server)
         self._told.clear()
 
     def _note(self, event: str, error: Exception) -> None:
@@ -43,5 +44,5 @@ class Outage:
         self._told.add(self.why)
         # What is no error of ours is a defect: where it came from is needed.
         defect = None if isinstance(error, LockError) else error
-        told = {"server": self._server, "error": self.why}
-        log.warning(event, exc_info=defect, extra=told)
+        where = self._server
+        log_event(log, event, exc_info=defect, server=where, error=self.why)
