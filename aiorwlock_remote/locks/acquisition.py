@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, final
@@ -22,11 +22,12 @@ from aiorwlock_remote.runtime.request import Request
 
 
 @final
-class Acquisition:
+class Acquisition(Coroutine[Any, Any, Held]):
     """One attempt to get a lock; used once.
 
-    ``await`` it for a ``Held`` that lives as long as it is referred to, or enter it
-    with ``async with``: then the grant belongs to the entering task, losing it cancels
+    ``await`` it for a ``Held`` that lives as long as it is referred to, give it to
+    ``asyncio.create_task`` or ``wait_for`` as a coroutine, or enter it with ``async
+    with``: then the grant belongs to the entering task, losing it cancels
     the body and raises ``LockLost``, and leaving releases the newest grant it was moved
     to. Cancelled while it waits, it leaves nothing behind. In a forked child leaving
     releases nothing: the grant is its parent's.
@@ -48,10 +49,23 @@ class Acquisition:
         self._entered: tuple[Grip, Held, anyio.CancelScope] | None = None
         self._got: Grip | None = None
         self._used = False
+        self._running: Coroutine[Any, Any, Held] | None = None
 
     def __await__(self) -> Generator[Any, Any, Held]:
         self._used = True
         return self._get().__await__()
+
+    def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as coroutines have it
+        """For the loop whose task it is."""
+        return self._started().send(value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as coroutines have it
+        """Likewise."""
+        return self._started().throw(*error)
+
+    def close(self) -> None:
+        """Likewise; nothing is held if it had not come to its end."""
+        self._started().close()
 
     def unless(self, over: Callable[[], Awaitable[object]]) -> Acquisition:
         """Give up waiting once ``over()`` returns: ``NotWanted``, and nothing is held.
@@ -118,6 +132,12 @@ class Acquisition:
             grip.give_back()
         # Never True, and typed so: else every `return` in a body is one "missing".
         assert exc is None or not swallowed, "a lost grant raised when it was released"
+
+    def _started(self) -> Coroutine[Any, Any, Held]:
+        self._used = True
+        if self._running is None:
+            self._running = self._get()
+        return self._running
 
     async def _get(self) -> Held:
         self._got = await self._obtain(owned_by_task=False)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-from typing import Any
 
 import pytest
 
@@ -34,14 +32,3 @@ async def test_not_of_one_that_is_used(timeout: float | None) -> None:
         held = await lock.acquire(timeout)
         await held.release()
         gc.collect()
-
-
-@pytest.mark.asyncio
-async def test_who_makes_a_task_of_it_sees_what_it_is() -> None:
-    async with connect("memory://") as locks:
-        acquisition: Any = locks.mutex("order", 42).acquire()
-        assert repr(acquisition) == "<Acquisition order/42 write>"
-        with pytest.raises(TypeError, match="Acquisition order/42"):
-            await asyncio.create_task(acquisition)
-        held = await asyncio.ensure_future(acquisition)
-        await held.release()
