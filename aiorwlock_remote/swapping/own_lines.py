@@ -61,7 +61,11 @@ class Lines(Protocol[C]):
 
 
 class OwnLines(Generic[C]):
-    """Each connection is used by one request at a time."""
+    """Each connection is used by one request at a time.
+
+    Whoever is not let in, as by a server that has as many clients as it takes, waits
+    for one of ours to come free; as long as there are any.
+    """
 
     def __init__(
         self, dialling: Dialling[C], where: str, connect_timeout: float, most: int
@@ -76,13 +80,14 @@ class OwnLines(Generic[C]):
         self._idle: list[C] = []
         # In order; whether a connection has been asked for on its behalf.
         self._waiting: dict[asyncio.Future[C], bool] = {}
+        self._refused: dict[asyncio.Future[C], Exception] = {}  # those of them, and why
 
     async def take(self) -> C:
         """An idle one, a new one, or one that comes back before that is there.
 
         Raises:
             BackendUnavailable: none in ``connect_timeout`` seconds, or closed; else
-                what the driver raises.
+                what the driver raises, by then if one of ours could have come free.
         """
         if self._closed:
             raise BackendUnavailable(what=f"{self._where}: closed", nothing_done=True)
@@ -95,8 +100,7 @@ class OwnLines(Generic[C]):
         self._waiting[turn] = False
         self._more()
         if not await in_time(turn, self._timeout):
-            del self._waiting[turn]
-            raise none_free(self._where, self._timeout)
+            raise self._left(turn) or none_free(self._where, self._timeout)
         return turn.result()
 
     async def give_back(self, connection: C) -> None:
@@ -108,7 +112,7 @@ class OwnLines(Generic[C]):
         if turn is None:
             self._idle.append(connection)
         else:
-            del self._waiting[turn]
+            self._left(turn)
             turn.set_result(connection)
 
     async def drop(self, connection: C) -> None:
@@ -119,6 +123,10 @@ class OwnLines(Generic[C]):
         """Its request does not end; the server finds out by itself."""
         self._dialling.hang_up(connection)
         self._open -= 1
+        refused = next(iter(self._refused), None)
+        if refused is not None:  # there may be room now
+            del self._refused[refused]
+            self._waiting[refused] = False
         self._more()
 
     async def connect(self) -> None:
@@ -156,11 +164,24 @@ class OwnLines(Generic[C]):
             connection = await self._connected()
         except Exception as exc:  # noqa: BLE001 - handed to whoever waits
             self._open -= 1
-            if self._waiting.pop(turn, None):
-                turn.set_exception(exc)
+            if turn in self._waiting:
+                self._refused[turn] = exc
+            if not self._open:
+                self._turn_away()
             self._more()
             return
         await self.give_back(connection)
+
+    def _left(self, turn: asyncio.Future[C]) -> Exception | None:
+        """It waits no longer; why no connection was made for it, if one was tried."""
+        self._waiting.pop(turn, None)
+        return self._refused.pop(turn, None)
+
+    def _turn_away(self) -> None:
+        """No connection of ours is left that could come free."""
+        for turn, why in list(self._refused.items()):
+            self._left(turn)
+            turn.set_exception(why)
 
     async def _connected(self) -> C:
         connecting = asyncio.ensure_future(self._dialling.dial())

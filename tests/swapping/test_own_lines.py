@@ -44,6 +44,12 @@ def lines(dialler: Dialler, most: int = 1, seconds: float = 30.0) -> OwnLines[in
     return OwnLines(dialler, "db", seconds, most)
 
 
+async def settled() -> None:
+    """Everything that can happen has happened."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 async def test_one_is_used_again_and_by_one_at_a_time() -> None:
     dialler = Dialler()
     dialler.let.set()
@@ -76,6 +82,49 @@ async def test_whoever_waits_is_told_why_there_is_none() -> None:
         await own.take()
     dialler.fails = False
     assert await own.take() == 1
+
+
+async def test_who_is_not_let_in_gets_what_comes_free() -> None:
+    """As at a server that has as many clients as it takes."""
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler, most=3)
+    first = await own.take()
+    dialler.fails = True
+    waiting = [asyncio.ensure_future(own.take()) for _ in range(2)]
+    await settled()
+    assert not any(turn.done() for turn in waiting)
+    await own.give_back(first)
+    assert await waiting[0] == first
+    dialler.fails = False
+    await own.drop(first)
+    assert await waiting[1] == 2
+
+
+async def test_when_none_is_left_all_are_told_why() -> None:
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler, most=3)
+    first = await own.take()
+    dialler.fails = True
+    waiting = [asyncio.ensure_future(own.take()) for _ in range(4)]
+    await settled()
+    await own.drop(first)
+    for turn in waiting:
+        with pytest.raises(OSError, match="refused"):
+            await turn
+    dialler.fails = False
+    assert await own.take() == 2
+
+
+async def test_who_was_not_let_in_for_too_long_is_told_why() -> None:
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler, most=2, seconds=0.05)
+    await own.take()
+    dialler.fails = True
+    with pytest.raises(OSError, match="refused"):
+        await own.take()
 
 
 async def test_there_is_a_time_limit() -> None:
