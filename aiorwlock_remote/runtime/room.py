@@ -150,10 +150,10 @@ class Room:
 
     def _fire(self) -> None:
         now = self._host.clock.now()
-        fired: list[tuple[float, int, Gate | Resource]] = []
-        while self._alarms and self._alarms[0][0] <= now:
-            fired.append(heapq.heappop(self._alarms))
-        for due, _, what in fired:
+        for _ in range(len(self._alarms)):  # those set meanwhile have their turn later
+            if self._alarms[0][0] > now:
+                return
+            due, _, what = heapq.heappop(self._alarms)
             if isinstance(what, Resource):
                 self.ring(what, 0)
             elif self._armed.get(what) == due:  # else a nearer one was set since
