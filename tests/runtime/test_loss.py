@@ -14,6 +14,7 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.testing.conformance.party import until
 
 pytestmark = pytest.mark.anyio
 
@@ -133,8 +134,12 @@ async def test_on_lost_flag_and_callable(near: Locks) -> None:
     async with near.mutex(*NAME, lease=0.3, on_lost=told.append) as held:
         await force(near)
         await _lost(held)
+
+        async def is_told() -> bool:
+            return bool(told)
+
         # The keeper's thread knows first; the loop is told next.
-        await anyio.wait_all_tasks_blocked()
+        await until(is_told, 20)
     assert told == [held]
 
 
