@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.swapping.own_lines import OwnLines
 
 pytestmark = pytest.mark.asyncio
+
+Turn = asyncio.Task[int]
 
 
 @dataclass
@@ -44,10 +47,13 @@ def lines(dialler: Dialler, most: int = 1, seconds: float = 30.0) -> OwnLines[in
     return OwnLines(dialler, "db", seconds, most)
 
 
-async def settled() -> None:
-    """Everything that can happen has happened."""
-    for _ in range(10):
-        await asyncio.sleep(0)
+async def refused(own: OwnLines[int], dialler: Dialler, many: int) -> list[Turn]:
+    """So many who ask, and whom the server does not let in."""
+    dialler.fails = True
+    waiting = [asyncio.ensure_future(own.take()) for _ in range(many)]
+    await anyio.wait_all_tasks_blocked()
+    assert not any(turn.done() for turn in waiting)
+    return waiting
 
 
 async def test_one_is_used_again_and_by_one_at_a_time() -> None:
@@ -90,10 +96,7 @@ async def test_who_is_not_let_in_gets_what_comes_free() -> None:
     dialler.let.set()
     own = lines(dialler, most=3)
     first = await own.take()
-    dialler.fails = True
-    waiting = [asyncio.ensure_future(own.take()) for _ in range(2)]
-    await settled()
-    assert not any(turn.done() for turn in waiting)
+    waiting = await refused(own, dialler, 2)
     await own.give_back(first)
     assert await waiting[0] == first
     dialler.fails = False
@@ -106,9 +109,7 @@ async def test_when_none_is_left_all_are_told_why() -> None:
     dialler.let.set()
     own = lines(dialler, most=3)
     first = await own.take()
-    dialler.fails = True
-    waiting = [asyncio.ensure_future(own.take()) for _ in range(4)]
-    await settled()
+    waiting = await refused(own, dialler, 4)
     await own.drop(first)
     for turn in waiting:
         with pytest.raises(OSError, match="refused"):
