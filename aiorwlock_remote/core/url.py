@@ -9,13 +9,14 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from aiorwlock_remote.core.shown import check_text, nearest, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
-KEYWORDS = frozenset(
-    {
-        *("lease", "lock_delay", "margin", "max_hold", "max_stall", "max_waiters"),
-        *("fair", "on_lost", "policy", "slow_wait"),
-        *("connect_timeout", "fence_memory", "min_replicas", "observers", "prefix"),
-    }
+OF_CONNECT = frozenset(
+    {"connect_timeout", "fence_memory", "min_replicas", "observers", "prefix"}
 )
+"""Options of ``connect`` alone."""
+KEYWORDS = OF_CONNECT | {
+    *("lease", "lock_delay", "margin", "max_hold", "max_stall", "max_waiters"),
+    *("fair", "on_lost", "policy", "slow_wait"),
+}
 """Options that are given to ``connect`` beside the URL."""
 _DIGITS = 18
 """Of a whole number in a URL."""

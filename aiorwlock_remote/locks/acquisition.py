@@ -27,9 +27,10 @@ class Acquisition(Coroutine[Any, Any, Held]):
 
     ``await`` it for a ``Held`` that lives as long as it is referred to, give it to
     ``asyncio.create_task`` or ``wait_for`` as a coroutine, or enter it with ``async
-    with``: then the grant belongs to the entering task, losing it cancels
-    the body and raises ``LockLost``, and leaving releases the newest grant it was moved
-    to. Cancelled while it waits, it leaves nothing behind. In a forked child leaving
+    with``: then the grant belongs to the entering task, losing it cancels the body and
+    raises ``LockLost``, and leaving releases the newest grant it was moved to.
+
+    Cancelled while it waits, it leaves nothing behind. In a forked child leaving
     releases nothing: the grant is its parent's.
     """
 

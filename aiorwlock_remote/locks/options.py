@@ -15,6 +15,7 @@ from aiorwlock_remote.core.lease import (
 )
 from aiorwlock_remote.core.shown import nearest, quoted
 from aiorwlock_remote.core.ticket import Policy
+from aiorwlock_remote.core.url import OF_CONNECT
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Terms
 
@@ -23,14 +24,7 @@ OnLoss = Literal["raise", "flag"] | Callable[[Any], object]
 """As ``OnLost``; only ``Held`` itself knows what it is that is given."""
 _MOST = 2**31
 
-_ELSEWHERE = {
-    "reason": "acquire",
-    "prefix": "connect",
-    "connect_timeout": "connect",
-    "fence_memory": "connect",
-    "min_replicas": "connect",
-    "observers": "connect",
-}
+_ELSEWHERE = {"reason": "acquire", **dict.fromkeys(sorted(OF_CONNECT), "connect")}
 """Options of one call alone."""
 
 _HERE = {
