@@ -104,7 +104,7 @@ SLOW = (
     "tests/integrations/test_django_row_lock.py",
     "tests/integrations/test_fastapi_waiting.py::test_bodies_and_hangups",
     "tests/integrations/test_requests.py",
-    "tests/integrations/test_sqlalchemy_row_lock.py",
+    "tests/integrations/test_sqlalchemy_row_lock",
     "tests/recipes/test_occupancy_",
     "tests/recipes/test_occupancy.py",
     "tests/recipes/test_row_lock",

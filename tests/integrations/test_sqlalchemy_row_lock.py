@@ -1,4 +1,4 @@
-"""Row locks by an engine of SQLAlchemy: the suite of all row locks, and its own."""
+"""Row locks by an engine of SQLAlchemy: what only they do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import gc
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -25,60 +24,15 @@ from aiorwlock_remote.errors import AcquireUncertain, LockBusy
 from aiorwlock_remote.integrations.sqlalchemy.row_lock import RowWords, row_lock
 from tests.integrations.fix_alchemy_rows import AlchemySite, Invoice
 from tests.recipes.fix_rows import (
-    mariadb_site,
     port_of,
     postgresql_site,
-    sqlite_site,
     through,
 )
-from tests.recipes.row_basics import RowLockBasics
-from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, RowSite, ask
-from tests.recipes.row_suite import RowLockSuite
+from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask
 from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 on_asyncio = pytest.mark.only_on("asyncio", "its engines know no other loop")
-
-
-@on_asyncio
-class TestSqlite(RowLockSuite):
-    @pytest.fixture
-    def site(self, tmp_path: Path) -> Iterator[RowSite]:
-        with sqlite_site(tmp_path) as site:
-            # The other program blocks this loop, which must not be in its way: a read
-            # of aiosqlite ends only when the loop goes on.
-            site.plain.rows("PRAGMA journal_mode=WAL")
-            path = site.url.partition("?rows=")[2]
-            yield AlchemySite(site.plain, f"sqlite+aiosqlite:///{path}?timeout=20")
-
-
-@on_asyncio
-class TestPostgresql(RowLockSuite):
-    @pytest.fixture
-    def site(self, database: str) -> Iterator[RowSite]:
-        with postgresql_site(database) as site:
-            url = database.replace("postgresql:", "postgresql+asyncpg:")
-            yield AlchemySite(site.plain, url)
-
-
-@on_asyncio
-class TestMariadb(RowLockSuite):
-    @pytest.fixture
-    def site(self, mariadb_empty: str) -> Iterator[RowSite]:
-        with mariadb_site(mariadb_empty) as site:
-            url = mariadb_empty.replace("mariadb:", "mysql+asyncmy:")
-            yield AlchemySite(site.plain, url)
-
-
-@on_asyncio
-class TestLeasedMariadb(RowLockBasics):
-    @pytest.fixture
-    def site(self, mariadb_empty: str) -> Iterator[RowSite]:
-        with mariadb_site(mariadb_empty) as site:
-            url = mariadb_empty.replace("mariadb:", "mysql+asyncmy:")
-            made = AlchemySite(site.plain, url)
-            made.lease = 30.0
-            yield made
 
 
 @pytest.fixture
