@@ -23,6 +23,7 @@ from aiorwlock_remote.runtime.agenda import GRAIN
 from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease, State, Terms
 from aiorwlock_remote.runtime.renewing import BATCH, UNDER_WAY
+from tests.standing import StandingClock
 
 ORDER = resource("order", 1)
 TERMS = st.builds(
@@ -40,16 +41,9 @@ class World:
     """A clock, a host and a renewer that do what the story says."""
 
     def __init__(self) -> None:
-        self.time = 1000.0
-        self.clock = self
+        self.clock = StandingClock()
         self.soon: list[Callable[[], object]] = []
         self.outcome = "renewed"
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return self.time
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         self.soon.append(lambda: function(*args))
@@ -88,8 +82,8 @@ class Story(RuleBasedStateMachine):
     @rule(terms=TERMS, ago=st.sampled_from([0.0, 0.1]))
     def is_granted(self, terms: Terms, ago: float) -> None:
         grant = Claim(f"t{len(self.leases)}", None).grant(Mode.WRITE, 1, 0)
-        sent_at = self.world.time - ago
-        lease = Lease(ORDER, grant, terms, sent_at, self.world)
+        sent_at = self.world.clock.seconds - ago
+        lease = Lease(ORDER, grant, terms, sent_at, self.world.clock)
         self.leases.append(lease)
         self.keeper.ready(terms)
         self.keeper.add(lease)
@@ -104,7 +98,7 @@ class Story(RuleBasedStateMachine):
     def is_extended(self, data: st.DataObject, seconds: float) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         never = lease.terms.lease is None
-        lease.renewed(self.world.time, None if never else seconds)
+        lease.renewed(self.world.clock.seconds, None if never else seconds)
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), to=st.sampled_from([(), ("new",)]))
@@ -118,7 +112,7 @@ class Story(RuleBasedStateMachine):
         outcome=OUTCOMES,
     )
     def time_passes(self, seconds: float, turns: str, outcome: str) -> None:
-        self.world.time += seconds
+        self.world.clock.seconds += seconds
         if turns != "none":
             self.the_keeper_has_its_turn()
         if turns == "both":
@@ -126,11 +120,11 @@ class Story(RuleBasedStateMachine):
 
     def the_keeper_has_its_turn(self) -> None:
         """Until it would sleep. Nothing is believed after its deadline then."""
-        while batch := self.keeper._agenda.take(self.world.time, BATCH):
+        while batch := self.keeper._agenda.take(self.world.clock.seconds, BATCH):
             self.keeper._look_after(batch)
         for lease in self.leases:
             if lease.state is State.HELD and lease.deadline is not None:
-                assert lease.deadline > self.world.time - GRAIN
+                assert lease.deadline > self.world.clock.seconds - GRAIN
 
     @precondition(lambda self: not self.keeper._renewing._due.empty())
     @rule(outcome=OUTCOMES)

@@ -38,6 +38,7 @@ from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiter
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.runtime.gate import Gate, Visitor
 from aiorwlock_remote.runtime.room import Room
+from tests.standing import StandingClock
 
 ORDER = resource("order", 1)
 SECONDS = st.sampled_from([0.0, 0.1, 0.7, 1.5, 3.0])
@@ -49,15 +50,8 @@ class World:
     pace = Pace()
 
     def __init__(self) -> None:
-        self.time = 1000.0
         self.under_way: list[tuple[Command, Pending[Any]]] = []
-        self.clock = self
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return self.time
+        self.clock = StandingClock()
 
     def step(self, resource: Resource, command: Command) -> Pending[Any]:
         assert resource == ORDER
@@ -124,7 +118,7 @@ class Story(RuleBasedStateMachine):
 
     @rule(seconds=SECONDS)
     def time_passes(self, seconds: float) -> None:
-        self.world.time += seconds
+        self.world.clock.seconds += seconds
         self.room._fire()
         self._sort()
 
@@ -165,7 +159,7 @@ class Story(RuleBasedStateMachine):
             while self.inside:
                 visitor, _ = self.inside.pop()
                 self.gate.release(visitor.ticket).unawaited()
-            self.world.time += 2
+            self.world.clock.seconds += 2
             self.room._fire()
         assert self.waiting == []
 

@@ -11,7 +11,8 @@ from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.backends.redis.scripts import ALL, LEAVE
 from aiorwlock_remote.core.url import parse
-from tests.backends.redis.test_routes import FakeClock, FakeNode
+from tests.backends.redis.test_routes import FakeNode
+from tests.standing import StandingClock
 
 KEYS = [b"mutex_locks/a,%d" % number for number in range(100)]
 
@@ -20,7 +21,7 @@ class Later:
     """A loop that runs when it is told."""
 
     def __init__(self) -> None:
-        self.clock = FakeClock()
+        self.clock = StandingClock()
         self._soon: list[Callable[[], object]] = []
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:

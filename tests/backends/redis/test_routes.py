@@ -28,6 +28,7 @@ from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import LEAVE
 from aiorwlock_remote.errors import BackendUnavailable
+from tests.standing import StandingClock
 
 KEY = b"mutex_locks/a,1"
 SLOT = slot_of(KEY)
@@ -36,24 +37,11 @@ SERVERS = (("one", 1), ("two", 2), ("three", 3))
 PATIENCE = 5.0
 
 
-class FakeClock:
-    """Stands still unless told."""
-
-    def __init__(self) -> None:
-        self.seconds = 1.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def wall(self) -> float:
-        return self.seconds
-
-
 class Host:
     """Nothing runs in the background."""
 
     def __init__(self) -> None:
-        self.clock = FakeClock()
+        self.clock = StandingClock()
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         function(*args)
