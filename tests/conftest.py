@@ -45,6 +45,18 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return backend
 
 
+@pytest.fixture
+def renewed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases of 30 seconds are renewed every 0.1 s.
+
+    For what the keeper finds: soon, and no machine that stands still for seconds makes
+    it a lease that ran out.
+    """
+    often = 300
+    monkeypatch.setattr("aiorwlock_remote.core.lease.RENEW_FRACTION", often)
+    monkeypatch.setattr("aiorwlock_remote.runtime.renewing.TOGETHER", often * 10)
+
+
 #: Left out of `nox -s fast` beside what is marked slow: real processes, and axes that
 #: seldom tell more than the ones that stay (every store and both libraries).
 SLOW = (

@@ -40,8 +40,9 @@ def test_others_texts_forge_no_line(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.usefixtures("renewed_often")
 async def test_a_loss_says_which_lock_and_why(caplog: pytest.LogCaptureFixture) -> None:
-    async with connect("memory://", lease=0.3) as locks:
+    async with connect("memory://") as locks:
         with pytest.raises(LockLost):
             async with locks.mutex("order", 42):
                 seen = await locks.mutex("order", 42).info()

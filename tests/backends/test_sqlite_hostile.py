@@ -15,6 +15,7 @@ from aiorwlock_remote import BadRecord, ConfigurationError, LockLost, connect
 from aiorwlock_remote.backends.sql.sqlite import Connection
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.runtime.clock import SystemClock
+from tests.renewing import renewed
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +30,7 @@ def spoil(path: Path, resource_id: int, **fields: object) -> None:
     db.close()
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_relative_path_and_chdir(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,11 +39,10 @@ async def test_relative_path_and_chdir(
     here.mkdir()
     elsewhere.mkdir()
     monkeypatch.chdir(here)
-    async with connect("sqlite:///locks.db", lease=1.0) as locks:
+    async with connect("sqlite:///locks.db") as locks:
         monkeypatch.chdir(elsewhere)
         async with locks.mutex("a", 1) as held:
-            await anyio.sleep(1.5)
-            held.check()
+            await renewed(held)
     assert list(elsewhere.iterdir()) == []
 
 

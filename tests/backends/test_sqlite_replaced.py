@@ -5,15 +5,15 @@ SQLite goes on with a file that has lost its name, beside whoever opens the new 
 
 from __future__ import annotations
 
-import math
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aiorwlock_remote import ConfigurationError, Held, LockLost, connect
 from aiorwlock_remote.testing.conformance.party import until
+from tests.renewing import renewed
 
 pytestmark = pytest.mark.anyio
 
@@ -56,11 +56,12 @@ async def test_all_go_on_with_the_new_file(tmp_path: Path, change: Change) -> No
                 assert await third.mutex("order", 1).try_acquire() is None
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_who_held_a_lock_learns_that_it_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
-    async with connect(f"sqlite:///{path}", lease=1.0, on_lost="flag") as locks:
+    async with connect(f"sqlite:///{path}", on_lost="flag") as locks:
         held = await locks.mutex("order", 1).acquire()
-        await until(renewals(held), 10)
+        await renewed(held)
         remove(path)
         await until(lambda: lost(held), 10)
 
@@ -78,18 +79,6 @@ async def test_it_cannot_be_made_again_for_a_while(tmp_path: Path) -> None:
         (tmp_path / "away").rename(folder)
         async with locks.mutex("order", 1):
             pass
-
-
-def renewals(held: Held) -> Callable[[], Awaitable[bool]]:
-    """Tells whether there was one since the last time."""
-    left = math.inf
-
-    async def renewed() -> bool:
-        nonlocal left
-        before, left = left, held.expires_in or 0.0
-        return left > before
-
-    return renewed
 
 
 async def lost(held: Held) -> bool:

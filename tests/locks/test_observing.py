@@ -133,10 +133,11 @@ async def test_no_wait_for_oneself(locks: Locks, recorder: Recorder) -> None:
         assert recorder.so_far() == [ASKED, ("failed", 0, WouldDeadlock)]
 
 
+@pytest.mark.usefixtures("renewed_often")
 @pytest.mark.parametrize("inside", [True, False])
 async def test_a_loss(locks: Locks, recorder: Recorder, *, inside: bool) -> None:
     """Found by the keeper, or when it is released."""
-    mutex = locks.mutex("order", 1, lease=0.3 if inside else 30)
+    mutex = locks.mutex("order", 1)
     with pytest.raises(LockLost, match="forced"):
         async with mutex:
             await locks.force_release(await mutex.info(), reason="test")

@@ -30,11 +30,10 @@ from tests.recipes.fix_pairs import (
     store_of,
     traces,
 )
+from tests.renewing import renewed
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
-
-LEASE = 1.0
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -84,15 +83,15 @@ async def _try_read(lock: Any) -> int:  # noqa: ANN401 - an RWLock
     return fences[0]
 
 
+@pytest.mark.usefixtures("renewed_often")
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_keeper_renews(fresh_redis: RedisServer, mode: str) -> None:
     async with (
-        catalog(fresh_redis, lease=LEASE) as lock,
+        catalog(fresh_redis) as lock,
         catalog(fresh_redis) as other,
         side(lock, mode) as held,
     ):
-        await anyio.sleep(2 * LEASE)
-        held.check()
+        await renewed(held)
         assert await other.writer.try_acquire() is None
 
 
@@ -105,12 +104,12 @@ async def test_the_keeper_renews(fresh_redis: RedisServer, mode: str) -> None:
         ("read", ("SREM", READ_KEY, "mine"), "forced"),
     ],
 )
+@pytest.mark.usefixtures("renewed_often")
 @pytest.mark.parametrize("told", ["by the keeper", "by its release"])
 async def test_taken_away_by_others(
     fresh_redis: RedisServer, mode: str, does: tuple[str, ...], reason: str, told: str
 ) -> None:
-    lease = LEASE if told == "by the keeper" else 30
-    async with catalog(fresh_redis, lease=lease) as lock:
+    async with catalog(fresh_redis) as lock:
         with pytest.raises(LockLost) as caught:
             async with side(lock, mode):
                 mine = fresh_redis.ask("SRANDMEMBER", READ_KEY) or b""

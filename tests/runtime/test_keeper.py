@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sized
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,22 +14,26 @@ import pytest
 
 from aiorwlock_remote import Held, LockLost, Locks, connect
 from aiorwlock_remote.runtime.renewing import patience
+from aiorwlock_remote.testing.conformance.party import until
 from aiorwlock_remote.testing.faults import Link
 from aiorwlock_remote.testing.memory import FaultyMemory
+from tests.renewing import renewed
 
 pytestmark = pytest.mark.anyio
 
 NAME = ("kept", 1)
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_short_outage_loses_nothing(link: Link, locks: Locks) -> None:
     """Renewals that fail for less than the lease are retried, and then it goes on."""
-    async with locks.mutex(*NAME) as held:
+    tries: list[float] = []
+    link.before_renewal = lambda _, timeout: tries.append(timeout)
+    async with locks.mutex(*NAME, lease=30) as held:
         link.renewals_fail = True
-        await anyio.sleep(0.3)  # of 0.5 s: the first renewals fail
+        await until(lambda: more_than(tries, 2), 30)
         link.renewals_fail = False
-        await anyio.sleep(1.0)  # two leases
-        held.check()
+        await renewed(held)
 
 
 async def test_long_outage_is_a_loss_before_the_store_lets_others_in(
@@ -38,7 +42,7 @@ async def test_long_outage_is_a_loss_before_the_store_lets_others_in(
     """The body is cancelled at the local deadline, while the store still holds it."""
     held_by_store = None
     with pytest.raises(LockLost) as caught:
-        async with locks.mutex(*NAME):
+        async with locks.mutex(*NAME, lease=2, margin=0.9):
             link.renewals_fail = True
             try:
                 await anyio.sleep_forever()
@@ -64,7 +68,7 @@ async def test_a_renewal_that_hangs_is_a_loss_at_the_deadline(
     """The body is cancelled then, however long the store is waited for."""
     held_by_store = None
     with pytest.raises(LockLost) as caught:
-        async with locks.mutex(*NAME):
+        async with locks.mutex(*NAME, lease=2, margin=0.9):
             try:
                 await anyio.sleep_forever()
             finally:
@@ -75,15 +79,15 @@ async def test_a_renewal_that_hangs_is_a_loss_at_the_deadline(
     assert held_by_store
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_a_renewal_is_waited_for_until_before_the_deadline(
     link: Link, locks: Locks
 ) -> None:
     """What was renewed beside one that is not answered is known in time."""
     times: list[tuple[float, float | None]] = []
-    held = await locks.mutex(*NAME).acquire()
+    held = await locks.mutex(*NAME, lease=30).acquire()
     link.before_renewal = lambda _, timeout: times.append((timeout, held.expires_in))
-    await anyio.sleep(1.0)  # two leases
-    held.check()
+    await renewed(held)
     await held.release()
     assert times
     assert all(left is None or timeout < left for timeout, left in times)
@@ -102,7 +106,7 @@ async def test_closing_waits_for_no_renewal(
 
     link.before_renewal = begin
     link.give_up = renewals_hang.set
-    async with store.connect(lease=0.5) as locks:
+    async with store.connect(lease=3) as locks:
         held = await locks.mutex(*NAME).acquire()
         await anyio.to_thread.run_sync(begun.wait, 20)
         assert held.valid
@@ -138,27 +142,31 @@ async def test_a_renewal_that_hangs_hides_no_other_loss(
 
 
 async def test_grants_of_one_moment_are_renewed_together(
-    link: Link, locks: Locks
+    link: Link, locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However they came: what is due within a tenth of the pause goes in one batch."""
+    monkeypatch.setattr("aiorwlock_remote.core.lease.RENEW_FRACTION", 30)  # a second
+    monkeypatch.setattr("aiorwlock_remote.runtime.renewing.TOGETHER", 300)
     batches: list[int] = []
     link.before_renewal = lambda _, __: batches.append(1)
     async with AsyncExitStack() as stack:
         grants: list[Held] = []
         for number in range(200):
-            lock = locks.mutex("kept", number, lease=1.5)
+            lock = locks.mutex("kept", number, lease=30)
             grants.append(await stack.enter_async_context(lock))
             await anyio.sleep(0.001)
         took = (grants[-1].acquired_at - grants[0].acquired_at).total_seconds()
-        await anyio.sleep(1.0)  # all were due once, and some a second time
-        assert all(held.valid for held in grants)
-    assert 2 <= len(batches) <= 2 * (took / 0.05 + 2)
+        async with anyio.create_task_group() as group:
+            for held in grants:
+                group.start_soon(renewed, held, 1)
+    assert len(batches) <= 3 * (took / 0.1 + 2)  # some a second and a third time
 
 
+@pytest.mark.slow
 async def test_file_locked_by_another_program(tmp_path: Path) -> None:
     """SQLite: somebody keeps a write transaction open for longer than a lease."""
     path = tmp_path / "locks.db"
-    async with connect(f"sqlite:///{path}", lease=0.4) as locks:
+    async with connect(f"sqlite:///{path}", lease=2) as locks:
         other = sqlite3.connect(path, isolation_level=None)
         with pytest.raises(LockLost) as caught:
             async with locks.mutex(*NAME):
@@ -174,22 +182,29 @@ async def test_file_locked_by_another_program(tmp_path: Path) -> None:
 async def test_max_hold(locks: Locks) -> None:
     """``max_hold`` ends a grant however well it is renewed."""
     with pytest.raises(LockLost) as caught:
-        async with locks.mutex(*NAME, max_hold=0.3):
+        async with locks.mutex(*NAME, lease=30, max_hold=0.3):
             await anyio.sleep_forever()
     assert caught.value.reason == "stalled"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("renewed_often")
 async def test_max_stall_spares_a_loop_that_runs(locks: Locks) -> None:
     """``max_stall`` is about a loop that hangs, not about one that works."""
-    async with locks.mutex(*NAME, max_stall=0.3) as held:
-        await anyio.sleep(1.0)
+    async with locks.mutex(*NAME, lease=30, max_stall=2) as held:
+        await anyio.sleep(2.5)
         held.check()
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_max_stall_gives_up_for_a_loop_that_hangs(locks: Locks) -> None:
     """A loop that hangs for longer than ``max_stall`` loses the grant."""
     with pytest.raises(LockLost) as caught:
-        async with locks.mutex(*NAME, max_stall=0.2):
+        async with locks.mutex(*NAME, lease=30, max_stall=0.2):
             time.sleep(0.8)  # noqa: ASYNC251 - the point of the test
             await anyio.sleep_forever()
     assert caught.value.reason == "stalled"
+
+
+async def more_than(these: Sized, number: int) -> bool:
+    return len(these) > number

@@ -12,6 +12,7 @@ from aiorwlock_remote import LockLost, Locks
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.testing.faults import Link
+from tests.renewing import renewed
 
 pytestmark = pytest.mark.anyio
 
@@ -20,6 +21,7 @@ def type_of(resource: Resource) -> str:
     return resource.type
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_a_lane_that_hangs_delays_no_other(link: Link, locks: Locks) -> None:
     """Its locks are lost at their deadline; the others are kept for several leases."""
     go_on = threading.Event()
@@ -29,28 +31,31 @@ async def test_a_lane_that_hangs_delays_no_other(link: Link, locks: Locks) -> No
             raise BackendUnavailable(what="no answer")
 
     link.lane, link.before_renewal = type_of, hang
-    async with locks.mutex("goes", 1) as kept:
+    async with locks.mutex("goes", 1, lease=30) as kept:
         with pytest.raises(LockLost) as caught:
-            async with locks.mutex("hangs", 1):
+            async with locks.mutex("hangs", 1, lease=0.5):
                 await anyio.sleep_forever()
         assert caught.value.reason == "unreachable"
-        await anyio.sleep(1.0)  # two leases
-        kept.check()
+        await renewed(kept)
     go_on.set()
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_lanes_are_renewed_at_the_same_time(link: Link, locks: Locks) -> None:
     """Each waits for the other, which it could not if they came one by one."""
     both = threading.Barrier(2)
     link.lane = type_of
     link.before_renewal = lambda _, timeout: both.wait(timeout)
-    async with locks.mutex("one", 1) as one, locks.mutex("two", 1) as two:
-        await anyio.sleep(1.0)  # two leases
-        one.check()
-        two.check()
+    async with (
+        locks.mutex("one", 1, lease=30) as one,
+        locks.mutex("two", 1, lease=30) as two,
+    ):
+        await renewed(one)
+        await renewed(two)
         both.abort()
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_what_a_lane_raises_is_retried(link: Link, locks: Locks) -> None:
     failures = iter([True, True, False])
 
@@ -59,6 +64,6 @@ async def test_what_a_lane_raises_is_retried(link: Link, locks: Locks) -> None:
             raise BackendUnavailable(what="for once")
 
     link.lane, link.before_renewal = type_of, fail
-    async with locks.mutex("tried", 1) as held:
-        await anyio.sleep(1.0)  # two leases
-        held.check()
+    async with locks.mutex("tried", 1, lease=30) as held:
+        await renewed(held)
+    assert next(failures, None) is None

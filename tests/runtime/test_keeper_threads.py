@@ -12,10 +12,12 @@ from aiorwlock_remote import BackendUnavailable, LockLost, Locks
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.testing.faults import Link
 from tests.refused_threads import RefusedThreads
+from tests.renewing import renewed
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.no_uvloop("threads are the same there"),
+    pytest.mark.usefixtures("renewed_often"),
 ]
 
 NAME = ("kept", 1)
@@ -45,9 +47,8 @@ async def test_nothing_is_asked_for_that_could_not_be_kept(
         await way(locks)
     assert caught.value.nothing_done
     assert not link.sent
-    async with locks.mutex(*NAME) as held:
-        await anyio.sleep(1.0)  # two leases
-        held.check()
+    async with locks.mutex(*NAME, lease=30) as held:
+        await renewed(held)
 
 
 async def test_nothing_is_adopted_that_could_not_be_kept(
@@ -84,9 +85,8 @@ async def test_a_lane_without_a_thread(
     """Is renewed in the keeper's own."""
     link.lane = lambda resource: resource.type
     refused = RefusedThreads(monkeypatch, "keeper kept", FOR_EVER)
-    async with locks.mutex(*NAME) as held:
-        await anyio.sleep(1.0)  # two leases
-        held.check()
+    async with locks.mutex(*NAME, lease=30) as held:
+        await renewed(held)
     assert refused.left < FOR_EVER
 
 
@@ -101,9 +101,8 @@ async def test_one_defect(
             raise defects.pop()
 
     link.lane = lane
-    async with locks.mutex(*NAME) as held:
-        await anyio.sleep(1.0)  # two leases
-        held.check()
+    async with locks.mutex(*NAME, lease=30) as held:
+        await renewed(held)
     (told,) = caplog.records
     assert (told.levelno, told.message) == (logging.ERROR, "keeper_failed")
 
@@ -116,12 +115,11 @@ async def test_a_defect_with_one_lock(link: Link, locks: Locks) -> None:
             raise ValueError("a defect")
 
     link.lane = lane
-    async with locks.mutex(*NAME) as before:
+    async with locks.mutex(*NAME, lease=30) as before:
         with pytest.raises(LockLost) as caught:
             async with locks.mutex("cursed", 1):
                 await anyio.sleep_forever()
         assert caught.value.reason == "unreachable"
-        async with locks.mutex("kept", 2) as after:
-            await anyio.sleep(1.0)  # two leases
-            after.check()
-        before.check()
+        async with locks.mutex("kept", 2, lease=30) as after:
+            await renewed(after)
+        await renewed(before)

@@ -16,7 +16,7 @@ from aiorwlock_remote import (
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.testing.conformance.party import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("renewed_often")]
 
 NAME = ("lost", 1)
 
@@ -43,7 +43,7 @@ async def test_error_beside_the_cancellation_is_kept(near: Locks) -> None:
             raise KeyError("mine")
 
     with pytest.raises(ExceptionGroup) as caught:
-        async with near.mutex(*NAME, lease=0.3), anyio.create_task_group() as group:
+        async with near.mutex(*NAME), anyio.create_task_group() as group:
             group.start_soon(stubborn)
             await anyio.wait_all_tasks_blocked()
             await force(near)
@@ -54,7 +54,7 @@ async def test_error_beside_the_cancellation_is_kept(near: Locks) -> None:
 async def test_error_while_being_cancelled_is_kept(near: Locks) -> None:
     """A body that fails in its cleanup raises that, not the loss."""
     with pytest.raises(KeyError):
-        async with near.mutex(*NAME, lease=0.3):
+        async with near.mutex(*NAME):
             await force(near)
             try:
                 await anyio.sleep_forever()
@@ -73,7 +73,7 @@ async def test_body_that_never_awaits_is_told_at_the_end(near: Locks) -> None:
 async def test_outer_cancellation_wins(near: Locks) -> None:
     """Cancelled from outside and lost: the cancellation propagates."""
     with anyio.CancelScope() as outer:
-        async with near.mutex(*NAME, lease=0.3):
+        async with near.mutex(*NAME):
             await force(near)
             outer.cancel()
             await anyio.sleep_forever()
@@ -90,7 +90,7 @@ async def test_inner_timeout_is_not_taken_for_a_loss(near: Locks) -> None:
 
 async def test_guard_cancels_what_it_guards(near: Locks) -> None:
     """``guard`` ends with LockLost when the grant goes, without ``async with``."""
-    held = await near.mutex(*NAME, lease=0.3).acquire()
+    held = await near.mutex(*NAME).acquire()
     async with anyio.create_task_group() as group:
         group.start_soon(force, near)
         with pytest.raises(LockLost):
@@ -101,7 +101,7 @@ async def test_guard_cancels_what_it_guards(near: Locks) -> None:
 
 async def test_guard_of_what_moves_the_grant(near: Locks) -> None:
     """What it was moved to is checked after, and watched."""
-    held = await near.mutex(*NAME, lease=0.3).acquire()
+    held = await near.mutex(*NAME).acquire()
     reader = await held.guard(held.downgrade())
     assert reader.valid
 
@@ -127,11 +127,11 @@ async def test_on_lost_is_called_not_awaited(near: Locks) -> None:
 
 async def test_on_lost_flag_and_callable(near: Locks) -> None:
     """``"flag"`` lets the body run on; a callable is told, too."""
-    async with near.mutex(*NAME, lease=0.3, on_lost="flag") as held:
+    async with near.mutex(*NAME, on_lost="flag") as held:
         await force(near)
         await _lost(held)
     told: list[Held] = []
-    async with near.mutex(*NAME, lease=0.3, on_lost=told.append) as held:
+    async with near.mutex(*NAME, on_lost=told.append) as held:
         await force(near)
         await _lost(held)
 
@@ -146,7 +146,7 @@ async def test_on_lost_flag_and_callable(near: Locks) -> None:
 async def test_moved_grant_is_released_once_lost_is_told(near: Locks) -> None:
     """After a downgrade the newest grant is the one that is watched and released."""
     with pytest.raises(LockLost):
-        async with near.rwlock(*NAME, lease=0.3).writer as writer:
+        async with near.rwlock(*NAME).writer as writer:
             reader = await writer.downgrade()
             with pytest.raises(NotOwner):
                 writer.check()
@@ -161,7 +161,7 @@ async def test_sessions_do_not_mix() -> None:
         ended: list[str] = []
 
         async def body(name: int, lost: anyio.Event) -> None:
-            async with locks.mutex("mix", name, lease=0.3):
+            async with locks.mutex("mix", name):
                 await lost.wait()
                 ended.append("well")
 
@@ -170,7 +170,7 @@ async def test_sessions_do_not_mix() -> None:
             group.start_soon(body, 1, event)
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(LockLost):
-                async with locks.mutex("mix", 2, lease=0.3):
+                async with locks.mutex("mix", 2):
                     seen = await locks.mutex("mix", 2).info()
                     await locks.force_release(seen, reason="test")
                     await anyio.sleep_forever()

@@ -219,9 +219,10 @@ async def test_who_waits_goes_on_waiting(
         await got.wait()
 
 
+@pytest.mark.slow
 async def test_renewals_fail_with_the_rest(store: FaultyMemory) -> None:
     with pytest.raises(LockLost) as caught:
-        async with store.connect(lease=0.2) as locks, locks.mutex(*NAME):
+        async with store.connect(lease=2) as locks, locks.mutex(*NAME):
             with store.down():
                 await anyio.sleep_forever()
     assert caught.value.reason == "unreachable"

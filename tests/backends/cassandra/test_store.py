@@ -21,6 +21,7 @@ from aiorwlock_remote.ports import Store as Port
 from aiorwlock_remote.testing.conformance.party import Told, until
 from tests.backends.cassandra.conftest import both_layouts
 from tests.backends.cassandra.desk import Desk
+from tests.renewing import renewed
 from tests.servers.fix_cassandra import Keyspace
 
 pytestmark = pytest.mark.anyio
@@ -90,14 +91,14 @@ async def test_what_a_lock_costs(counted: Counted) -> None:
             assert counted.taken() == {"vanish": 1}
 
 
+@pytest.mark.usefixtures("renewed_often")
 @both_layouts
 async def test_a_renewed_lock_is_released_at_once(counted: Counted) -> None:
     """The loop is told what the keeper's thread left behind."""
     async with connect(counted) as locks:
-        async with locks.mutex("order", 42, lease=3) as held:
+        async with locks.mutex("order", 42) as held:
             counted.taken()
-            await anyio.sleep(1.5)
-            held.check()
+            await renewed(held)
             sent = counted.taken()
             assert set(sent) == {"keep"}
         assert counted.taken() == {"vanish": 1}

@@ -17,6 +17,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.embedded import boots
 from aiorwlock_remote.embedded.boots import Boot
 from tests.backends.files.desk import LEASE, Desk
+from tests.renewing import renewed
 from tests.servers.clock import off_by
 
 ROOT = Path(__file__).parents[3]
@@ -102,6 +103,7 @@ def started(days: int, url: str, folder: Path) -> subprocess.Popen[str]:
 @pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.usefixtures("renewed_often")
 async def test_processes_whose_clocks_are_a_day_apart(tmp_path: Path) -> None:
     """Each is let in when nobody holds, with a higher fence each time."""
     (tmp_path / "locks").mkdir()
@@ -120,9 +122,9 @@ async def test_processes_whose_clocks_are_a_day_apart(tmp_path: Path) -> None:
 
     try:
         async with connect(url) as locks:
-            async with locks.mutex("order", 42, lease=1.0) as held:
+            async with locks.mutex("order", 42) as held:
                 assert await anyio.to_thread.run_sync(told) == [0, 0]
-                await anyio.sleep(1.5)  # renewed
+                await renewed(held)
                 assert await anyio.to_thread.run_sync(told) == [0, 0]
             first, second = await anyio.to_thread.run_sync(told)
             assert held.fence < first < second

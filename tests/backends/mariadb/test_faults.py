@@ -22,6 +22,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Store
 from aiorwlock_remote.testing.conformance.party import until
+from tests.renewing import renewed
 from tests.servers.mariadb import OWNER, MariadbServer, connected, run
 from tests.servers.process import IP
 from tests.servers.proxy import Proxy
@@ -175,19 +176,19 @@ async def test_a_waiter_survives_lost_connections(mariadb_tables: str) -> None:
 
 
 @pytest.mark.only_on("asyncio", "the keeper has a loop of its own")
+@pytest.mark.usefixtures("renewed_often")
 async def test_a_silent_server_ends_no_lease(
     mariadb_tables: str, mariadb_server: MariadbServer
 ) -> None:
     """Renewals are tried again until the deadline."""
     with through(mariadb_server, mariadb_tables) as (proxy, url):
-        hurried = connect(f"{url}?call_timeout=0.3", lease=4, connect_timeout=1)
+        hurried = connect(f"{url}?call_timeout=0.3", connect_timeout=1)
         async with hurried as locks, locks.mutex("order", 42) as held:
-            await anyio.sleep(1.2)
+            await renewed(held)
             proxy.black_hole(on=True)
             await anyio.sleep(1.0)
             proxy.black_hole(on=False)
-            await anyio.sleep(2.5)
-            held.check()
+            await renewed(held)
 
 
 def kill(url: str, which: str) -> int:

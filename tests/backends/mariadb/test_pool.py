@@ -19,6 +19,7 @@ from aiorwlock_remote.backends.mariadb import MariadbBackend
 from aiorwlock_remote.backends.mariadb.lent import PoolLender
 from aiorwlock_remote.swapping.lent_lines import Checked
 from tests.backends.mariadb.pools import FOUND_ROWS, STRICT, pool_of
+from tests.renewing import renewed
 from tests.servers.mariadb import run
 
 pytestmark = pytest.mark.slow
@@ -55,14 +56,14 @@ async def test_nothing_is_left_open_in_it(mariadb_tables: str) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("renewed_often")
 async def test_it_is_renewed_through_the_loop(mariadb_tables: str) -> None:
     async with (
         pool_of(mariadb_tables) as backend,
-        connect(backend, lease=1) as locks,
+        connect(backend) as locks,
         locks.mutex("order", 42) as held,
     ):
-        await asyncio.sleep(2.5)
-        held.check()
+        await renewed(held)
 
 
 @pytest.mark.asyncio
@@ -160,6 +161,7 @@ async def test_a_read_only_server(mariadb_tables: str) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("renewed_often")
 async def test_an_engine_of_sqlalchemy(mariadb_tables: str) -> None:
     """Its connections count rows found, and begin transactions by themselves."""
     url = mariadb_tables.replace("mariadb://", "mysql+asyncmy://")
@@ -169,13 +171,12 @@ async def test_an_engine_of_sqlalchemy(mariadb_tables: str) -> None:
         backend = MariadbBackend(engine)
         await backend.create_schema()
         async with (
-            connect(backend, lease=2, connect_timeout=1) as locks,
+            connect(backend, connect_timeout=1) as locks,
             connect(mariadb_tables) as others,
         ):
             async with locks.mutex("order", 1) as held:
                 assert await others.mutex("order", 1).try_acquire() is None
-                await asyncio.sleep(2.5)
-                held.check()
+                await renewed(held)
             async with others.mutex("order", 1):
                 assert await locks.mutex("order", 1).try_acquire() is None
             async with engine.connect(), engine.connect():

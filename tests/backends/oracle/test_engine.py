@@ -20,6 +20,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.backends.oracle import OracleBackend
 from tests.backends.oracle.programs import seats
+from tests.renewing import renewed
 from tests.servers.oracle.client import IP, OracleUser
 from tests.servers.oracle.functions import Function
 
@@ -109,12 +110,12 @@ async def test_what_a_step_costs(user: OracleUser) -> None:
         assert len(user.calls()) == 2
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_it_is_renewed_through_the_loop(user: OracleUser) -> None:
     async with engine_of(user) as engine:
-        lent = connect(OracleBackend(engine), lease=1.0)
+        lent = connect(OracleBackend(engine))
         async with lent as locks, locks.mutex("order", 42) as held:
-            await asyncio.sleep(2.0)
-            held.check()
+            await renewed(held)
 
 
 async def test_what_it_cannot_do_is_told(oracle_user: OracleUser) -> None:

@@ -18,6 +18,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.oracle.programs import seats
+from tests.renewing import renewed
 from tests.servers.oracle.client import OracleUser
 from tests.swapping.opened import LEASE, ORDER, acquire, opened
 
@@ -144,13 +145,13 @@ async def test_a_waiter_survives_lost_connections(user: OracleUser) -> None:
                 await entered.wait()
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_a_silent_server_ends_no_lease(user: OracleUser) -> None:
     """Renewals are tried again until the deadline."""
-    hurried = connect(f"{user.url}?call_timeout=0.2", lease=3)
+    hurried = connect(f"{user.url}?call_timeout=0.2")
     async with hurried as locks, locks.mutex("order", 42) as held:
-        await anyio.sleep(0.9)
+        await renewed(held)
         user.hole("both")
         await anyio.sleep(0.8)
         user.well()
-        await anyio.sleep(1.7)
-        held.check()
+        await renewed(held)

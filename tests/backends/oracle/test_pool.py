@@ -12,6 +12,7 @@ import pytest
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, connect
 from aiorwlock_remote.backends.oracle import OracleBackend
 from tests.backends.oracle.programs import run
+from tests.renewing import renewed
 from tests.servers.oracle.client import OracleUser
 
 
@@ -64,12 +65,12 @@ async def test_making_them_cancelled_twice_leaves_nothing_in_the_pool(
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("renewed_often")
 async def test_it_is_renewed_through_the_loop(user: OracleUser) -> None:
     async with pool_of(user) as pool:
-        pooled = connect(OracleBackend(pool), lease=2.0)
+        pooled = connect(OracleBackend(pool))
         async with pooled as locks, locks.mutex("order", 42) as held:
-            await asyncio.sleep(3.0)
-            held.check()
+            await renewed(held)
             tickets = run(user, "SELECT ticket FROM mutex_locks")
             assert len(tickets) == 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-import anyio
 import pytest
 
 from aiorwlock_remote import (
@@ -17,6 +16,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.backends.oracle.options import options_of
 from aiorwlock_remote.core.url import parse
+from tests.renewing import renewed
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.oracle.client import IP, OracleUser
 from tests.servers.strangers import stranger
@@ -81,14 +81,14 @@ async def test_a_server_that_wants_a_certificate_of_us(
         assert "closed the connection" in str(error)
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_renewals_go_over_tls_as_well(
     user: OracleUser, certificates: Certificates
 ) -> None:
     with user.double.tls(certificates) as port:
         url = secure(user, port, f"&ca_file={certificates.authority}")
-        async with connect(url, lease=1) as locks, locks.mutex("order", 1) as held:
-            await anyio.sleep(1.5)
-            held.check()
+        async with connect(url) as locks, locks.mutex("order", 1) as held:
+            await renewed(held)
 
 
 async def test_one_side_alone(user: OracleUser, certificates: Certificates) -> None:

@@ -12,6 +12,7 @@ import pytest
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from aiorwlock_remote.testing.conformance.party import until
+from tests.renewing import renewed
 
 pytestmark = [
     pytest.mark.anyio,
@@ -73,6 +74,7 @@ async def test_without_it_they_poll(tables: str) -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.usefixtures("renewed_often")
 async def test_over_a_pool_of_the_users(tables: str) -> None:
     async with asyncpg.create_pool(tables, min_size=0, max_size=2) as pool:
         backend = PostgresqlBackend(pool)
@@ -83,9 +85,8 @@ async def test_over_a_pool_of_the_users(tables: str) -> None:
                 group.start_soon(take, locks)
                 await until(lambda: waits(others), 5)
                 await held.release()
-            async with locks.mutex("kept", 1, lease=1.0) as kept:
-                await anyio.sleep(1.5)
-                kept.check()
+            async with locks.mutex("kept", 1) as kept:
+                await renewed(kept)
         assert not listeners(tables)
         assert await pool.fetchval("SELECT 1") == 1
 

@@ -11,6 +11,7 @@ import pytest
 
 from aiorwlock_remote import Locks, Unsupported, connect
 from aiorwlock_remote.testing.conformance.party import until
+from tests.renewing import renewed
 from tests.servers.pgbouncer import Pgbouncer
 from tests.servers.postgresql import PostgresqlServer
 
@@ -65,13 +66,13 @@ async def test_more_connections_than_sessions(url: str) -> None:
     assert most == 1
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_the_keeper_renews(url: str) -> None:
     async with (
         connect(f"{url}&listen=no") as locks,
-        locks.mutex("kept", 1, lease=1) as held,
+        locks.mutex("kept", 1) as held,
     ):
-        await anyio.sleep(2.5)
-        held.check()
+        await renewed(held)
 
 
 async def test_it_listens_at_the_server_itself(url: str, tables: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import pytest
 import redis
 from redis.asyncio import Connection, ConnectionPool, Redis
@@ -20,23 +19,21 @@ from aiorwlock_remote.errors import (
 )
 from tests.backends.redis.clients import ON_ASYNCIO, client_of
 from tests.backends.redis.rights import objects, rules
+from tests.renewing import renewed
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
-pytestmark = ON_ASYNCIO
-
-LEASE = 1.2
+pytestmark = [*ON_ASYNCIO, pytest.mark.usefixtures("renewed_often")]
 
 
 async def holds(client: Redis) -> None:
     """A lock is taken and renewed: by both kinds of connection."""
     async with (
         connect(RedisBackend(client)) as locks,
-        locks.mutex("order", 1, lease=LEASE) as held,
+        locks.mutex("order", 1) as held,
     ):
-        await anyio.sleep(2 * LEASE)
-        held.check()
+        await renewed(held)
 
 
 async def fails(client: Redis) -> BaseException:

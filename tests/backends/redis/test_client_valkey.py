@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import pytest
 import valkey
 from valkey.asyncio import Sentinel, Valkey, ValkeyCluster
@@ -14,12 +13,14 @@ from aiorwlock_remote.backends.redis import RedisBackend
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from tests.backends.redis.clients import ON_ASYNCIO
 from tests.backends.redis.one_sentinel import NAME, watched
+from tests.renewing import renewed
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
 pytestmark = ON_ASYNCIO
 
 
+@pytest.mark.usefixtures("renewed_often")
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_a_lock_is_taken_and_renewed(
     fresh_redis: RedisServer, protocol: int
@@ -28,10 +29,9 @@ async def test_a_lock_is_taken_and_renewed(
     async with (
         connect(RedisBackend(client)) as locks,
         connect(fresh_redis.url) as others,
-        locks.mutex("order", 1, lease=1.0) as held,
+        locks.mutex("order", 1) as held,
     ):
-        await anyio.sleep(1.5)
-        held.check()
+        await renewed(held)
         assert await others.mutex("order", 1).try_acquire() is None
         assert [f async for f in locks.examine() if f.name == "renewal"] == []
     assert await client.ping()
@@ -52,16 +52,16 @@ async def test_a_client_of_a_cluster_is_refused() -> None:
         RedisBackend(ValkeyCluster("localhost", 1))  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("renewed_often")
 async def test_sentinel(start_redis: StartRedis, tmp_path: Path) -> None:
     with watched(start_redis, tmp_path) as servers:
         sentinel = Sentinel([("127.0.0.1", servers.port)])  # type: ignore[no-untyped-call]
         client = sentinel.master_for(NAME)
         async with (
             connect(RedisBackend(client)) as locks,
-            locks.mutex("order", 1, lease=1.0) as held,
+            locks.mutex("order", 1) as held,
         ):
-            await anyio.sleep(1.5)
-            held.check()
+            await renewed(held)
         await client.aclose()
         for asked in sentinel.sentinels:
             await asked.aclose()

@@ -137,6 +137,7 @@ async def test_who_waits_for_a_foreigner(
     assert server.ask("PUBSUB", "NUMSUB", channel)[1] == 0, "listens no more"
 
 
+@pytest.mark.usefixtures("renewed_often")
 @pytest.mark.parametrize("reason", ["forced", "stolen"])
 async def test_our_seat_is_taken_away(
     fresh_redis: RedisServer, foreign: Foreign, kind: Kind, reason: str
@@ -144,7 +145,7 @@ async def test_our_seat_is_taken_away(
     """Deleted: forced. Overwritten: stolen. Told at the next renewal."""
     async with connect(fresh_redis.url) as locks:
         with pytest.raises(LockLost) as caught:
-            async with lock_of(locks, kind, lease=1.5) as held:
+            async with lock_of(locks, kind) as held:
                 if reason == "forced":
                     foreign.wipe(NAME)
                 else:

@@ -28,11 +28,10 @@ from tests.servers.process import until
 from tests.servers.redis import RedisServer
 
 pytestmark = [
+    pytest.mark.usefixtures("renewed_often"),
     pytest.mark.anyio,
     pytest.mark.no_uvloop("what the server does is nothing new to it"),
 ]
-
-LEASE = 1.0
 
 
 async def test_scripts_are_forgotten_under_load(fresh_redis: RedisServer) -> None:
@@ -46,7 +45,7 @@ async def test_scripts_are_forgotten_under_load(fresh_redis: RedisServer) -> Non
     async def work(locks: Locks, number: int) -> None:
         nonlocal failed
         for turn in range(20):
-            rwlock = locks.rwlock("load", number % 2, lease=LEASE)
+            rwlock = locks.rwlock("load", number % 2, lease=2)
             side = rwlock.reader if turn % 3 == 0 else rwlock.writer
             try:
                 async with side.acquire(timeout=30) as held:
@@ -55,7 +54,7 @@ async def test_scripts_are_forgotten_under_load(fresh_redis: RedisServer) -> Non
                 failed += 1
 
     async with connect(fresh_redis.url) as locks, connect(fresh_redis.url) as others:
-        held = await locks.mutex("kept", 1).acquire(lease=LEASE)
+        held = await locks.mutex("kept", 1).acquire()
         async with anyio.create_task_group() as group:
             for number in range(10):
                 group.start_soon(work, locks if number % 2 else others, number)
@@ -74,7 +73,7 @@ async def test_scripts_are_forgotten_under_load(fresh_redis: RedisServer) -> Non
 async def test_clients_are_paused(start_redis: StartRedis, kind: str) -> None:
     server = start_redis()
     async with connect(server.url) as locks:
-        held = await locks.mutex("kept", 1).acquire(lease=LEASE)
+        held = await locks.mutex("kept", 1).acquire()
         server.ask("CLIENT", "PAUSE", 300, kind)
         async with locks.mutex("paused", 1).acquire(timeout=10):
             held.check()
@@ -84,7 +83,7 @@ async def test_clients_are_paused(start_redis: StartRedis, kind: str) -> None:
 async def test_the_server_sleeps(start_redis: StartRedis) -> None:
     server = start_redis(config={"enable-debug-command": "yes"})
     async with connect(server.url) as locks:
-        held = await locks.mutex("kept", 1).acquire(lease=LEASE)
+        held = await locks.mutex("kept", 1).acquire()
         async with anyio.create_task_group() as group:
             group.start_soon(run_sync, server.ask, "DEBUG", "SLEEP", "0.3")
             for number in range(20):
@@ -126,7 +125,7 @@ def busy(server: RedisServer) -> Iterator[None]:
 async def test_a_foreign_script_keeps_it_busy(start_redis: StartRedis) -> None:
     server = start_redis(config={"busy-reply-threshold": "10"})
     async with connect(server.url) as locks, connect(server.url) as others:
-        held = await locks.mutex("kept", 1).acquire(lease=4)
+        held = await locks.mutex("kept", 1).acquire()
         async with anyio.create_task_group() as group:
             group.start_soon(take_turn, others.mutex("kept", 1), [])
             await waits(server, locks.mutex("kept", 1))
@@ -143,8 +142,8 @@ async def test_out_of_memory(start_redis: StartRedis) -> None:
     server = start_redis(config={"maxmemory-policy": "noeviction"})
     async with connect(server.url) as locks:
         lock = locks.mutex("kept", 1)
-        held = await lock.acquire(lease=LEASE)
-        read = await locks.rwlock("kept", 2).reader.acquire(lease=LEASE)
+        held = await lock.acquire()
+        read = await locks.rwlock("kept", 2).reader.acquire()
         server.ask_all(*[("SET", f"filler:{n}", "x" * 10_000) for n in range(200)])
         server.ask("CONFIG", "SET", "maxmemory", "2mb")
         with pytest.raises(hiredis.ReplyError, match="OOM"):
@@ -170,7 +169,7 @@ async def test_the_primary_becomes_a_replica_and_comes_back(
 ) -> None:
     server = start_redis()
     async with connect(server.url) as locks:
-        held = await locks.mutex("kept", 1).acquire(lease=2)
+        held = await locks.mutex("kept", 1).acquire()
         server.ask("REPLICAOF", "127.0.0.1", 1)
         async with anyio.create_task_group() as group:
             group.start_soon(refused, locks.mutex("new", 1))
@@ -187,7 +186,7 @@ async def test_loading(start_redis: StartRedis) -> None:
     server = start_redis(config={"enable-debug-command": "yes"} | slow)
     server.ask_all(*[("SET", f"filler{n}", "x" * 1024) for n in range(80)])
     async with connect(server.url) as locks:
-        held = await locks.mutex("kept", 1).acquire(lease=4)
+        held = await locks.mutex("kept", 1).acquire()
         told = 0
         async with anyio.create_task_group() as group:
             group.start_soon(run_sync, server.ask, "DEBUG", "RELOAD")
@@ -204,7 +203,7 @@ async def test_our_connections_are_killed(fresh_redis: RedisServer) -> None:
     """CLIENT KILL by somebody else: what is held and who waits go on."""
     async with connect(fresh_redis.url) as locks, connect(fresh_redis.url) as others:
         lock = others.mutex("kept", 1)
-        held = await locks.mutex("kept", 1).acquire(lease=LEASE)
+        held = await locks.mutex("kept", 1).acquire()
         await renewed(fresh_redis, held)  # over a connection of the keeper's own
         fences: list[int] = []
         async with anyio.create_task_group() as group:
@@ -226,7 +225,7 @@ async def test_no_room_for_the_keeper(start_redis: StartRedis) -> None:
         plain.ping()
         async with connect(server.url) as locks:
             plain.config_set("maxclients", 1)
-            held = await locks.mutex("kept", 1).acquire(lease=LEASE)
+            held = await locks.mutex("kept", 1).acquire()
             for _ in range(2):
                 ends = plain.pexpiretime("mutex_locks/kept,1")
                 await eventually(
