@@ -216,8 +216,10 @@ class TooManyWaiters(LockError):
 class AcquireUncertain(LockError):
     """The store never said whether it granted the lock.
 
-    If it did, nobody uses the grant, and it ends with its ``lease`` (seconds; None:
-    only ``force_release`` ends it).
+    If it did, nobody uses the grant. In the background the store is asked to take it
+    back until it has answered (but for row locks without a lease, which have no
+    ticket). At the latest it ends with its ``lease`` (seconds; None: only
+    ``force_release`` ends it).
     """
 
     status_hint: ClassVar[int] = 503

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.record import NOBODY, Grant, Who
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.value import value
@@ -35,6 +36,11 @@ class Claim:
             raise IllegalCommand("a claim needs a ticket")
         if self.lease is not None and self.lease <= 0:
             raise IllegalCommand("a lease is positive or None")
+
+    @property
+    def seconds(self) -> float | None:
+        """How long a grant of it lives; None: for ever."""
+        return None if self.lease is None else self.lease / MICROS
 
     def grant(self, mode: Mode, fence: int, now: int) -> Grant:
         """What it gets if it is let in now."""

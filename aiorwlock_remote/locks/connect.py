@@ -24,7 +24,9 @@ from aiorwlock_remote.locks.options import Options, check_count
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.ports import Backend, Bell, Host, Replicated, Settings, Store
+from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.drive import Drive
+from aiorwlock_remote.runtime.insisting import Insisting
 from aiorwlock_remote.runtime.loops import current_host
 from aiorwlock_remote.runtime.room import Room
 
@@ -131,7 +133,7 @@ class Connecting:
         if settings.min_replicas and not isinstance(store, Replicated):
             await store.aclose()
             raise ConfigurationError(what="min_replicas: this store knows no replicas")
-        room = Room(settings.gate, store, host)
+        room = Room(settings.gate, store, host, Insisting(host, Closing()))
         rooms.append(room)
         drive = Drive(store, room, host, settings)
         session = Session(drive, host, self._observers)

@@ -8,21 +8,16 @@ from functools import partial
 import anyio
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote.core.commands import (
-    Acquire,
-    Granted,
-    Refused,
-    Release,
-    Withdraw,
-)
+from aiorwlock_remote.core.commands import Acquire, Granted, Refused
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable, Closed, LockError, LockTimeout
 from aiorwlock_remote.runtime.drive import Drive
-from aiorwlock_remote.runtime.gate import Gate, Visitor
+from aiorwlock_remote.runtime.gate import Gate
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
 from aiorwlock_remote.runtime.slow import slow_line, waited
 from aiorwlock_remote.runtime.taking import Taking
+from aiorwlock_remote.runtime.visitor import Visitor
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
@@ -44,7 +39,7 @@ class Doors(Taking):
             visitor.decide()
 
     def _let_go(self, lease: Lease) -> None:
-        self._drive.store.step(lease.resource, Release(lease.ticket)).unawaited()
+        self._drive.let_go(lease)
 
     async def _try(self, request: Request) -> Lease:
         claim = self._drive.asking.claim(request)
@@ -117,11 +112,7 @@ class Doors(Taking):
     ) -> None:
         error = visitor.error
         if isinstance(error, BackendUnavailable) and not error.nothing_done:
-            keep = gate.waits(request.mode)
-            command = Withdraw(
-                self._drive.gate_name, request.mode, (visitor.ticket,), keep=keep
-            )
-            withdrawn = self._drive.store.step(request.resource, command)
+            withdrawn = gate.take_back(visitor, request.mode)
             await self._drive.resolve(request.resource, withdrawn, visitor.claim, until)
 
     def _timed_out(

@@ -59,8 +59,8 @@ class Drive:
         self.gate_name: str = settings.gate
         self.room = room
         self.asking: Asking = Asking(host)
-        self.closing: Closing = Closing()
-        self._insisting = Insisting(host, self.closing, self.take_back)
+        self.closing: Closing = room.insisting.closing
+        self.insisting: Insisting = room.insisting
         self._patience: float = settings.connect_timeout
         sever_in_children(self)
 
@@ -69,13 +69,16 @@ class Drive:
 
         What requests under way may have moved it to is released behind it.
         """
-        *before, last = tickets = lease.ticket, *lease.moving
-        releases = [
-            self.store.step(lease.resource, Release(ticket)) for ticket in before
-        ]
-        releases.append(self.room.gate(lease.resource).release(last))
-        released = releases[0] if not before else gathered(releases, _any_held)
-        return self._insisting.on(lease, tickets, released)
+        resource, gate = lease.resource, self.room.gate(lease.resource)
+        if not lease.moving:
+            released = gate.release(lease.ticket)
+            again = partial(self._release, resource, lease.ticket)
+        else:
+            *before, last = tickets = lease.ticket, *lease.moving
+            releases = [self._release(resource, one) for one in before]
+            released = gathered([*releases, gate.release(last)], _any_held)
+            again = partial(self._withdraw, resource, tickets)
+        return self.insisting.on(released, resource, again, lease.left)
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
         """One renewal by hand."""
@@ -107,21 +110,35 @@ class Drive:
             except BaseException as exc:
                 if isinstance(exc, BackendUnavailable) and exc.nothing_done:
                     raise
-                withdrawn = self.take_back(resource, undo.ticket)
+                withdrawn = self.take_back(resource, undo)
                 if isinstance(exc, BackendUnavailable):
                     await self.resolve(resource, withdrawn, undo)
                 withdrawn.unawaited()
                 raise
         return reply
 
+    def let_go(self, lease: Lease) -> None:
+        """Release what nobody was told of."""
+        again = partial(self._release, lease.resource, lease.ticket)
+        seconds = lease.terms.lease
+        self.insisting.on(again(), lease.resource, again, seconds).unawaited()
+
     def take_back(
-        self, resource: Resource, *tickets: str, upgrader: str = ""
+        self, resource: Resource, claim: Claim, *, instead_of: str | None = None
     ) -> Pending[Reply]:
-        """Whatever became of these tickets, nothing is held by them."""
-        # The mode is that of a place, which stays: any will do.
-        gate, mode = self.gate_name, Mode.READ
-        gone = Withdraw(gate, mode, tickets, keep=True, upgrader=upgrader)
-        return self.store.step(resource, gone)
+        """Whatever became of a claim, nothing is held by it, and nobody waits to move.
+
+        Nor by the ticket that it was to take the place of.
+        """
+        moved = () if instead_of is None else (instead_of,)
+        tickets = *moved, claim.ticket
+        withdrawn = self._withdraw(resource, tickets, instead_of or "")
+        again = partial(self._withdraw, resource, tickets)
+        return self.insisting.on(withdrawn, resource, again, claim.seconds)
+
+    def step_back(self, resource: Resource, upgrader: str) -> None:
+        """A reader that waited to become a writer does not want to any more."""
+        self._withdraw(resource, (), upgrader).unawaited()
 
     def lease(self, request: Request, grant: Grant, sent_at: float) -> Lease:
         """What a grant is to this process."""
@@ -153,9 +170,10 @@ class Drive:
             else:
                 return
         withdrawn.unawaited()
-        seconds = None if claim.lease is None else claim.lease / 1e6
         raise AcquireUncertain(
-            resource=resource.label, holder=holder_of(claim.ticket), lease=seconds
+            resource=resource.label,
+            holder=holder_of(claim.ticket),
+            lease=claim.seconds,
         ) from failure
 
     async def aclose(self) -> None:
@@ -182,7 +200,18 @@ class Drive:
         self.room.sever(self.store)
 
     def _forget(self, resource: Resource, claim: Claim) -> None:
-        self.take_back(resource, claim.ticket).unawaited()
+        self.take_back(resource, claim).unawaited()
+
+    def _release(self, resource: Resource, ticket: str) -> Pending[Reply]:
+        return self.store.step(resource, Release(ticket))
+
+    def _withdraw(
+        self, resource: Resource, tickets: tuple[str, ...], upgrader: str = ""
+    ) -> Pending[Reply]:
+        # The mode is that of a place, which stays: any will do.
+        gate, mode = self.gate_name, Mode.READ
+        gone = Withdraw(gate, mode, tickets, keep=True, upgrader=upgrader)
+        return self.store.step(resource, gone)
 
 
 def _any_held(replies: Sequence[Reply]) -> Reply:

@@ -15,7 +15,6 @@ from random import random
 from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,
-    Claim,
     Command,
     Granted,
     Refused,
@@ -25,33 +24,16 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.lane import Lane, News, Waiter
+from aiorwlock_remote.core.lane import Lane, News
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable, TooManyWaiters
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Clock, Store
+from aiorwlock_remote.runtime.insisting import Insisting
+from aiorwlock_remote.runtime.visitor import Visitor
 
 _ANSWERS = Granted, Waiting, Refused
-
-
-class Visitor(Waiter):
-    """A waiter with somebody to wake. ``error``: why it will never get in."""
-
-    __slots__ = ("error", "ready")
-
-    def __init__(
-        self, claim: Claim, policy: Policy, max_waiters: int | None = None
-    ) -> None:
-        """Like ``Waiter``."""
-        super().__init__(claim, policy, max_waiters)
-        self.ready: Pending[None] = Pending()
-        self.error: BaseException | None = None
-
-    def decide(self) -> None:
-        """It got in, or never will: wake it, once."""
-        if not self.ready.done:
-            self.ready.resolve(None)
 
 
 class Gate:
@@ -67,11 +49,14 @@ class Gate:
         store: Store,
         clock: Clock,
         alarm: Callable[[Gate], None],
+        insisting: Insisting,
     ) -> None:
         self.resource = resource
         self._store = store
         self._clock = clock
         self._alarm = alarm
+        self._insisting = insisting
+        self._nonce = nonce
         self._reader = Lane(nonce, Mode.READ, store.pace)
         self._writer = Lane(nonce, Mode.WRITE, store.pace)
         self._lanes = (self._reader, self._writer)
@@ -110,20 +95,26 @@ class Gate:
     def leave(self, waiter: Visitor, mode: Mode) -> None:
         """Give up waiting, at once; the withdrawal goes its way."""
         if waiter.grant is not None:
-            self.release(waiter.ticket).unawaited()
+            self._over(self.release(waiter.ticket), waiter).unawaited()
         else:
-            lane = self._lane(mode)
-            self._send(lane, lane.leave(waiter))
+            withdraw = self._lane(mode).leave(waiter)
+            if withdraw is not None:
+                withdrawn = self._step(withdraw)
+                if withdraw.tickets:
+                    withdrawn = self._over(withdrawn, waiter)
+                withdrawn.unawaited()
         self._unwatch_if_idle()
+
+    def take_back(self, waiter: Visitor, mode: Mode) -> Pending[Reply]:
+        """It was turned away: whatever became of its ticket, nothing is held by it."""
+        keep = bool(self._lane(mode).waiters)
+        withdraw = Withdraw(self._nonce, mode, (waiter.ticket,), keep=keep)
+        return self._over(self._step(withdraw), waiter)
 
     def before(self, waiter: Visitor, mode: Mode) -> int:
         """How many tasks of this process wait before this one for the same mode."""
         waiters = self._lane(mode).waiters
         return waiters.index(waiter) if waiter in waiters else 0
-
-    def waits(self, mode: Mode) -> bool:
-        """Whether tasks wait for this mode."""
-        return bool(self._lane(mode).waiters)
 
     def ring(self) -> None:
         """The store has something for us, perhaps."""
@@ -165,6 +156,12 @@ class Gate:
             failed: Pending[Reply] = Pending()
             failed.fail(exc)
             return failed
+
+    def _over(self, ended: Pending[Reply], waiter: Visitor) -> Pending[Reply]:
+        # The place stays. It may be that of others, by then; the mode is that of it.
+        withdraw = Withdraw(self._nonce, Mode.READ, (waiter.ticket,), keep=True)
+        again, lease = partial(self._step, withdraw), waiter.claim.seconds
+        return self._insisting.on(ended, self.resource, again, lease)
 
     def _lane(self, mode: Mode) -> Lane:
         return self._writer if mode is Mode.WRITE else self._reader

@@ -9,15 +9,17 @@ awaiting: nobody's cancellation can tear it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from aiorwlock_remote.core.commands import Claim
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pool import Ask, Busy, Told, Took
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.recipe_ports import Members
+from aiorwlock_remote.runtime.insisting import Insisting
 from aiorwlock_remote.runtime.rounds import Rounds
 from aiorwlock_remote.runtime.severed import SeveredMembers
 
@@ -28,10 +30,11 @@ PLACE_LIVES = 3
 class Waiter:
     """Somebody who wants ``target``, until ``ready`` is done."""
 
-    __slots__ = ("claim", "error", "ready", "sent_at", "target", "took")
+    __slots__ = ("claim", "error", "ready", "resource", "sent_at", "target", "took")
 
-    def __init__(self, target: str, claim: Claim) -> None:
-        self.target: str = target
+    def __init__(self, resource: Resource, claim: Claim) -> None:
+        self.resource: Resource = resource
+        self.target: str = resource.id
         self.claim: Claim = claim
         self.ready: Pending[None] = Pending()
         self.took: Took | None = None
@@ -70,11 +73,13 @@ class Lanes:
     def __init__(
         self,
         host: Host,
+        insisting: Insisting,
         members: Callable[[Callable[[str | None], object]], Members],
         look_every: float,
     ) -> None:
         """As ``Pool``."""
         self._clock = host.clock
+        self._insisting = insisting
         self._lanes: dict[str, Lane] = {}
         self._life = PLACE_LIVES * look_every
         self._lease = 0
@@ -96,19 +101,31 @@ class Lanes:
         """Give up waiting, or what it was given; it goes its way at once."""
         lane = self._lanes.get(waiter.target)
         # Its answer may be on the way, or may have been lost.
-        tickets = (waiter.claim.ticket,) if waiter.sent_at else ()
         places: tuple[str, ...] = ()
         if lane is not None and waiter in lane.waiters:
             lane.waiters.remove(waiter)
             if not lane.waiters:
                 places = (lane.target,)
                 self._drop(lane.target)
-        if tickets or places:
-            self.members.withdraw(places, tickets, waiter.lease).unawaited()
+        if waiter.sent_at:
+            self.take_back(waiter, places).unawaited()
+        elif places:
+            self.members.withdraw(places, (), waiter.lease).unawaited()
+
+    def take_back(self, waiter: Waiter, places: Sequence[str] = ()) -> Pending[None]:
+        """Whatever became of its ticket, nothing is held by it."""
+        tickets, lease = (waiter.claim.ticket,), waiter.lease
+        withdrawn = self.members.withdraw(places, tickets, lease)
+        again = partial(self._take_back_alone, tickets, lease)
+        seconds = waiter.claim.seconds
+        return self._insisting.on(withdrawn, waiter.resource, again, seconds)
 
     def sever(self) -> None:
         """Nothing is sent any more: this process is a forked child."""
         self.members = SeveredMembers()
+
+    def _take_back_alone(self, tickets: Sequence[str], lease: int) -> Pending[None]:
+        return self.members.withdraw((), tickets, lease)
 
     def _drop(self, target: str) -> None:
         del self._lanes[target]

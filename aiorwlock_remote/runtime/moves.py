@@ -7,6 +7,7 @@ from functools import partial
 
 from aiorwlock_remote.core.commands import (
     Adopt,
+    Claim,
     Conflict,
     Downgrade,
     Granted,
@@ -71,7 +72,7 @@ async def upgrade(
     finally:
         drive.room.unlisten(old.resource, bell)
         if new is None:
-            _step_back(drive, old)
+            drive.step_back(old.resource, old.ticket)
 
 
 async def adopt(drive: Drive, ticket: str, request: Request) -> Lease | None:
@@ -121,14 +122,14 @@ async def _move(
 ) -> Lease | None:
     with old.moving_to(command.claim.ticket):
         reply, sent_at = await _step(drive, old, command)
-        return _moved(drive, old, request, reply, sent_at)
+        return _moved(drive, old, request, command.claim, reply, sent_at)
 
 
 async def _step(
     drive: Drive, old: Lease, command: Downgrade | Upgrade
 ) -> tuple[Reply, float]:
     sent_at = drive.host.clock.now()
-    give_up = partial(_step_back, drive, old, command.ticket, command.claim.ticket)
+    give_up = partial(_give_up, drive, old, command.claim)
     with drive.closing.under(give_up):
         try:
             return await drive.store.step(old.resource, command), sent_at
@@ -139,12 +140,17 @@ async def _step(
             raise
 
 
-def _step_back(drive: Drive, old: Lease, *tickets: str) -> None:
-    drive.take_back(old.resource, *tickets, upgrader=old.ticket).unawaited()
+def _give_up(drive: Drive, old: Lease, claim: Claim) -> None:
+    drive.take_back(old.resource, claim, instead_of=old.ticket).unawaited()
 
 
 def _moved(
-    drive: Drive, old: Lease, request: Request, reply: Reply, sent_at: float
+    drive: Drive,
+    old: Lease,
+    request: Request,
+    claim: Claim,
+    reply: Reply,
+    sent_at: float,
 ) -> Lease | None:
     if isinstance(reply, Conflict):
         raise UpgradeConflict(resource=old.resource.label)
@@ -154,6 +160,6 @@ def _moved(
         return None
     grant = reply.grants[0]
     if not old.end(State.RELEASED):  # it ended meanwhile, and this with it
-        drive.take_back(old.resource, grant.ticket).unawaited()
+        drive.take_back(old.resource, claim).unawaited()
         return None
     return drive.lease(request, grant, sent_at)

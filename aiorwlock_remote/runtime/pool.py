@@ -13,7 +13,6 @@ from aiorwlock_remote.core.pool import Ask, Busy, Member
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Closed, LockTimeout
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.recipe_ports import Members
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.lanes import Lanes, Waiter
@@ -40,7 +39,7 @@ class Pool(Taking):
         super().__init__(drive.host.clock, drive.keeper)
         self._name = name
         self._drive = drive
-        self._lanes = Lanes(drive.host, members, look_every)
+        self._lanes = Lanes(drive.host, drive.insisting, members, look_every)
         self._waiting: set[Waiter] = set()
         sever_in_children(self)
 
@@ -116,21 +115,18 @@ class Pool(Taking):
             return
         if isinstance(error, BackendUnavailable) and error.nothing_done:
             return
-        withdrawn = self._withdrawn(waiter)
+        withdrawn = self._lanes.take_back(waiter)
         if isinstance(error, BackendUnavailable):
             resource, claim = request.resource, waiter.claim
             await self._drive.resolve(resource, withdrawn, claim, until)
         else:
             withdrawn.unawaited()
 
-    def _withdrawn(self, waiter: Waiter) -> Pending[None]:
-        return self.members.withdraw((), (waiter.claim.ticket,), waiter.lease)
-
     def _forget(self, waiter: Waiter) -> None:
-        self._withdrawn(waiter).unawaited()
+        self._lanes.take_back(waiter).unawaited()
 
     def _waiter(self, request: Request) -> Waiter:
-        return Waiter(request.resource.id, self._drive.asking.claim(request))
+        return Waiter(request.resource, self._drive.asking.claim(request))
 
     def _lease(self, request: Request, waiter: Waiter) -> Lease:
         took = waiter.took

@@ -11,6 +11,7 @@ import anyio
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.ports import Host, Store
 from aiorwlock_remote.runtime.gate import Gate
+from aiorwlock_remote.runtime.insisting import Insisting
 
 FEW = 1024
 """Gates that may stand idle."""
@@ -39,8 +40,11 @@ class Knock:
 class Room:
     """Rings, alarms and gates. Lives in the loop's thread."""
 
-    def __init__(self, nonce: str, store: Store, host: Host) -> None:
+    def __init__(
+        self, nonce: str, store: Store, host: Host, insisting: Insisting
+    ) -> None:
         """``nonce`` names this process's places in the store."""
+        self.insisting = insisting
         self._nonce = nonce
         self._store = store
         self._host = host
@@ -61,7 +65,8 @@ class Room:
         if gate is None:
             self._sweep()
             gate = Gate(
-                resource, self._nonce, self._store, self._host.clock, self._set_alarm
+                *(resource, self._nonce, self._store, self._host.clock),
+                *(self._set_alarm, self.insisting),
             )
             self._gates[resource] = gate
         return gate

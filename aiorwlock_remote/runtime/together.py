@@ -12,7 +12,6 @@ from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
     Granted,
-    Release,
     Reply,
 )
 from aiorwlock_remote.errors import BackendUnavailable
@@ -61,7 +60,7 @@ async def try_all(drive: Drive, requests: Sequence[Request]) -> list[Lease] | No
     if len(leases) == len(asked) and not any(lease.expired() for lease in leases):
         return leases
     for lease in leases:
-        drive.store.step(lease.resource, Release(lease.ticket)).unawaited()
+        drive.let_go(lease)
     return None
 
 
@@ -72,7 +71,7 @@ def _ask(drive: Drive, request: Request) -> _Asked:
 
 
 def _take_back(drive: Drive, asked: Sequence[_Asked]) -> list[Pending[Reply]]:
-    return [drive.take_back(one.request.resource, one.claim.ticket) for one in asked]
+    return [drive.take_back(one.request.resource, one.claim) for one in asked]
 
 
 def _forget(drive: Drive, asked: Sequence[_Asked]) -> None:

@@ -188,6 +188,55 @@ async def test_nobody_says_whether_in_time(start_redis: StartRedis) -> None:
             await eventually(lambda: score(server, "a") == 0, "given back late")
 
 
+@pytest.mark.parametrize("closed", [False, True])
+async def test_a_release_that_failed_is_asked_again(
+    start_redis: StartRedis, *, closed: bool
+) -> None:
+    """In the background, and once more when it is closed."""
+    server = start_redis()
+    with Proxy(server.port) as proxy:
+        async with connect(proxy.url, connect_timeout=2) as locks:
+            pool = locks.mutex_set(KEY, lease=60)
+            await pool.create("a")
+            held = await pool.acquire()
+            proxy.refuse()
+            proxy.cut()
+            with pytest.raises(BackendUnavailable):
+                await held.release()
+            assert score(server, "a") != 0
+            proxy.accept()
+            if not closed:
+                await eventually(lambda: score(server, "a") == 0, "given back")
+    assert score(server, "a") == 0
+
+
+@pytest.mark.parametrize("name", ["a", None])
+@pytest.mark.parametrize("timeout", [0, 5])
+async def test_what_could_not_be_taken_back_is_taken_back_later(
+    start_redis: StartRedis, name: str | None, timeout: float
+) -> None:
+    """Cancelled while its answer is on the way, and nothing gets through."""
+    server = start_redis()
+    with Proxy(server.port) as proxy:
+        async with connect(proxy.url, connect_timeout=2) as locks:
+            pool = locks.mutex_set(KEY, lease=60)
+            await pool.create("a")
+            proxy.mute()
+            async with anyio.create_task_group() as group:
+
+                async def wait() -> None:
+                    await pool.acquire(name, timeout=timeout)
+
+                group.start_soon(wait)
+                await eventually(lambda: (score(server, "a") or 0) > 0, "granted")
+                proxy.refuse()
+                proxy.cut()
+                group.cancel_scope.cancel()
+            assert (score(server, "a") or 0) > 0
+            proxy.accept()
+            await eventually(lambda: score(server, "a") == 0, "given back")
+
+
 async def test_a_waiter_survives_a_lost_connection(start_redis: StartRedis) -> None:
     server = start_redis()
     with Proxy(server.port) as proxy:

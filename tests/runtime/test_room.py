@@ -23,8 +23,11 @@ from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.runtime.gate import Gate, Visitor
+from aiorwlock_remote.runtime.closing import Closing
+from aiorwlock_remote.runtime.gate import Gate
+from aiorwlock_remote.runtime.insisting import Insisting
 from aiorwlock_remote.runtime.room import FEW, Room
+from aiorwlock_remote.runtime.visitor import Visitor
 
 
 @pytest.mark.anyio
@@ -100,7 +103,9 @@ async def waiting_room() -> AsyncIterator[tuple[Teller, Gate]]:
     """One gate at such a store."""
     async with connect("memory://") as locks:
         store = Teller()
-        room = Room("here", store, locks._session.host)  # type: ignore[arg-type]
+        host = locks._session.host
+        insisting = Insisting(host, Closing())
+        room = Room("here", store, host, insisting)  # type: ignore[arg-type]
         yield store, room.gate(resource("order", 1))
         room.close()
 

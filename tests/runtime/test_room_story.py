@@ -36,8 +36,11 @@ from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiters
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.runtime.gate import Gate, Visitor
+from aiorwlock_remote.runtime.closing import Closing
+from aiorwlock_remote.runtime.gate import Gate
+from aiorwlock_remote.runtime.insisting import Insisting
 from aiorwlock_remote.runtime.room import Room
+from aiorwlock_remote.runtime.visitor import Visitor
 from tests.standing import StandingClock
 
 ORDER = resource("order", 1)
@@ -78,7 +81,8 @@ class Story(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.room = Room("here", self.world, self.world)  # type: ignore[arg-type]
+        insisting = Insisting(self.world, Closing())  # type: ignore[arg-type]
+        self.room = Room("here", self.world, self.world, insisting)  # type: ignore[arg-type]
         self.gate: Gate = self.room.gate(ORDER)
         self.waiting: list[tuple[Visitor, Mode]] = []
         self.inside: list[tuple[Visitor, Mode]] = []

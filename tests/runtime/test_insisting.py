@@ -1,0 +1,187 @@
+"""A grant that is no one's keeps nobody out, though the store could not be told.
+
+It is told again, in the background, until it has answered or the lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+import anyio
+import pytest
+
+from aiorwlock_remote import AcquireUncertain, BackendUnavailable, Locks
+from aiorwlock_remote.core.commands import Command, Release, Withdraw
+from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.faults import Fate, Link
+
+pytestmark = pytest.mark.anyio
+
+NAME = ("far", 1)
+LEASE = 60.0
+"""Longer than anybody waits here."""
+
+Ask = Callable[[], Awaitable[object]]
+Way = Callable[[Locks], Awaitable[Ask]]
+
+
+async def waits(locks: Locks) -> Ask:
+    return locks.mutex(*NAME, lease=LEASE).acquire
+
+
+async def tries(locks: Locks) -> Ask:
+    return locks.mutex(*NAME, lease=LEASE).try_acquire
+
+
+async def several(locks: Locks) -> Ask:
+    other = locks.mutex("far", 2, lease=LEASE)
+
+    async def both() -> None:
+        await locks.multi(locks.mutex(*NAME, lease=LEASE), other)
+
+    return both
+
+
+async def downgrades(locks: Locks) -> Ask:
+    held = await locks.rwlock(*NAME, lease=LEASE).writer.acquire()
+    return held.downgrade
+
+
+async def upgrades(locks: Locks) -> Ask:
+    held = await locks.rwlock(*NAME, lease=LEASE).reader.acquire()
+    return held.upgrade
+
+
+async def adopts(locks: Locks) -> Ask:
+    ticket = (await locks.mutex(*NAME, lease=LEASE).acquire()).detach()
+    return partial(locks.adopt, ticket)
+
+
+def ends_fail(command: Command) -> Fate:
+    """What would end a grant does not arrive."""
+    return Fate.REFUSE if isinstance(command, Withdraw | Release) else Fate.PASS
+
+
+def ends_fail_and_no_answer(command: Command) -> Fate:
+    """Nor do the answers to anything else."""
+    return Fate.REFUSE if isinstance(command, Withdraw | Release) else Fate.LOSE
+
+
+@pytest.fixture(params=[waits, tries, several, downgrades, upgrades, adopts])
+def way(request: pytest.FixtureRequest) -> Way:
+    """To something that the store grants."""
+    found: Way = request.param
+    return found
+
+
+async def held_back(link: Link) -> bool:
+    return link.held_back > 0
+
+
+async def cancelled(link: Link, ask: Ask) -> None:
+    """While the answer is on its way."""
+    link.hold_back = True
+    async with anyio.create_task_group() as group:
+
+        async def wait() -> None:
+            await ask()
+
+        group.start_soon(wait)
+        await until(lambda: held_back(link), 10)
+        group.cancel_scope.cancel()
+    link.let_through()
+
+
+async def test_cancelled(link: Link, locks: Locks, near: Locks, way: Way) -> None:
+    ask = await way(locks)
+    link.fate = ends_fail
+    await cancelled(link, ask)
+    assert await near.mutex(*NAME).locked()
+    link.fate = lambda _: Fate.PASS
+    async with near.mutex(*NAME).acquire(timeout=20):
+        pass
+
+
+async def test_nobody_knows(link: Link, locks: Locks, near: Locks, way: Way) -> None:
+    ask = await way(locks)
+    link.fate = ends_fail_and_no_answer
+    with pytest.raises((AcquireUncertain, BackendUnavailable)):
+        await ask()
+    assert await near.mutex(*NAME).locked()
+    link.fate = lambda _: Fate.PASS
+    async with near.mutex(*NAME).acquire(timeout=20):
+        pass
+
+
+async def test_closed(link: Link, locks: Locks, near: Locks, way: Way) -> None:
+    """Whoever closes asks once more."""
+    ask = await way(locks)
+    link.fate = ends_fail
+    await cancelled(link, ask)
+    link.fate = lambda _: Fate.PASS
+    await locks.aclose()
+    async with near.mutex(*NAME).acquire(timeout=0):
+        pass
+
+
+@pytest.mark.only_on("asyncio", "elsewhere whoever was granted something is told")
+async def test_granted_and_cancelled_at_once(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    other = await near.mutex(*NAME).acquire()
+    acquisition = locks.mutex(*NAME, lease=LEASE).acquire()
+    task = asyncio.create_task(acquisition)
+    await until(near_sees_it_wait(near), 10)
+    link.hold_back = True
+    await other.release()
+    await until(lambda: held_back(link), 10)
+    link.fate = ends_fail
+    link.let_through()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await near.mutex(*NAME).locked()
+    link.fate = lambda _: Fate.PASS
+    async with near.mutex(*NAME).acquire(timeout=20):
+        pass
+
+
+def near_sees_it_wait(near: Locks) -> Callable[[], Awaitable[bool]]:
+    async def waits() -> bool:
+        return bool((await near.mutex(*NAME).info()).queue)
+
+    return waits
+
+
+async def test_others_of_the_process_keep_their_place(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """Asked again for one who left, those who came after him wait on."""
+    entered = anyio.Event()
+
+    async def wait() -> None:
+        async with locks.mutex(*NAME):
+            entered.set()
+
+    other = await near.mutex(*NAME).acquire()
+    async with anyio.create_task_group() as group:
+        link.hold_back, link.fate = True, ends_fail
+        with suppress(TimeoutError):
+            with anyio.fail_after(0.1):
+                await locks.mutex(*NAME).acquire()
+        link.let_through()
+        group.start_soon(wait)
+        link.fate = lambda _: Fate.PASS
+        await until(near_sees_it_wait(near), 10)
+        sent = len(link.sent)
+        await until(lambda: asked_again(link, sent), 10)
+        assert (await near.mutex(*NAME).info()).queue
+        await other.release()
+        await entered.wait()
+
+
+async def asked_again(link: Link, sent: int) -> bool:
+    return any(isinstance(command, Withdraw) for command in link.sent[sent:])
