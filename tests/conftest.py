@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from aiorwlock_remote.testing.conformance.often import renew_often
 from tests.loops import LOOPS, is_in_share, is_on, turn_of
 from tests.servers.shared import file_lock
 
@@ -47,14 +48,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture
 def renewed_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases of 30 seconds are renewed every 0.1 s.
-
-    For what the keeper finds: soon, and no machine that stands still for seconds makes
-    it a lease that ran out.
-    """
-    often = 300
-    monkeypatch.setattr("aiorwlock_remote.core.lease.RENEW_FRACTION", often)
-    monkeypatch.setattr("aiorwlock_remote.runtime.renewing.TOGETHER", often * 10)
+    """For what the keeper finds; see ``renew_often``."""
+    renew_often(monkeypatch)
 
 
 #: Left out of `nox -s fast` beside what is marked slow: real processes, and axes that

@@ -45,6 +45,7 @@ from tests.conformance.stores.memory import MemoryHarness, OnTheShelf
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.parametrize("anyio_backend", ["asyncio"]),
+    pytest.mark.usefixtures("renewed_often"),
     # What a broken store makes of a case is not tidy.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

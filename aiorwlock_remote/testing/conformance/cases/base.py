@@ -13,6 +13,7 @@ import pytest
 from aiorwlock_remote import Locks
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance.harness import Harness, Store
+from aiorwlock_remote.testing.conformance.often import renew_often
 
 Loop = tuple[str, dict[str, Any]]
 Case = Callable[..., Coroutine[object, object, None]]
@@ -52,6 +53,11 @@ class Cases:
         """Whether a backend has what these cases are about."""
         able = cls.needs & harness.capabilities == cls.needs
         return able and (harness.has_foreigner or not cls.foreign)
+
+    @pytest.fixture
+    def renewed_often(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """For what the keeper finds; see ``renew_often``."""
+        renew_often(monkeypatch)
 
     @pytest.fixture
     def loop(self, anyio_backend: str | Loop) -> Loop:

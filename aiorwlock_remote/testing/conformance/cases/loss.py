@@ -32,12 +32,13 @@ def lost(held: Held) -> Told:
 class LossCases(Cases):
     """Losing a grant: the body is cancelled, and told why."""
 
+    @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
     async def test_loss_cancels_the_body(
         self, locks: Locks, others: Locks, mode: str
     ) -> None:
         """A broken holder's body is cancelled, and ``LockLost`` says why."""
-        lock = lock_of(locks, mode, ("order", 1), lease=self.harness.kept)
+        lock = lock_of(locks, mode, ("order", 1))
         with pytest.raises(LockLost) as caught:
             async with lock as held:
                 await force(lock, others)
@@ -67,9 +68,10 @@ class LossCases(Cases):
                 await force(lock, others)
                 raise ValueError("mine")
 
+    @pytest.mark.usefixtures("renewed_often")
     async def test_own_error_while_cancelled(self, locks: Locks, others: Locks) -> None:
         """An error raised while the body is being cancelled passes, too."""
-        lock = locks.mutex("order", 1, lease=self.harness.kept)
+        lock = locks.mutex("order", 1)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
                 await force(lock, others)
@@ -93,9 +95,10 @@ class LossCases(Cases):
         assert scope.cancelled_caught
         assert not reached
 
+    @pytest.mark.usefixtures("renewed_often")
     async def test_on_lost_flag(self, locks: Locks, others: Locks) -> None:
         """``on_lost="flag"`` lets the body run on; the grant says that it is lost."""
-        lock = locks.mutex("order", 1, lease=self.harness.kept, on_lost="flag")
+        lock = locks.mutex("order", 1, on_lost="flag")
         async with lock as held:
             await force(lock, others)
             await until(lost(held), self.harness.patience)
@@ -104,6 +107,7 @@ class LossCases(Cases):
             with pytest.raises(LockLost):
                 held.check()
 
+    @pytest.mark.usefixtures("renewed_often")
     async def test_on_lost_callable(self, locks: Locks, others: Locks) -> None:
         """A callable is called once, with the grant; the body runs on."""
         told: list[Held] = []
@@ -113,7 +117,7 @@ class LossCases(Cases):
             told.append(held)
             called.set()
 
-        lock = locks.mutex("order", 1, lease=self.harness.kept, on_lost=on_lost)
+        lock = locks.mutex("order", 1, on_lost=on_lost)
         async with lock as held:
             await force(lock, others)
             await called.wait()
@@ -121,11 +125,12 @@ class LossCases(Cases):
         assert told == [held]
         assert held.lost == "forced"
 
+    @pytest.mark.usefixtures("renewed_often")
     async def test_an_awaited_grant_is_not_cancelled(
         self, locks: Locks, others: Locks
     ) -> None:
         """After ``await acquire()`` ``lost``, ``check`` and ``release`` tell."""
-        lock = locks.mutex("order", 1, lease=self.harness.kept)
+        lock = locks.mutex("order", 1)
         held = await lock.acquire()
         await force(lock, others)
         await until(lost(held), self.harness.patience)
@@ -138,11 +143,12 @@ class LossCases(Cases):
             await held.release()
         assert caught.value.reason == "forced"
 
+    @pytest.mark.usefixtures("renewed_often")
     async def test_guard_cancels_what_it_guards(
         self, locks: Locks, others: Locks
     ) -> None:
         """``guard`` ends with ``LockLost`` when the grant is lost meanwhile."""
-        lock = locks.mutex("order", 1, lease=self.harness.kept)
+        lock = locks.mutex("order", 1)
         held = await lock.acquire()
         await force(lock, others)
         with pytest.raises(LockLost) as caught:
@@ -166,12 +172,13 @@ class LossCases(Cases):
                 await held.guard(work(ValueError("mine")))
             held.check()
 
+    @pytest.mark.usefixtures("renewed_often")
     async def test_one_of_many_readers_is_lost(
         self, store: Store, locks: Locks, others: Locks
     ) -> None:
         """Breaking one reader ends that one; the others read on."""
         async with party(store) as guests:
-            lock = locks.rwlock("c", 1, lease=self.harness.kept).reader
+            lock = locks.rwlock("c", 1).reader
             first = await guests.enters(lock)
             seen = await lock.info()
             second = await guests.enters(lock)

@@ -102,9 +102,10 @@ class MultiCases(Cases):
             group.start_soon(work, others, [3, 2, 1])
         assert len(done) == 2
 
+    @pytest.mark.usefixtures("renewed_often")
     async def test_losing_one_ends_all(self, locks: Locks, others: Locks) -> None:
         """Losing any of them cancels the body; the others are released."""
-        first = locks.mutex("o", 1, lease=self.harness.kept)
+        first = locks.mutex("o", 1)
         with pytest.raises(LockLost) as caught:
             async with locks.multi(locks.mutex("o", 2), first):
                 seen = await others.mutex("o", 1).info()

@@ -134,26 +134,28 @@ class SeatCases(Cases):
             for guest in waiting:
                 await guest.inside()
 
+    @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
     async def test_a_deleted_seat_is_a_forced_loss(
         self, store: Store, locks: Locks, mode: str
     ) -> None:
         """Deleting our record takes the grant away: ``forced``, and it stays away."""
         with pytest.raises(LockLost) as caught:
-            async with lock_of(locks, mode, NAME, lease=self.harness.kept) as held:
+            async with lock_of(locks, mode, NAME) as held:
                 store.foreigner.wipe(NAME)
                 await anyio.sleep_forever()
         assert caught.value.reason == "forced"
         async with locks.mutex(*NAME).acquire(timeout=0) as again:
             assert again.fence > held.fence
 
+    @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
     async def test_an_overwritten_seat_is_stolen(
         self, store: Store, locks: Locks, mode: str
     ) -> None:
         """Another value in our record takes the grant away: ``stolen``."""
         with pytest.raises(LockLost) as caught:
-            async with lock_of(locks, mode, NAME, lease=self.harness.kept):
+            async with lock_of(locks, mode, NAME):
                 store.foreigner.put(NAME, "thief")
                 await anyio.sleep_forever()
         assert caught.value.reason == "stolen"
