@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote.core.commands import Acquire, Granted, Refused
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.errors import BackendUnavailable, Closed, LockError, LockTimeout
+from aiorwlock_remote.errors import Closed, LockError, LockTimeout
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.gate import Gate
 from aiorwlock_remote.runtime.lease import Lease
@@ -78,10 +78,13 @@ class Doors(Taking):
             return self._drive.lease(request, visitor.grant, visitor.sent_at)
         if isinstance(visitor.error, Closed):
             raise visitor.error
-        gate.leave(visitor, request.mode)
         if visitor.error is not None:
-            await self._turned_away(request, visitor, gate, until)
+            if visitor.in_doubt:
+                withdrawn = gate.take_back(visitor, request.mode)
+                resource, claim = request.resource, visitor.claim
+                await self._drive.resolve(resource, withdrawn, claim, until)
             raise visitor.error
+        gate.leave(visitor, request.mode)
         told = visitor.told
         if told is None:
             unanswered = gate.heard_at < joined_at
@@ -106,14 +109,6 @@ class Doors(Taking):
         if not visitor.ready.done:
             before = gate.before(visitor, request.mode)
             log.warning(slow_line(request, seen, self._drive.gate_name, before))
-
-    async def _turned_away(
-        self, request: Request, visitor: Visitor, gate: Gate, until: float | None
-    ) -> None:
-        error = visitor.error
-        if isinstance(error, BackendUnavailable) and not error.nothing_done:
-            withdrawn = gate.take_back(visitor, request.mode)
-            await self._drive.resolve(request.resource, withdrawn, visitor.claim, until)
 
     def _timed_out(
         self,

@@ -96,6 +96,8 @@ class Gate:
         """Give up waiting, at once; the withdrawal goes its way."""
         if waiter.grant is not None:
             self._over(self.release(waiter.ticket), waiter).unawaited()
+        elif waiter.in_doubt:
+            self.take_back(waiter, mode).unawaited()
         else:
             withdraw = self._lane(mode).leave(waiter)
             if withdraw is not None:

@@ -11,7 +11,9 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from random import random
 from typing import Any, TypeVar
 
@@ -19,7 +21,7 @@ import anyio
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import back_off
-from aiorwlock_remote.errors import BackendError, BackendUnavailable, Closed
+from aiorwlock_remote.errors import BackendUnavailable, Closed, LockError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Pending
 from aiorwlock_remote.runtime.closing import Closing
@@ -27,16 +29,32 @@ from aiorwlock_remote.runtime.host import LoopHost
 
 T = TypeVar("T")
 
+AT_ONCE = 500
+"""Requests asked again together, however many failed."""
+
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
+@dataclass(eq=False, slots=True)
+class _Ending:
+    resource: Resource
+    again: Callable[[], Pending[Any]]
+    over: float
+    """When it is over by itself, local clock."""
+
+
 class Insisting:
-    """Of one ``Locks``, in the loop's thread."""
+    """Of one ``Locks``, in the loop's thread: one task asks for all.
+
+    ``closing``: asks once more at the end; nobody does after that.
+    """
 
     def __init__(self, host: LoopHost, closing: Closing) -> None:
-        """Once ``closing`` is closed, nobody asks any more."""
+        """Nothing has failed yet."""
         self._host = host
         self.closing: Closing = closing
+        self._endings: dict[_Ending, None] = {}
+        self._asking = False
 
     def on(
         self,
@@ -63,30 +81,48 @@ class Insisting:
         if not isinstance(first.error, BackendUnavailable):
             return
         over = math.inf if lease is None else self._host.clock.now() + lease
-        closed = anyio.Event()
+        self._endings[_Ending(resource, again, over)] = None
+        if not self._asking:
+            closed = anyio.Event()
+            with suppress(Closed):
+                asked = self.closing.begin(partial(self._close, closed))
+                self._asking = True
+                self._host.spawn(partial(self._insist, asked, closed))
 
-        def close() -> None:
-            again().unawaited()
-            closed.set()
+    def _close(self, closed: anyio.Event) -> None:
+        for ending in self._endings:
+            ending.again().unawaited()
+        closed.set()
 
-        async def insist() -> None:
-            attempt = 0
+    async def _insist(self, asked: object, closed: anyio.Event) -> None:
+        attempt = 0
+        try:
+            while self._endings:
+                with anyio.move_on_after(back_off(attempt, random())):
+                    await closed.wait()
+                if closed.is_set():
+                    return
+                attempt = 0 if await self._ask() else attempt + 1
+        finally:
+            self._asking = False
+            self.closing.over(asked)
+
+    async def _ask(self) -> bool:
+        """About the first ones; whether the store answered."""
+        now, answered = self._host.clock.now(), True
+        for ending in [ending for ending in self._endings if ending.over <= now]:
+            del self._endings[ending]
+        some = list(islice(self._endings, AT_ONCE))
+        for ending, pending in [(ending, ending.again()) for ending in some]:
             try:
-                while self._host.clock.now() < over:
-                    with anyio.move_on_after(back_off(attempt, random())):
-                        await closed.wait()
-                    if closed.is_set():
-                        return
-                    with suppress(BackendUnavailable):
-                        await again()
-                        return
-                    attempt += 1
-            except BackendError as exc:
-                where = resource.label
+                await pending
+            except BackendUnavailable:
+                del self._endings[ending]
+                self._endings[ending] = None  # behind the others
+                answered = False
+                continue
+            except LockError as exc:
+                where = ending.resource.label
                 log_event(log, "release_failed", resource=where, error=str(exc))
-            finally:
-                self.closing.over(asked)
-
-        with suppress(Closed):
-            asked = self.closing.begin(close)
-            self._host.spawn(insist)
+            del self._endings[ending]
+        return answered

@@ -90,7 +90,7 @@ class Pool(Taking):
             with anyio.move_on_after(left):
                 await waiter.ready
         except BaseException:
-            if waiter.error is None:
+            if not isinstance(waiter.error, Closed):
                 self._lanes.leave(waiter)
             raise
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiorwlock_remote.core.commands import Claim
 from aiorwlock_remote.core.lane import Waiter
 from aiorwlock_remote.core.ticket import Policy
+from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 
 
@@ -20,6 +21,12 @@ class Visitor(Waiter):
         super().__init__(claim, policy, max_waiters)
         self.ready: Pending[None] = Pending()
         self.error: BaseException | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Turned away, and granted nonetheless, perhaps: it is to be taken back."""
+        error = self.error
+        return isinstance(error, BackendUnavailable) and not error.nothing_done
 
     def decide(self) -> None:
         """It got in, or never will: wake it, once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import anyio
@@ -235,6 +236,32 @@ async def test_what_could_not_be_taken_back_is_taken_back_later(
             assert (score(server, "a") or 0) > 0
             proxy.accept()
             await eventually(lambda: score(server, "a") == 0, "given back")
+
+
+@pytest.mark.only_on("asyncio", "elsewhere who is turned away is told of that")
+async def test_turned_away_and_cancelled_at_once(
+    fresh_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was given one, and the answer was lost."""
+    async with proxies(fresh_redis, "a") as pool:
+        members, tasks = pool._pool.members, list[asyncio.Task[object]]()
+        really = members.ask
+
+        def ask(asks: Sequence[Ask], place_life: float) -> Pending[Told]:
+            lost: Pending[Told] = Pending()
+
+            def lose(_: Pending[Told]) -> None:
+                lost.fail(BackendUnavailable(what="lost"))
+                tasks[0].cancel()
+
+            really(asks, place_life).then(lose)
+            return lost
+
+        monkeypatch.setattr(members, "ask", ask)
+        tasks.append(asyncio.create_task(pool.acquire()))
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[0]
+        await eventually(lambda: score(fresh_redis, "a") == 0, "given back")
 
 
 async def test_a_waiter_survives_a_lost_connection(start_redis: StartRedis) -> None:

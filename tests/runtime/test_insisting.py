@@ -149,6 +149,23 @@ async def test_granted_and_cancelled_at_once(
         pass
 
 
+@pytest.mark.only_on("asyncio", "elsewhere who is turned away is told of that")
+async def test_turned_away_and_cancelled_at_once(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """It was granted, and the answer was lost."""
+    link.hold_back, link.fate = True, lambda _: Fate.LOSE
+    task = asyncio.create_task(locks.mutex(*NAME, lease=LEASE).acquire())
+    await until(lambda: held_back(link), 10)
+    link.fate = lambda _: Fate.PASS
+    link.let_through()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with near.mutex(*NAME).acquire(timeout=20):
+        pass
+
+
 def near_sees_it_wait(near: Locks) -> Callable[[], Awaitable[bool]]:
     async def waits() -> bool:
         return bool((await near.mutex(*NAME).info()).queue)
