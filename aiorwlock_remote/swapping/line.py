@@ -36,6 +36,16 @@ class Line:
     given_up: int = 0
     busy: bool = False
 
+    def settle(self, state: State) -> None:
+        """Nothing that is lost can still happen, and this stands there.
+
+        Who is not in has not been let in by it, and its grant will be a new one.
+        """
+        if self.unsure:
+            there = () if state.record is None else state.record.grants
+            tickets = {grant.ticket for grant in there}
+            self.unsure = {t: at for t, at in self.unsure.items() if t in tickets}
+
 
 def may_guess(command: Command) -> bool:
     """Whoever asks to enter hopes that nobody is there."""

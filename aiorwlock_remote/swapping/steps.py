@@ -23,7 +23,6 @@ from aiorwlock_remote.core.commands import (
     Granted,
     IllegalCommand,
     Reply,
-    Withdraw,
 )
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat
@@ -129,6 +128,8 @@ class Swapping:
             self._load(line)
             return
         line.lost = [lost for lost in line.lost if lost.mark == state.mark]
+        if line.fresh and not line.lost:
+            line.settle(state)
         try:
             now, floor, wall = self._cas.times(state)
             command = self._asked(line.waiting[0][0])
@@ -186,6 +187,7 @@ class Swapping:
         done, line.seen = swapped.result()
         if done:
             line.lost.clear()
+            line.settle(state)
             record = None if line.seen is None else line.seen.record
             self._done(line, with_fences(step, record), step)
             return
@@ -219,10 +221,7 @@ class Swapping:
         self._go_on(line)
 
     def _done(self, line: Line, reply: Reply, step: Step) -> None:
-        command, pending = line.waiting.popleft()
-        if isinstance(command, Withdraw):
-            for ticket in command.tickets:
-                line.unsure.pop(ticket, None)
+        _, pending = line.waiting.popleft()
         try:
             reply = self._dated(line, reply) if line.unsure else reply
             pending.resolve(self._told(reply, line.seen))
