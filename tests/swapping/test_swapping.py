@@ -219,6 +219,20 @@ def test_given_up_again_and_again_it_is_told() -> None:
     assert isinstance(party.do(write("t1")), Granted)
 
 
+@pytest.mark.parametrize("after", ["swap", "load"])
+def test_what_may_be_done_is_never_said_to_be_undone(after: str) -> None:
+    """Who is told so takes nothing back: the grant would be nobody's."""
+    shelf = Shelf()
+    party = Party(shelf)
+    party.cas.fates = ["gave up, done" if after == "load" else "gave up, late"]
+    party.cas.fates += ["gave up, undone"] * TRIES
+    party.cas.loads_fail = after == "load"
+    pending = party.begin(write("t1"))
+    party.cas.run()
+    assert isinstance(pending.error, BackendUnavailable)
+    assert not pending.error.nothing_done
+
+
 def test_a_release_that_may_be_done_is_not_repeated() -> None:
     """Its second answer would be: not held."""
     shelf = Shelf()
