@@ -145,6 +145,8 @@ class RowWaiting(Generic[S]):
                 if not sure or late or now() - began >= PATIENCE:
                     raise self._given_up(wish, failing) from exc.__cause__
             except LockError as exc:
+                if doubtful:
+                    self._give_back(wish)
                 raise row.explained(exc) from exc.__cause__
             else:
                 if got.held:

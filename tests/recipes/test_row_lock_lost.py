@@ -10,9 +10,10 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import BackendUnavailable, Closed, connect
+from aiorwlock_remote import BackendError, BackendUnavailable, Closed, connect
 from aiorwlock_remote.backends.sql.store import SqliteStore
 from aiorwlock_remote.core.row_plans import Plan, Statement
+from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.pending import Pending, mapped
 from tests.backends.redis.linking import eventually
 from tests.recipes.fix_rows import LocksSite
@@ -46,9 +47,10 @@ class Trouble:
             self.fail()
         return failed
 
-    def fail(self) -> None:
+    def fail(self, error: BackendError | None = None) -> None:
         for pending in self.unanswered:
-            pending.fail(BackendUnavailable(what="not sent", nothing_done=True))
+            not_sent = BackendUnavailable(what="not sent", nothing_done=True)
+            pending.fail(error or not_sent)
         self.unanswered.clear()
 
 
@@ -115,4 +117,27 @@ async def test_cancelled_under_another_try(
             await checkpoint()
             trouble.over = True
             trouble.fail()
+        await eventually(lambda: sqlite.plain.state() == FREE, "given back")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_another_try_that_is_refused(
+    sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Rights were taken away meanwhile, say: what was obtained before is given back."""
+    async with connect(sqlite.url) as locks:
+        lock = locks.row_lock("invoices", 1, lease=600)
+        await lock.look()
+        trouble = begun(monkeypatch)
+        trouble.silent = True
+
+        async def take() -> None:
+            with pytest.raises(Unsupported):
+                await ask(lock, mode)()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(take)
+            await eventually(lambda: bool(trouble.unanswered), "it tries again")
+            trouble.over = True
+            trouble.fail(Unsupported(what="no rights"))
         await eventually(lambda: sqlite.plain.state() == FREE, "given back")
