@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from random import random
 from typing import Generic, Protocol, TypeVar
@@ -61,8 +62,13 @@ class RowRequests(Generic[S]):
         self._known = set[str]() if known is None else known
         self._resting: set[Callable[[], None]] = set()  # to be sent again
 
-    async def take(self, row: Row[S], attempt: Attempt) -> Got:
-        """Once. Cancelled or closed, what it may have obtained is given back."""
+    async def take(
+        self, row: Row[S], attempt: Attempt, *, doubtful: bool = False
+    ) -> Got:
+        """Once. Cancelled or closed, what it may have obtained is given back.
+
+        ``doubtful``: an earlier request may have obtained it, too.
+        """
         new = row.table not in self._known
         plan = row.way.take(attempt, check=new)
         carried = self._under_way.add(self._carrier.carry(plan))
@@ -71,7 +77,8 @@ class RowRequests(Generic[S]):
         def take_back() -> Pending[None]:
             if not undone:
                 undone.append(Pending())
-                carried.then(partial(self._take_back, row, attempt, undone[0]))
+                undo = partial(self._take_back, row, attempt, doubtful, undone[0])
+                carried.then(undo)
             return undone[0]
 
         try:
@@ -86,6 +93,26 @@ class RowRequests(Generic[S]):
         if got.held:
             self._known.add(row.table)
         return got
+
+    @contextmanager
+    def pausing(self, row: Row[S], attempt: Attempt) -> Generator[None, None, None]:
+        """Until it is taken again; nobody knows whether it was obtained.
+
+        Cancelled or closed meanwhile, it is given back.
+
+        Raises:
+            Closed: it is not to be taken again.
+        """
+
+        def take_back() -> None:
+            self.give(row, attempt, attempt.reason).unawaited()
+
+        with self._closing.under(take_back):
+            try:
+                yield
+            except BaseException:
+                take_back()
+                raise
 
     def give(self, row: Row[S], attempt: Attempt, reason: str) -> Pending[Got]:
         """Give back; sent again for a while, as long as that cannot do harm."""
@@ -112,11 +139,13 @@ class RowRequests(Generic[S]):
         self,
         row: Row[S],
         attempt: Attempt,
+        doubtful: bool,  # noqa: FBT001 - bound by ``partial``
         undone: Pending[None],
         carried: Pending[Got],
     ) -> None:
         error = carried.error
-        doubt = isinstance(error, BackendUnavailable) and not error.nothing_done
+        lost = isinstance(error, BackendUnavailable) and not error.nothing_done
+        doubt = doubtful or lost
         if doubt and row.way.lease is None:
             log_event(
                 log,

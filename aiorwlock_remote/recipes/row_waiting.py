@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from random import random
@@ -133,11 +133,11 @@ class RowWaiting(Generic[S]):
         of it, or if what was in the way was gone when that was looked at.
         """
         row, attempt, now = wish.row, wish.attempt, self._host.clock.now
-        began, failing = now(), None
+        began, failing, doubtful = now(), None, False
         for tries in count(1):
             sent = now()  # whichever obtains it, the last one renews it
             try:
-                got = await self._requests.take(row, attempt)
+                got = await self._requests.take(row, attempt, doubtful=doubtful)
             except BackendUnavailable as exc:
                 failing = exc if failing is None or failing.nothing_done else failing
                 sure = exc.nothing_done or row.way.lease is not None
@@ -145,6 +145,8 @@ class RowWaiting(Generic[S]):
                 if not sure or late or now() - began >= PATIENCE:
                     raise self._given_up(wish, failing) from exc.__cause__
             except LockError as exc:
+                if doubtful:
+                    self._give_back(wish)
                 raise row.explained(exc) from exc.__cause__
             else:
                 if got.held:
@@ -153,7 +155,9 @@ class RowWaiting(Generic[S]):
                 if tries >= AT_ONCE or not (got.again or _lets(state, attempt.mode)):
                     return state
                 continue
-            await anyio.sleep(back_off(tries, random()))
+            doubtful = not failing.nothing_done and row.way.lease is not None
+            with self._requests.pausing(row, attempt) if doubtful else nullcontext():
+                await anyio.sleep(back_off(tries, random()))
             self._check()
         raise AssertionError("counts for ever")
 

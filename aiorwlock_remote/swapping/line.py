@@ -17,9 +17,9 @@ class Line:
 
     ``unsure``: tickets asked for by a swap whose answer was lost, and when it was sent.
     ``seen``: what stood there last. ``fresh``: that was after the first command was
-    begun. ``lost``: where swaps started whose answers were lost. ``refusals``: of the
-    first command; ``vain``: the last of them that showed nothing new; ``given_up``: how
-    often the store gave it up.
+    begun. ``lost``: where swaps started whose answers were lost; ``doubtful``: one was
+    of the first command. ``refusals``: of that; ``vain``: the last of them that showed
+    nothing new; ``given_up``: how often the store gave it up.
     """
 
     resource: Resource
@@ -31,10 +31,21 @@ class Line:
     lost: list[State] = field(default_factory=list[State])
     unsure: dict[str, int] = field(default_factory=dict[str, int])
     sent: int = 0
+    doubtful: bool = False
     refusals: int = 0
     vain: int = 0
     given_up: int = 0
     busy: bool = False
+
+    def settle(self, state: State) -> None:
+        """Nothing that is lost can still happen, and this stands there.
+
+        Who is not in has not been let in by it, and its grant will be a new one.
+        """
+        if self.unsure:
+            there = () if state.record is None else state.record.grants
+            tickets = {grant.ticket for grant in there}
+            self.unsure = {t: at for t, at in self.unsure.items() if t in tickets}
 
 
 def may_guess(command: Command) -> bool:

@@ -18,13 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
-from aiorwlock_remote.core.commands import (
-    Command,
-    Granted,
-    IllegalCommand,
-    Reply,
-    Withdraw,
-)
+from aiorwlock_remote.core.commands import Command, Granted, IllegalCommand, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.transition import Step, transition
@@ -118,7 +112,8 @@ class Swapping:
         return line
 
     def _begin(self, line: Line) -> None:
-        line.fresh, line.refusals, line.vain, line.given_up = False, 0, 0, 0
+        line.fresh, line.doubtful = False, False
+        line.refusals, line.vain, line.given_up = 0, 0, 0
         if line.seen is None and not line.lost and may_guess(line.waiting[0][0]):
             line.seen = self._cas.guess()
         self._go_on(line)
@@ -129,6 +124,8 @@ class Swapping:
             self._load(line)
             return
         line.lost = [lost for lost in line.lost if lost.mark == state.mark]
+        if line.fresh and not line.lost:
+            line.settle(state)
         try:
             now, floor, wall = self._cas.times(state)
             command = self._asked(line.waiting[0][0])
@@ -178,6 +175,7 @@ class Swapping:
         if error is not None:
             if isinstance(error, BackendUnavailable) and not error.nothing_done:
                 line.lost.append(state)
+                line.doubtful = True
                 for claim in claims_of(line.waiting[0][0]):
                     line.unsure.setdefault(claim.ticket, line.sent)
             line.seen = None
@@ -186,6 +184,7 @@ class Swapping:
         done, line.seen = swapped.result()
         if done:
             line.lost.clear()
+            line.settle(state)
             record = None if line.seen is None else line.seen.record
             self._done(line, with_fences(step, record), step)
             return
@@ -219,10 +218,7 @@ class Swapping:
         self._go_on(line)
 
     def _done(self, line: Line, reply: Reply, step: Step) -> None:
-        command, pending = line.waiting.popleft()
-        if isinstance(command, Withdraw):
-            for ticket in command.tickets:
-                line.unsure.pop(ticket, None)
+        _, pending = line.waiting.popleft()
         try:
             reply = self._dated(line, reply) if line.unsure else reply
             pending.resolve(self._told(reply, line.seen))
@@ -256,7 +252,7 @@ class Swapping:
     def _failed(self, line: Line, error: BaseException) -> None:
         _, pending = line.waiting.popleft()
         try:
-            pending.fail(error)
+            pending.fail(_in_doubt(error) if line.doubtful else error)
         finally:
             self._next(line)
 
@@ -279,6 +275,15 @@ def _refused(line: Line) -> BackendUnavailable:
         hint="is there a trigger or a row policy on the tables?",
         nothing_done=not line.lost,
     )
+
+
+def _in_doubt(error: BaseException) -> BaseException:
+    """What was certainly not done the last time may have been done before."""
+    if not isinstance(error, BackendUnavailable) or not error.nothing_done:
+        return error
+    doubtful = BackendUnavailable(what=error.what, hint=error.hint)
+    doubtful.__cause__ = error
+    return doubtful
 
 
 def _value(seat: Seat | None) -> str | None:

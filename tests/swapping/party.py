@@ -60,6 +60,7 @@ class Connection:
         self.shelf = shelf
         self.trouble = trouble
         self.fates: list[str] = []  # of the next swaps
+        self.loads_fail = False
         self.slow = 0
         self.asked: list[str] = []
         self.todo: list[Callable[[], object]] = []
@@ -76,7 +77,14 @@ class Connection:
     def load(self, _: Resource) -> Pending[State]:
         self.asked.append("load")
         pending: Pending[State] = Pending()
-        self.todo.append(lambda: pending.resolve(self.shelf.state))
+        away = BackendUnavailable(what="not connected", nothing_done=True)
+        self.todo.append(
+            lambda: (
+                pending.fail(away)
+                if self.loads_fail
+                else pending.resolve(self.shelf.state)
+            )
+        )
         return pending
 
     def swap(

@@ -17,10 +17,12 @@ from aiorwlock_remote.core.commands import (
     Release,
     Released,
     Renew,
+    Waiting,
     Withdraw,
     Withdrawn,
 )
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.swapping import GaveUp
 from aiorwlock_remote.swapping.steps import TRIES
@@ -170,6 +172,26 @@ def test_a_grant_that_seemed_lost_is_as_old_as_its_request(carried: bool) -> Non
     assert fresh.now == fresh.grants[0].since
 
 
+@pytest.mark.parametrize("fate", ["late", "never"])
+def test_a_grant_is_no_older_for_a_request_that_came_to_nothing(fate: str) -> None:
+    """Who waited for longer than its lease would lose its turn for it."""
+    shelf = Shelf()
+    one, two = Party(shelf), Party(shelf)
+    one.do(write("t1"))
+    waiting = write("t2", gate=GATE, may_queue=True, place_life=99 * LEASE)
+    assert isinstance(two.do(waiting), Waiting)
+    two.cas.fates = [fate]
+    lost = two.begin(replace(waiting, waiting=2))
+    two.cas.run()
+    assert isinstance(lost.error, BackendUnavailable)
+    shelf.now += LEASE // 2
+    assert isinstance(two.do(waiting), Waiting)
+    assert one.do(Release("t1")).held
+    shelf.now += 2 * LEASE
+    granted = two.do(waiting)
+    assert granted.now == granted.grants[0].since == shelf.now
+
+
 @pytest.mark.parametrize("fate", ["gave up", "gave up, done", "gave up, late"])
 def test_what_the_store_gave_up_is_tried_again(fate: str) -> None:
     shelf = Shelf()
@@ -195,6 +217,20 @@ def test_given_up_again_and_again_it_is_told() -> None:
     assert isinstance(pending.error, GaveUp)
     assert not party.cas.fates
     assert isinstance(party.do(write("t1")), Granted)
+
+
+@pytest.mark.parametrize("after", ["swap", "load"])
+def test_what_may_be_done_is_never_said_to_be_undone(after: str) -> None:
+    """Who is told so takes nothing back: the grant would be nobody's."""
+    shelf = Shelf()
+    party = Party(shelf)
+    party.cas.fates = ["gave up, done" if after == "load" else "gave up, late"]
+    party.cas.fates += ["gave up, undone"] * TRIES
+    party.cas.loads_fail = after == "load"
+    pending = party.begin(write("t1"))
+    party.cas.run()
+    assert isinstance(pending.error, BackendUnavailable)
+    assert not pending.error.nothing_done
 
 
 def test_a_release_that_may_be_done_is_not_repeated() -> None:

@@ -1,0 +1,143 @@
+"""Leased row locks whose requests are lost, and whose tasks do not wait for more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from aiorwlock_remote import BackendError, BackendUnavailable, Closed, connect
+from aiorwlock_remote.backends.sql.store import SqliteStore
+from aiorwlock_remote.core.row_plans import Plan, Statement
+from aiorwlock_remote.errors import Unsupported
+from aiorwlock_remote.pending import Pending, mapped
+from tests.backends.redis.linking import eventually
+from tests.recipes.fix_rows import LocksSite
+from tests.recipes.row_sites import FREE, LOCKED, MODES, ask
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("no socket has a part in it"),
+]
+
+
+class Trouble:
+    """The first answer is lost; after that nothing arrives until it is over."""
+
+    def __init__(self, carry: Callable[..., Pending[Any]]) -> None:
+        self._carry = carry
+        self.requests = 0
+        self.over = False
+        self.silent = False
+        self.unanswered: list[Pending[Any]] = []
+
+    def carry(self, store: SqliteStore, plan: Plan[Statement, Any]) -> Pending[Any]:
+        if self.over:
+            return self._carry(store, plan)
+        self.requests += 1
+        if self.requests == 1:
+            return mapped(self._carry(store, plan), lost)
+        failed: Pending[Any] = Pending()
+        self.unanswered.append(failed)
+        if not self.silent:
+            self.fail()
+        return failed
+
+    def fail(self, error: BackendError | None = None) -> None:
+        for pending in self.unanswered:
+            not_sent = BackendUnavailable(what="not sent", nothing_done=True)
+            pending.fail(error or not_sent)
+        self.unanswered.clear()
+
+
+def begun(monkeypatch: pytest.MonkeyPatch) -> Trouble:
+    trouble = Trouble(SqliteStore.carry)
+
+    def carry(store: SqliteStore, plan: Plan[Statement, Any]) -> Pending[Any]:
+        return trouble.carry(store, plan)
+
+    monkeypatch.setattr(SqliteStore, "carry", carry)
+    return trouble
+
+
+def lost(_: object) -> None:
+    raise BackendUnavailable(what="no answer")
+
+
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_who_stops_trying_gives_back_what_it_may_have(
+    sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str, how: str
+) -> None:
+    async with connect(sqlite.url) as locks:
+        lock = locks.row_lock("invoices", 1, lease=600)
+        await lock.look()
+        trouble = begun(monkeypatch)
+        async with anyio.create_task_group() as group:
+
+            async def take() -> None:
+                with suppress(Closed):
+                    await ask(lock, mode)()
+
+            group.start_soon(take)
+            await eventually(lambda: trouble.requests > 1, "it tries again")
+            assert sqlite.plain.state() == LOCKED[mode]
+            trouble.over = True
+            if how == "cancelled":
+                group.cancel_scope.cancel()
+            else:
+                await locks.aclose()
+        await eventually(lambda: sqlite.plain.state() == FREE, "given back")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_cancelled_under_another_try(
+    sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """That one obtained nothing, but the one before did."""
+    async with connect(sqlite.url) as locks:
+        lock = locks.row_lock("invoices", 1, lease=600)
+        await lock.look()
+        trouble = begun(monkeypatch)
+        trouble.silent = True
+        scope = anyio.CancelScope()
+
+        async def take() -> None:
+            with scope:
+                await ask(lock, mode)()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(take)
+            await eventually(lambda: bool(trouble.unanswered), "it tries again")
+            scope.cancel()
+            await checkpoint()
+            trouble.over = True
+            trouble.fail()
+        await eventually(lambda: sqlite.plain.state() == FREE, "given back")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_another_try_that_is_refused(
+    sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Rights were taken away meanwhile, say: what was obtained before is given back."""
+    async with connect(sqlite.url) as locks:
+        lock = locks.row_lock("invoices", 1, lease=600)
+        await lock.look()
+        trouble = begun(monkeypatch)
+        trouble.silent = True
+
+        async def take() -> None:
+            with pytest.raises(Unsupported):
+                await ask(lock, mode)()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(take)
+            await eventually(lambda: bool(trouble.unanswered), "it tries again")
+            trouble.over = True
+            trouble.fail(Unsupported(what="no rights"))
+        await eventually(lambda: sqlite.plain.state() == FREE, "given back")
