@@ -10,12 +10,19 @@ from typing import Any, Literal
 import anyio
 import pytest
 
-from aiorwlock_remote import ConfigurationError, Locks, Unsupported, connect
+from aiorwlock_remote import (
+    ConfigurationError,
+    LockLost,
+    Locks,
+    Unsupported,
+    connect,
+)
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.store import CassandraStore
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.commands import Command, Reply
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.ports import Bell, Host, Pending, Settings
 from aiorwlock_remote.ports import Store as Port
 from aiorwlock_remote.testing.conformance.party import Told, until
@@ -26,6 +33,10 @@ from tests.servers.fix_cassandra import Keyspace
 
 pytestmark = pytest.mark.anyio
 
+EMPTIED = """
+UPDATE {table} SET ticket = null, acquired_at = null
+WHERE resource_type = 'order' AND resource_id = 42 IF ticket != ''
+"""
 READS = {"peek", "load", "scan", "seated"}
 
 
@@ -35,10 +46,11 @@ class Counted:
     def __init__(self, keyspace: Keyspace) -> None:
         self.sent: Counter[str] = Counter()
         self.steps = 0
+        self.store: CassandraStore
         self._backend = CassandraBackend(keyspace.visit.session, keyspace.name)
 
     async def open(self, host: Host, bell: Bell, settings: Settings) -> Port:
-        store = await self._backend.open(host, bell, settings)
+        store = self.store = await self._backend.open(host, bell, settings)
         table: Table = store._table
         request = table.request
 
@@ -102,6 +114,41 @@ async def test_a_renewed_lock_is_released_at_once(counted: Counted) -> None:
             sent = counted.taken()
             assert set(sent) == {"keep"}
         assert counted.taken() == {"vanish": 1}
+
+
+@both_layouts
+async def test_a_seat_that_somebody_emptied(
+    keyspace: Keyspace, counted: Counted, options: Options
+) -> None:
+    """As whoever wants to break a lock by hand may do; its row stays."""
+    async with connect(counted) as locks, connect(keyspace.url) as others:
+        held = await locks.mutex("order", 42).acquire()
+        keyspace.visit.rows(EMPTIED.format(table=options.quoted))
+        async with others.mutex("order", 42).acquire(timeout=30) as taken:
+            assert taken.fence > held.fence
+            with pytest.raises(LockLost) as caught:
+                await held.release()
+            assert caught.value.reason == "forced"
+        async with locks.mutex("order", 42) as again:
+            assert again.fence > taken.fence
+
+
+@pytest.mark.only_on("asyncio", "the server tells")
+async def test_a_list_does_not_forget_what_is_waited_for(
+    keyspace: Keyspace, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it is: how old a lease is, only whoever saw it before knows."""
+    monkeypatch.setattr("aiorwlock_remote.backends.cassandra.frame.REMEMBERED", 2)
+    async with connect(counted) as locks, connect(keyspace.url) as others:
+        order = resource("order", 42)
+        store = counted.store
+        held = await others.mutex("order", 42).acquire()
+        state = await store._cas.peek(order)
+        version = state.mark.found.version
+        seen = store._memory.get(version)
+        more = [await others.mutex("other", n).acquire() for n in range(3)]
+        assert len([d async for d in locks.list()]) == len([held, *more])
+        assert store._memory.get(version) == seen
 
 
 @both_layouts
