@@ -15,14 +15,16 @@ ORA-01403 (a doorman vanished)    BackendUnavailable    no
 ORA-01033 01034 01089 01090       BackendUnavailable    no
 ORA-12514 12505 12521 DPY-6001    Unsupported           no: no such service
 DPY-6003 (no such SID)            Unsupported           no
+… later, see ``of_connecting``    BackendUnavailable    no
 ORA-01017 28000 28001 01045       Unsupported           no: log in
 ORA-00942 00904 06550 01031       Unsupported           no: tables, grants
 DPY-6006 (and what ssl refuses)   Unsupported           no: its certificate
 ORA-00980 01720 06564             Unsupported           no
 ORA-12899 01461 01438             ConfigurationError    no: too long a name
 ORA-06502 22835                   BadRecord             no
-DPY-3001 3010 DPY-6005 (other)    see ``of``
+DPY-3001 3010                     see ``of``
 any other                         BackendUnavailable    perhaps
+any, before there is a connection see above             no
 ================================  ====================  ================
 
 A statement that fails has changed nothing: what comes back as ORA-… was not carried
@@ -61,11 +63,9 @@ _LOGIN = {
     "ORA-28000": "the account is locked",
     "ORA-28001": "the password has expired",
 }
+_NO_SERVICE = ("ORA-12514", "ORA-12505", "ORA-12521", "DPY-6001", "DPY-6003")
 _SAID: dict[tuple[str, ...], tuple[type[Failure], str]] = {
-    ("ORA-12514", "ORA-12505", "ORA-12521", "DPY-6001", "DPY-6003"): (
-        Unsupported,
-        "the service as `lsnrctl services` shows it",
-    ),
+    _NO_SERVICE: (Unsupported, "the service as `lsnrctl services` shows it"),
     ("ORA-00942", "ORA-00904", "ORA-06550", "ORA-00980", "ORA-06564"): (
         Unsupported,
         SCHEMA,
@@ -112,7 +112,20 @@ def of(exc: BaseException, where: str) -> Failure:
         return thick(where)
     if code in _TOO_OLD:
         return too_old(where, "older than 12.1")
-    return BackendUnavailable(what=said, nothing_done=_never_sent(exc, code))
+    return BackendUnavailable(what=said)
+
+
+def of_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
+    """The same for what happened before anything was asked.
+
+    ``known``: whether the service was there before. While a database starts, or another
+    one takes over, its listener knows of no service, for a minute perhaps.
+    """
+    error = of(exc, where)
+    away = known and code_of(exc) in _NO_SERVICE
+    if isinstance(error, BackendUnavailable) or away:
+        return BackendUnavailable(what=error.what, hint=error.hint, nothing_done=True)
+    return error
 
 
 def thick(where: str) -> Unsupported:
@@ -138,10 +151,6 @@ def code_of(exc: BaseException) -> str:
         if code and code != _WRAPPED:
             return code
     return code
-
-
-def _never_sent(exc: BaseException, code: str) -> bool:
-    return code == _WRAPPED or isinstance(exc, OSError)
 
 
 def _untrusted(exc: BaseException, code: str) -> str:
