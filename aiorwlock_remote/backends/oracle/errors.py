@@ -13,6 +13,8 @@ ORA-00060 08177 (met another)     GaveUp                no
 ORA-00054 30006 (waited too long) BackendUnavailable    no
 ORA-01403 (a doorman vanished)    BackendUnavailable    no
 ORA-01033 01034 01089 01090       BackendUnavailable    no
+ORA-16000 16456 (read-only)       BackendUnavailable    no
+ORA-01536 01653 … (no room)       BackendUnavailable    no
 ORA-12514 12505 12521 DPY-6001    Unsupported           no: no such service
 DPY-6003 (no such SID)            Unsupported           no
 … later, see ``of_connecting``    BackendUnavailable    no
@@ -50,10 +52,12 @@ from aiorwlock_remote.tls import not_trusted
 
 Failure = BackendError | ConfigurationError
 
-_NOT_NOW = {
-    f"ORA-{code:05}"
-    for code in (54, 30006, 1403, 1033, 1034, 1089, 1090, 1109, 12516, 12520)
-} | {"ORA-00018", "ORA-00020", "ORA-12518", "ORA-12541"}
+_BUSY = 54, 30006, 1403
+_AWAY = 18, 20, 1033, 1034, 1089, 1090, 1109, 12516, 12518, 12520, 12541
+_READ_ONLY = 16000, 16456
+_FULL = 1536, 1653, 1654, 1691, 4031, 30036
+"""The user's quota, a tablespace, the memory, or what undoes."""
+_NOT_NOW = {f"ORA-{code:05}" for code in (*_BUSY, *_AWAY, *_READ_ONLY, *_FULL)}
 _MET = {"ORA-00060", "ORA-08177"}
 """Another transaction came first: only one of them could be carried out."""
 _LOGIN = {

@@ -51,6 +51,8 @@ def raised(code: str) -> oracledb.Error:
         ("ORA-08177", GaveUp, True),
         ("ORA-01403", BackendUnavailable, True),
         ("ORA-01033", BackendUnavailable, True),
+        ("ORA-16000", BackendUnavailable, True),
+        ("ORA-01653", BackendUnavailable, True),
         ("ORA-12514", Unsupported, None),
         ("DPY-6001", Unsupported, None),
         ("ORA-01017", Unsupported, None),
