@@ -9,8 +9,11 @@ from typing import Any, Literal
 
 import anyio
 import pytest
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import RoundRobinPolicy
 
 from aiorwlock_remote import (
+    BackendUnavailable,
     ConfigurationError,
     LockLost,
     Locks,
@@ -29,7 +32,9 @@ from aiorwlock_remote.testing.conformance.party import Told, until
 from tests.backends.cassandra.conftest import both_layouts
 from tests.backends.cassandra.desk import Desk
 from tests.renewing import renewed
-from tests.servers.fix_cassandra import Keyspace
+from tests.servers.fix_cassandra import Keyspace, SharedNode
+from tests.servers.process import IP
+from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 
@@ -261,6 +266,36 @@ async def test_a_large_table_comes_in_pages(
         assert len([d async for d in others.list()]) == len(names) + 2
         fences = {d.fence for d in shown}
         assert min(fences) > 1 << 40  # ballots, of those never seen before, too
+
+
+async def test_each_page_has_its_time(
+    keyspace: Keyspace, counted: Counted, cassandra_node: SharedNode
+) -> None:
+    """At a node that falls silent in between; nothing else may give it away."""
+    async with connect(counted) as locks:
+        for number in range(3):
+            assert await locks.acquire_mutex_lock("order", number, "t")
+    near = ExecutionProfile(RoundRobinPolicy())
+    with (
+        Proxy(cassandra_node.port) as proxy,
+        Cluster(
+            [IP],
+            port=proxy.port,
+            protocol_version=5,
+            execution_profiles={EXEC_PROFILE_DEFAULT: near},
+            idle_heartbeat_interval=0,
+        ) as cluster,
+    ):
+        session = cluster.connect()
+        session.default_fetch_size = 1
+        slow = CassandraBackend(session, keyspace.name, request_timeout=1)
+        async with connect(slow, connect_timeout=20) as locks:
+            shown = aiter(locks.list())
+            await anext(shown)
+            proxy.black_hole(on=True)
+            with anyio.fail_after(30), pytest.raises(BackendUnavailable):
+                async for _ in shown:
+                    pass
 
 
 @pytest.mark.parametrize("kind", ["pair", "type"])
