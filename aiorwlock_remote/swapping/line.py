@@ -19,7 +19,7 @@ class Line:
     ``seen``: what stood there last. ``fresh``: that was after the first command was
     begun. ``lost``: where swaps started whose answers were lost. ``refusals``: of the
     first command; ``vain``: the last of them that showed nothing new; ``given_up``: how
-    often the store gave it up.
+    often the store gave it up. ``doubtful``: one of its answers was lost.
     """
 
     resource: Resource
@@ -34,6 +34,7 @@ class Line:
     refusals: int = 0
     vain: int = 0
     given_up: int = 0
+    doubtful: bool = False
     busy: bool = False
 
 

@@ -31,7 +31,7 @@ from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping.cas import Cas, GaveUp, State
+from aiorwlock_remote.swapping.cas import Cas, GaveUp, State, after_doubt
 from aiorwlock_remote.swapping.line import Line, may_be_repeated, may_guess
 from aiorwlock_remote.swapping.replies import claims_of, each_grant, with_fences
 
@@ -118,7 +118,8 @@ class Swapping:
         return line
 
     def _begin(self, line: Line) -> None:
-        line.fresh, line.refusals, line.vain, line.given_up = False, 0, 0, 0
+        line.fresh, line.doubtful = False, False
+        line.refusals, line.vain, line.given_up = 0, 0, 0
         if line.seen is None and not line.lost and may_guess(line.waiting[0][0]):
             line.seen = self._cas.guess()
         self._go_on(line)
@@ -177,6 +178,7 @@ class Swapping:
         assert state is not None, "a swap starts somewhere"
         if error is not None:
             if isinstance(error, BackendUnavailable) and not error.nothing_done:
+                line.doubtful = True
                 line.lost.append(state)
                 for claim in claims_of(line.waiting[0][0]):
                     line.unsure.setdefault(claim.ticket, line.sent)
@@ -210,7 +212,7 @@ class Swapping:
                 line.resource, line.refusals + line.given_up, partial(self._again, line)
             )
         else:
-            self._failed(line, error)
+            self._failed(line, after_doubt(error) if line.doubtful else error)
 
     def _again(self, line: Line, state: State | None) -> None:
         # While something is lost only a load tells whether it still can happen.

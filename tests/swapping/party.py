@@ -60,6 +60,7 @@ class Connection:
         self.shelf = shelf
         self.trouble = trouble
         self.fates: list[str] = []  # of the next swaps
+        self.unreadable = False
         self.slow = 0
         self.asked: list[str] = []
         self.todo: list[Callable[[], object]] = []
@@ -76,7 +77,11 @@ class Connection:
     def load(self, _: Resource) -> Pending[State]:
         self.asked.append("load")
         pending: Pending[State] = Pending()
-        self.todo.append(lambda: pending.resolve(self.shelf.state))
+        if self.unreadable:
+            undone = BackendUnavailable(what="nobody there", nothing_done=True)
+            self.todo.append(lambda: pending.fail(undone))
+        else:
+            self.todo.append(lambda: pending.resolve(self.shelf.state))
         return pending
 
     def swap(

@@ -197,6 +197,16 @@ def test_given_up_again_and_again_it_is_told() -> None:
     assert isinstance(party.do(write("t1")), Granted)
 
 
+@pytest.mark.parametrize("fate", ["gave up, done", "gave up, late"])
+def test_a_last_try_that_was_not_done_says_nothing_of_the_first(fate: str) -> None:
+    party = Party(Shelf())
+    party.cas.fates = [fate, *["gave up, undone"] * TRIES]
+    party.cas.unreadable = fate.endswith("done")
+    with pytest.raises(BackendUnavailable) as caught:
+        party.do(write("t1"))
+    assert not caught.value.nothing_done
+
+
 def test_a_release_that_may_be_done_is_not_repeated() -> None:
     """Its second answer would be: not held."""
     shelf = Shelf()

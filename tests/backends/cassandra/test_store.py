@@ -51,6 +51,7 @@ class Counted:
     def __init__(self, keyspace: Keyspace) -> None:
         self.sent: Counter[str] = Counter()
         self.steps = 0
+        self.unsent: set[str] = set()
         self.store: CassandraStore
         self._backend = CassandraBackend(keyspace.visit.session, keyspace.name)
 
@@ -61,6 +62,8 @@ class Counted:
 
         def counted(name: str, *values: object) -> Any:  # noqa: ANN401
             self.sent[name] += 1
+            if name in self.unsent:
+                raise BackendUnavailable(what="nobody is there", nothing_done=True)
             return request(name, *values)
 
         step = store.step
@@ -171,6 +174,19 @@ async def test_a_lock_for_ever_is_made_from_a_short_one(
         assert '"expires":null' in desk.load().record
         assert await locks.acquire_mutex_lock("order", 42, "gluww")
         assert await locks.release_mutex_lock("order", 42, "gluww")
+
+
+@both_layouts
+async def test_one_that_could_not_be_made_to_last_is_taken_back(
+    counted: Counted, desk: Desk
+) -> None:
+    """Its second transaction was not done, but the first one was."""
+    counted.unsent.add("keep")
+    async with connect(counted) as locks:
+        with pytest.raises(BackendUnavailable) as caught:
+            await locks.mutex("order", 42, lease=None).acquire(timeout=0)
+        assert not caught.value.nothing_done
+        assert desk.load() is None
 
 
 @pytest.mark.only_on("asyncio", "the server counts")
