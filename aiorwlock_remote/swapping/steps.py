@@ -25,7 +25,7 @@ from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping.cas import Cas, GaveUp, State
+from aiorwlock_remote.swapping.cas import Cas, GaveUp, State, after_doubt
 from aiorwlock_remote.swapping.line import Line, may_be_repeated, may_guess
 from aiorwlock_remote.swapping.replies import claims_of, each_grant, with_fences
 
@@ -252,7 +252,7 @@ class Swapping:
     def _failed(self, line: Line, error: BaseException) -> None:
         _, pending = line.waiting.popleft()
         try:
-            pending.fail(_in_doubt(error) if line.doubtful else error)
+            pending.fail(after_doubt(error) if line.doubtful else error)
         finally:
             self._next(line)
 
@@ -275,15 +275,6 @@ def _refused(line: Line) -> BackendUnavailable:
         hint="is there a trigger or a row policy on the tables?",
         nothing_done=not line.lost,
     )
-
-
-def _in_doubt(error: BaseException) -> BaseException:
-    """What was certainly not done the last time may have been done before."""
-    if not isinstance(error, BackendUnavailable) or not error.nothing_done:
-        return error
-    doubtful = BackendUnavailable(what=error.what, hint=error.hint)
-    doubtful.__cause__ = error
-    return doubtful
 
 
 def _value(seat: Seat | None) -> str | None:

@@ -130,8 +130,8 @@ class CassandraCas:
         return mapped(self._table.ask(self._host, request), self._loaded)
 
     def read(self, row: Row) -> State:
-        """A row that some other read has found."""
-        return self._seen(found_of(row))
+        """One row of many, which are not remembered: others are waited for."""
+        return _state(found_of(row))
 
     def swap(
         self,

@@ -25,8 +25,12 @@ class Sender(Protocol):
         request: Request,
         answered: Callable[[Rows | None], object],
         failed: Callable[[BaseException], object],
+        page: bytes | None = None,
     ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
-        """Send it; one of the two is called, from any thread, this one included."""
+        """Send it; one of the two is called, from any thread, this one included.
+
+        ``page``: which page of its answer, if not the first.
+        """
 
 
 class Errand:
@@ -108,26 +112,34 @@ class Errand:
 
 
 class Pages:
-    """A request whose answer comes in pages."""
+    """A request whose answer comes in pages.
 
-    def __init__(self, wire: Sender, inbox: Inbox) -> None:
+    Each is a request of its own: the driver's ``start_fetching_next_page`` sets no time
+    limit for any but the first, and waits for ever at a node that has stopped.
+    """
+
+    def __init__(self, wire: Sender, inbox: Inbox, request: Request) -> None:
         """Nothing is sent yet."""
         self._wire = wire
         self._inbox = inbox
+        self._request = request
         self._future: Any = None
         self._pending: Pending[Rows] = Pending()
 
-    def first(self, request: Request) -> Pending[Rows]:
-        """Send it; its first page."""
-        self._future = self._wire.send(request, self._answered, self._failed)
-        return self._pending
+    def first(self) -> Pending[Rows]:
+        """Ask for the first page."""
+        return self._page(None)
 
     def following(self) -> Pending[Rows] | None:
-        """Ask for the next page; None: there is none."""
+        """Ask for the next page, once the last one is there; None: there is none."""
         if self._future is None or not self._future.has_more_pages:
             return None
+        return self._page(self._future.result().paging_state)
+
+    def _page(self, page: bytes | None) -> Pending[Rows]:
         self._pending = Pending()
-        self._future.start_fetching_next_page()
+        sent = self._wire.send(self._request, self._answered, self._failed, page)
+        self._future = sent
         return self._pending
 
     def _answered(self, rows: Rows | None) -> None:

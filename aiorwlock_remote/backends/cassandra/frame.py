@@ -55,9 +55,12 @@ class Memory:
         self._written: OrderedDict[UUID, Written] = OrderedDict()
 
     def get(self, version: UUID) -> Written | None:
-        """None: never seen, or forgotten."""
+        """None: never seen, or forgotten: those go first that nobody asks for."""
         with self._lock:
-            return self._written.get(version)
+            written = self._written.get(version)
+            if written is not None:
+                self._written.move_to_end(version)
+            return written
 
     def add(self, version: UUID, written: Written) -> None:
         """Keep it, unless it is known already: the first time counts."""

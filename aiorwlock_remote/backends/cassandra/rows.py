@@ -88,15 +88,13 @@ def found_of(row: Row | None) -> Found:
 
 def settled(found: Found, ballot: int | None) -> Found:
     """With its provisional fences counted from the ballot of its seat."""
-    if found.settled or found.record is None or ballot is None:
+    if found.settled or found.record is None:
         return found
-    return Found(
-        version=found.version,
-        ticket=found.ticket,
-        since=found.since,
-        record=counted_from(found.record, ballot),
-        frame=found.frame,
-    )
+    if found.ticket is None:  # somebody took the seat away: the next ballot counts
+        return replace(found, record=replace(found.record, last=0))
+    if ballot is None:
+        return found
+    return replace(found, record=counted_from(found.record, ballot))
 
 
 def counted_from(record: Record, ballot: int) -> Record:

@@ -32,7 +32,7 @@ from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping import State, Swapping
+from aiorwlock_remote.swapping import State, Swapping, after_doubt
 from aiorwlock_remote.swapping.pausing import Later, Pausing
 from aiorwlock_remote.swapping.replies import each_grant
 
@@ -130,7 +130,7 @@ class Steps:
         self, reply: Reply, answer: Pending[Reply], renewed: Pending[Reply]
     ) -> None:
         if renewed.error is not None:
-            answer.fail(renewed.error)
+            answer.fail(after_doubt(renewed.error))  # it was granted before
             return
         told = renewed.result()
         assert isinstance(told, Renewed)

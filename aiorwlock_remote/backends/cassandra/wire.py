@@ -131,8 +131,8 @@ class Wire:
         Raises:
             BackendError: as the driver's error says.
         """
-        pages = Pages(self, self._inbox(host))
-        page = pages.first(request)
+        pages = Pages(self, self._inbox(host), request)
+        page = pages.first()
         while True:
             rows = await page
             yield rows
@@ -151,14 +151,16 @@ class Wire:
         request: Request,
         answered: Callable[[Rows | None], object],
         failed: Callable[[BaseException], object],
+        page: bytes | None = None,
     ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
-        """Send it; one of the two is called, from any thread, this one included."""
+        """As ``Sender.send``."""
         try:
             future = self._session.execute_async(
                 request.statement,
                 request.values,
                 timeout=self._options.request_timeout,
                 execution_profile=self._profile,
+                paging_state=page,
             )
         except Exception as exc:  # noqa: BLE001 - mapped by whoever asked
             failed(exc)

@@ -48,6 +48,10 @@ _OUT: dict[str, int] = {
 }
 
 
+ROWS = 5000
+"""Of a query's, in one round trip."""
+
+
 class OracleDesk(HostedDesk):
     """Requests of one thread or loop, carried on a side by its connections.
 
@@ -61,11 +65,12 @@ class OracleDesk(HostedDesk):
         super().__init__(side, lines, options.where)
         self._lines = lines
         self._options = options
+        self._known = False
 
     async def carry(self, work: Work[T]) -> T:
         """As ``HostedDesk.carry``."""
         try:
-            return await carried(self._lines, work, self._options)
+            return await self._carried(work)
         except (Error, OSError) as exc:
             raise errors.of(exc, self._options.where) from exc
 
@@ -78,6 +83,7 @@ class OracleDesk(HostedDesk):
 
         async def work(connection: Connection) -> list[Row]:
             with connection.cursor() as cursor:
+                cursor.arraysize = ROWS
                 await cursor.execute(self._text(name), dict(values))
                 if cursor.description is not None:
                     return await cursor.fetchall()
@@ -106,7 +112,7 @@ class OracleDesk(HostedDesk):
         """All at once."""
         work = partial(_executed, text=self._text(name), rows=rows)
         try:
-            found = await carried(self._lines, work, self._options)
+            found = await self._carried(work)
         except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
             error = errors.of(exc, self._options.where)
             error.__cause__ = None if error is exc else exc
@@ -116,6 +122,11 @@ class OracleDesk(HostedDesk):
             raise
         else:
             self._side.tell(_answered, pendings, found)
+
+    async def _carried(self, work: Work[T]) -> T:
+        done = await carried(self._lines, work, self._options, known=self._known)
+        self._known = True
+        return done
 
     def _text(self, name: str) -> str:
         return statement(name, self._options.schema)

@@ -14,6 +14,7 @@ Error = oracledb.Error
 class Cursor(Protocol):
     """``AsyncCursor``; closed by its ``with``, which waits for nothing."""
 
+    arraysize: int
     description: Any
     rowcount: int
 

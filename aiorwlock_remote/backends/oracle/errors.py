@@ -13,16 +13,20 @@ ORA-00060 08177 (met another)     GaveUp                no
 ORA-00054 30006 (waited too long) BackendUnavailable    no
 ORA-01403 (a doorman vanished)    BackendUnavailable    no
 ORA-01033 01034 01089 01090       BackendUnavailable    no
+ORA-16000 16456 (read-only)       BackendUnavailable    no
+ORA-01536 01653 … (no room)       BackendUnavailable    no
 ORA-12514 12505 12521 DPY-6001    Unsupported           no: no such service
 DPY-6003 (no such SID)            Unsupported           no
+… later, see ``of_connecting``    BackendUnavailable    no
 ORA-01017 28000 28001 01045       Unsupported           no: log in
 ORA-00942 00904 06550 01031       Unsupported           no: tables, grants
 DPY-6006 (and what ssl refuses)   Unsupported           no: its certificate
 ORA-00980 01720 06564             Unsupported           no
 ORA-12899 01461 01438             ConfigurationError    no: too long a name
 ORA-06502 22835                   BadRecord             no
-DPY-3001 3010 DPY-6005 (other)    see ``of``
+DPY-3001 3010                     see ``of``
 any other                         BackendUnavailable    perhaps
+any, before there is a connection see above             no
 ================================  ====================  ================
 
 A statement that fails has changed nothing: what comes back as ORA-… was not carried
@@ -48,10 +52,12 @@ from aiorwlock_remote.tls import not_trusted
 
 Failure = BackendError | ConfigurationError
 
-_NOT_NOW = {
-    f"ORA-{code:05}"
-    for code in (54, 30006, 1403, 1033, 1034, 1089, 1090, 1109, 12516, 12520)
-} | {"ORA-00018", "ORA-00020", "ORA-12518", "ORA-12541"}
+_BUSY = 54, 30006, 1403
+_AWAY = 18, 20, 1033, 1034, 1089, 1090, 1109, 12516, 12518, 12520, 12541
+_READ_ONLY = 16000, 16456
+_FULL = 1536, 1653, 1654, 1691, 4031, 30036
+"""The user's quota, a tablespace, the memory, or what undoes."""
+_NOT_NOW = {f"ORA-{code:05}" for code in (*_BUSY, *_AWAY, *_READ_ONLY, *_FULL)}
 _MET = {"ORA-00060", "ORA-08177"}
 """Another transaction came first: only one of them could be carried out."""
 _LOGIN = {
@@ -61,11 +67,9 @@ _LOGIN = {
     "ORA-28000": "the account is locked",
     "ORA-28001": "the password has expired",
 }
+_NO_SERVICE = ("ORA-12514", "ORA-12505", "ORA-12521", "DPY-6001", "DPY-6003")
 _SAID: dict[tuple[str, ...], tuple[type[Failure], str]] = {
-    ("ORA-12514", "ORA-12505", "ORA-12521", "DPY-6001", "DPY-6003"): (
-        Unsupported,
-        "the service as `lsnrctl services` shows it",
-    ),
+    _NO_SERVICE: (Unsupported, "the service as `lsnrctl services` shows it"),
     ("ORA-00942", "ORA-00904", "ORA-06550", "ORA-00980", "ORA-06564"): (
         Unsupported,
         SCHEMA,
@@ -112,7 +116,20 @@ def of(exc: BaseException, where: str) -> Failure:
         return thick(where)
     if code in _TOO_OLD:
         return too_old(where, "older than 12.1")
-    return BackendUnavailable(what=said, nothing_done=_never_sent(exc, code))
+    return BackendUnavailable(what=said)
+
+
+def of_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
+    """The same for what happened before anything was asked.
+
+    ``known``: whether the service was there before. While a database starts, or another
+    one takes over, its listener knows of no service, for a minute perhaps.
+    """
+    error = of(exc, where)
+    away = known and code_of(exc) in _NO_SERVICE
+    if isinstance(error, BackendUnavailable) or away:
+        return BackendUnavailable(what=error.what, hint=error.hint, nothing_done=True)
+    return error
 
 
 def thick(where: str) -> Unsupported:
@@ -138,10 +155,6 @@ def code_of(exc: BaseException) -> str:
         if code and code != _WRAPPED:
             return code
     return code
-
-
-def _never_sent(exc: BaseException, code: str) -> bool:
-    return code == _WRAPPED or isinstance(exc, OSError)
 
 
 def _untrusted(exc: BaseException, code: str) -> str:

@@ -96,7 +96,7 @@ def lender_of(given: object) -> Lender[Connection]:
     if _is_pool(given):
         return Untimed(PoolLender(given))
     if is_engine(given) and given.dialect.driver == "oracledb":
-        meant = partial(errors.of, where=WHERE)
+        meant = partial(errors.of_connecting, where=WHERE, known=False)
         return Untimed(engine_lender(given, hung_up, meant))
     raise ConfigurationError(
         what=f"{kind_of(given)} is not an asyncio pool of python-oracledb",

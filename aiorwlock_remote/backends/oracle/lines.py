@@ -31,6 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.driver import DRIVER, Connection, Error
 from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
@@ -93,13 +94,21 @@ async def carried(
     lines: Lines[Connection],
     work: Callable[[Connection], Awaitable[T]],
     options: Options,
+    *,
+    known: bool = False,
 ) -> T:
     """What ``work`` makes of a connection; it is a task of its own.
 
+    ``known``: see ``errors.of_connecting``.
+
     Raises:
-        BackendUnavailable: it did not end in time; else what it raises.
+        BackendError, ConfigurationError: there is no connection, or it did not end in
+            time; else what it raises.
     """
-    connection = await lines.take()
+    try:
+        connection = await lines.take()
+    except (Error, OSError) as exc:
+        raise errors.of_connecting(exc, options.where, known=known) from exc
     working = asyncio.ensure_future(_awaited(work, connection))
     try:
         ended = await in_time(working, options.call_timeout)

@@ -12,7 +12,7 @@ _LOCKS = {
     "RESOURCE_TYPE": "VARCHAR2",
     "RESOURCE_ID": "NUMBER",
     "TICKET": "VARCHAR2",
-    "ACQUIRED_AT": "TIMESTAMP",
+    "ACQUIRED_AT": "TIMESTAMP(6)",
 }
 _DOORMANS = {
     "RESOURCE_TYPE": "VARCHAR2",
@@ -20,8 +20,8 @@ _DOORMANS = {
     "ACTIVE_READERS": "VARCHAR2",
     "HAS_PENDING_WRITER": "NUMBER",
     "PENDING_WRITER": "VARCHAR2",
-    "UPDATED_AT": "TIMESTAMP",
-    "CREATED_AT": "TIMESTAMP",
+    "UPDATED_AT": "TIMESTAMP(6)",
+    "CREATED_AT": "TIMESTAMP(6)",
     "VERSION": "VARCHAR2",
     "RECORD": "CLOB",
 }
@@ -77,7 +77,7 @@ def _check_column(
             if ours
             else SCHEMA,
         )
-    if not kind.startswith(wanted):
+    if kind != wanted:
         raise Unsupported(
             what=f"{where}: {table}.{column.lower()} is {kind}, not {wanted}",
             hint=SCHEMA,

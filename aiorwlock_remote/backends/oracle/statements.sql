@@ -154,17 +154,12 @@ BEGIN
   COMMIT;
 END;
 
--- The next resources in the order of their keys; what stands there, `look` tells.
+-- All resources; what stands there, `look` tells. In no order: a session compares texts
+-- by bytes, but sorts them by its language (NLS_SORT), so no page could tell the next.
 -- name: scan
-SELECT resource_type, resource_id
-FROM (
-  SELECT resource_type, resource_id FROM {schema}doormans
-  UNION
-  SELECT resource_type, resource_id FROM {schema}mutex_locks
-) k
-WHERE resource_type > :i_kind OR (resource_type = :i_same AND resource_id > :i_number)
-ORDER BY resource_type, resource_id
-FETCH FIRST 200 ROWS ONLY
+SELECT resource_type, resource_id FROM {schema}doormans
+UNION
+SELECT resource_type, resource_id FROM {schema}mutex_locks
 
 -- Doormen nobody has used for so many seconds, and whose seat is free.
 -- name: forget

@@ -39,8 +39,8 @@ from aiorwlock_remote.swapping.server_time import ServerTime
 
 T = TypeVar("T")
 
-FIRST = "\x01"
-"""Before the name of any resource; an empty text would be NULL."""
+TOGETHER = 200
+"""Resources that are looked at by one request."""
 
 
 class OracleStore(HostedStore):
@@ -65,22 +65,20 @@ class OracleStore(HostedStore):
         self._options = options
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """All that is there, a page of keys at a time."""
-        kind, number = FIRST, 0
-        while True:
-            after = {"i_kind": kind, "i_same": kind, "i_number": number}
-            keys = [(k, int(n)) for k, n in await self._desk.rows("scan", after)]
-            if not keys:
-                return
-            found = [(key, self._wanted(*key, resource_type)) for key in keys]
-            wanted = [(key, resource) for key, resource in found if resource]
-            binds = [{"i_kind": key[0], "i_number": key[1]} for key, _ in wanted]
-            asked = self._desk.ask_all("look", binds) if binds else []
-            for (_, resource), answer in zip(wanted, asked, strict=True):
+        """All that is there: all keys at once, then some resources at a time."""
+        keys = [
+            (kind, int(number)) for kind, number in await self._desk.rows("scan", {})
+        ]
+        found = [(key, self._wanted(*key, resource_type)) for key in keys]
+        wanted = [(key, resource) for key, resource in found if resource]
+        for first in range(0, len(wanted), TOGETHER):
+            some = wanted[first : first + TOGETHER]
+            binds = [{"i_kind": key[0], "i_number": key[1]} for key, _ in some]
+            asked = self._desk.ask_all("look", binds)
+            for (_, resource), answer in zip(some, asked, strict=True):
                 snapshot = self._shown(resource, await answer)
                 if snapshot is not None:
                     yield snapshot
-            kind, number = keys[-1]
 
     @property
     def dialect(self) -> Dialect:

@@ -11,10 +11,16 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from uuid import UUID
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra.frame import Written, now_of
+from aiorwlock_remote.backends.cassandra.frame import (
+    REMEMBERED,
+    Memory,
+    Written,
+    now_of,
+)
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release, Renew
 from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.ticket import Mode
@@ -235,3 +241,13 @@ def test_who_has_just_come_gets_in_a_skew_later() -> None:
 
 def test_a_wall_clock_set_back_turns_nothing_back() -> None:
     assert now_of(Written(7, START, 5), 5, START - 10**12, SKEW) == 7
+
+
+def test_what_is_waited_for_is_not_forgotten() -> None:
+    """Else a busy process would never know how long a lease has been there."""
+    memory, waited = Memory(), UUID(int=0)
+    memory.add(waited, Written(0, START, 5))
+    for number in range(1, 2 * REMEMBERED):
+        memory.add(UUID(int=number), Written(0, START, number))
+        assert memory.get(waited) == Written(0, START, 5)
+    assert memory.get(UUID(int=1)) is None

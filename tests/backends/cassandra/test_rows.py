@@ -104,6 +104,18 @@ def test_a_grant_from_nothing_gets_the_ballot() -> None:
     assert found.record.last == found.record.grants[0].fence == BALLOT
 
 
+def test_without_a_seat_fences_count_from_the_next_one() -> None:
+    """Somebody took it away, and with it the ballot: else nothing could follow."""
+    held = transition(None, None, Acquire((Claim("t1", 1_000_000),), Mode.WRITE), 5, 0)
+    nobody = {"ticket": None, "acquired_at": None, "seated": None}
+    found = found_of(row(held.record, **nobody))
+    assert found.settled
+    asked = Acquire((Claim("t2", 1_000_000),), Mode.WRITE)
+    step = transition(found.record, found.seat, asked, 6, 0, WALL)
+    assert isinstance(step.reply, Granted)
+    assert step.record.last == step.reply.grants[0].fence == 1
+
+
 def test_phases_count_on_by_one_whatever_the_wall_clock_says() -> None:
     claims = [Claim(f"t{number}", 1_000_000) for number in range(3)]
     door = transition(None, None, Acquire((claims[0],), Mode.WRITE), 5, 0, WALL).record

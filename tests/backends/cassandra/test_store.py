@@ -9,23 +9,39 @@ from typing import Any, Literal
 
 import anyio
 import pytest
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import RoundRobinPolicy
 
-from aiorwlock_remote import ConfigurationError, Locks, Unsupported, connect
+from aiorwlock_remote import (
+    BackendUnavailable,
+    ConfigurationError,
+    LockLost,
+    Locks,
+    Unsupported,
+    connect,
+)
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.store import CassandraStore
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.commands import Command, Reply
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.ports import Bell, Host, Pending, Settings
 from aiorwlock_remote.ports import Store as Port
 from aiorwlock_remote.testing.conformance.party import Told, until
 from tests.backends.cassandra.conftest import both_layouts
 from tests.backends.cassandra.desk import Desk
 from tests.renewing import renewed
-from tests.servers.fix_cassandra import Keyspace
+from tests.servers.fix_cassandra import Keyspace, SharedNode
+from tests.servers.process import IP
+from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 
+EMPTIED = """
+UPDATE {table} SET ticket = null, acquired_at = null
+WHERE resource_type = 'order' AND resource_id = 42 IF ticket != ''
+"""
 READS = {"peek", "load", "scan", "seated"}
 
 
@@ -35,15 +51,19 @@ class Counted:
     def __init__(self, keyspace: Keyspace) -> None:
         self.sent: Counter[str] = Counter()
         self.steps = 0
+        self.unsent: set[str] = set()
+        self.store: CassandraStore
         self._backend = CassandraBackend(keyspace.visit.session, keyspace.name)
 
     async def open(self, host: Host, bell: Bell, settings: Settings) -> Port:
-        store = await self._backend.open(host, bell, settings)
+        store = self.store = await self._backend.open(host, bell, settings)
         table: Table = store._table
         request = table.request
 
         def counted(name: str, *values: object) -> Any:  # noqa: ANN401
             self.sent[name] += 1
+            if name in self.unsent:
+                raise BackendUnavailable(what="nobody is there", nothing_done=True)
             return request(name, *values)
 
         step = store.step
@@ -104,6 +124,41 @@ async def test_a_renewed_lock_is_released_at_once(counted: Counted) -> None:
 
 
 @both_layouts
+async def test_a_seat_that_somebody_emptied(
+    keyspace: Keyspace, counted: Counted, options: Options
+) -> None:
+    """As whoever wants to break a lock by hand may do; its row stays."""
+    async with connect(counted) as locks, connect(keyspace.url) as others:
+        held = await locks.mutex("order", 42).acquire()
+        keyspace.visit.rows(EMPTIED.format(table=options.quoted))
+        async with others.mutex("order", 42).acquire(timeout=30) as taken:
+            assert taken.fence > held.fence
+            with pytest.raises(LockLost) as caught:
+                await held.release()
+            assert caught.value.reason == "forced"
+        async with locks.mutex("order", 42) as again:
+            assert again.fence > taken.fence
+
+
+@pytest.mark.only_on("asyncio", "the server tells")
+async def test_a_list_does_not_forget_what_is_waited_for(
+    keyspace: Keyspace, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it is: how old a lease is, only whoever saw it before knows."""
+    monkeypatch.setattr("aiorwlock_remote.backends.cassandra.frame.REMEMBERED", 2)
+    async with connect(counted) as locks, connect(keyspace.url) as others:
+        order = resource("order", 42)
+        store = counted.store
+        held = await others.mutex("order", 42).acquire()
+        state = await store._cas.peek(order)
+        version = state.mark.found.version
+        seen = store._memory.get(version)
+        more = [await others.mutex("other", n).acquire() for n in range(3)]
+        assert len([d async for d in locks.list()]) == len([held, *more])
+        assert store._memory.get(version) == seen
+
+
+@both_layouts
 async def test_a_lock_for_ever_is_made_from_a_short_one(
     counted: Counted, desk: Desk
 ) -> None:
@@ -118,6 +173,19 @@ async def test_a_lock_for_ever_is_made_from_a_short_one(
         assert '"expires":null' in desk.load().record
         assert await locks.acquire_mutex_lock("order", 42, "gluww")
         assert await locks.release_mutex_lock("order", 42, "gluww")
+
+
+@both_layouts
+async def test_one_that_could_not_be_made_to_last_is_taken_back(
+    counted: Counted, desk: Desk
+) -> None:
+    """Its second transaction was not done, but the first one was."""
+    counted.unsent.add("keep")
+    async with connect(counted) as locks:
+        with pytest.raises(BackendUnavailable) as caught:
+            await locks.mutex("order", 42, lease=None).acquire(timeout=0)
+        assert not caught.value.nothing_done
+        assert desk.load() is None
 
 
 @pytest.mark.only_on("asyncio", "the server counts")
@@ -213,6 +281,36 @@ async def test_a_large_table_comes_in_pages(
         assert len([d async for d in others.list()]) == len(names) + 2
         fences = {d.fence for d in shown}
         assert min(fences) > 1 << 40  # ballots, of those never seen before, too
+
+
+async def test_each_page_has_its_time(
+    keyspace: Keyspace, counted: Counted, cassandra_node: SharedNode
+) -> None:
+    """At a node that falls silent in between; nothing else may give it away."""
+    async with connect(counted) as locks:
+        for number in range(3):
+            assert await locks.acquire_mutex_lock("order", number, "t")
+    near = ExecutionProfile(RoundRobinPolicy())
+    with (
+        Proxy(cassandra_node.port) as proxy,
+        Cluster(
+            [IP],
+            port=proxy.port,
+            protocol_version=5,
+            execution_profiles={EXEC_PROFILE_DEFAULT: near},
+            idle_heartbeat_interval=0,
+        ) as cluster,
+    ):
+        session = cluster.connect()
+        session.default_fetch_size = 1
+        slow = CassandraBackend(session, keyspace.name, request_timeout=1)
+        async with connect(slow, connect_timeout=20) as locks:
+            shown = aiter(locks.list())
+            await anext(shown)
+            proxy.black_hole(on=True)
+            with anyio.fail_after(30), pytest.raises(BackendUnavailable):
+                async for _ in shown:
+                    pass
 
 
 @pytest.mark.parametrize("kind", ["pair", "type"])

@@ -51,6 +51,8 @@ def raised(code: str) -> oracledb.Error:
         ("ORA-08177", GaveUp, True),
         ("ORA-01403", BackendUnavailable, True),
         ("ORA-01033", BackendUnavailable, True),
+        ("ORA-16000", BackendUnavailable, True),
+        ("ORA-01653", BackendUnavailable, True),
         ("ORA-12514", Unsupported, None),
         ("DPY-6001", Unsupported, None),
         ("ORA-01017", Unsupported, None),
@@ -76,9 +78,34 @@ def test_what_is_beneath_tells_why() -> None:
     outer.__cause__ = raised("DPY-6001")
     assert isinstance(errors.of(outer, "db"), Unsupported)
     outer.__cause__ = ConnectionRefusedError(111, "refused")
-    error = errors.of(outer, "db")
+    assert isinstance(errors.of(outer, "db"), BackendUnavailable)
+
+
+@pytest.mark.parametrize(
+    "code",
+    # The listener has no room, or the database starts (ORA-12516, 12528); the pool has
+    # none free, or is closed; the server hung up; nobody was there.
+    ["DPY-6000", "DPY-4005", "DPY-1002", "DPY-4011", "DPY-6005"],
+)
+def test_before_there_is_a_connection_nothing_was_done(code: str) -> None:
+    error = errors.of_connecting(raised(code), "db", known=False)
     assert isinstance(error, BackendUnavailable)
     assert error.nothing_done
+    error = errors.of(raised(code), "db")
+    assert isinstance(error, BackendUnavailable)
+    assert not error.nothing_done
+
+
+@pytest.mark.parametrize("code", ["ORA-12514", "DPY-6001", "DPY-6003"])
+def test_a_service_that_was_there_comes_back(code: str) -> None:
+    """A listener knows of it only once the database has started."""
+    outer = raised("DPY-6005")
+    outer.__cause__ = raised(code)
+    first = errors.of_connecting(outer, "db", known=False)
+    assert isinstance(first, Unsupported)
+    later = errors.of_connecting(outer, "db", known=True)
+    assert isinstance(later, BackendUnavailable)
+    assert later.nothing_done
 
 
 def test_what_is_ours_stays() -> None:

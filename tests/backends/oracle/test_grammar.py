@@ -106,6 +106,13 @@ def _count(words: list[str], wanted: str) -> int:
     return sum(word == wanted for word in words)
 
 
+@pytest.mark.parametrize("name", names())
+def test_nothing_depends_on_a_language(name: str) -> None:
+    """A session sorts texts as NLS_SORT says, and may compare them otherwise."""
+    texts = inside(name) if name in BLOCKS else [statement(name)]
+    assert not any(parsed(one).find(exp.Order) for one in texts)
+
+
 def test_no_bind_is_a_reserved_word() -> None:
     """They have a prefix, which no word of Oracle's has."""
     for name in names():

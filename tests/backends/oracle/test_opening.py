@@ -112,6 +112,27 @@ async def test_a_column_of_another_type(user: OracleUser) -> None:
     assert "record is VARCHAR2, not CLOB" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "kind"),
+    [
+        # Each session reads its own time: of another zone, another seat and fence.
+        ("mutex_locks", "acquired_at", "TIMESTAMP WITH TIME ZONE"),
+        ("doormans", "created_at", "TIMESTAMP WITH TIME ZONE"),
+        # What is stored is not what its writer counts fences from.
+        ("doormans", "created_at", "TIMESTAMP(3)"),
+    ],
+)
+async def test_a_time_that_is_not_what_was_written(
+    user: OracleUser, table: str, column: str, kind: str
+) -> None:
+    run(user, f"ALTER TABLE {table} DROP COLUMN {column}")
+    run(user, f"ALTER TABLE {table} ADD ({column} {kind} NOT NULL)")
+    error = await refused(user.url)
+    assert isinstance(error, Unsupported)
+    assert f"{table}.{column} is TIMESTAMP(" in str(error)
+    assert "not TIMESTAMP(6)" in str(error)
+
+
 async def test_another_users_tables(
     user: OracleUser, oracle_double: OracleDouble
 ) -> None:

@@ -75,6 +75,23 @@ async def test_it_is_renewed_through_the_loop(user: OracleUser) -> None:
             assert len(tickets) == 1
 
 
+@pytest.mark.asyncio
+async def test_a_pool_with_none_to_lend_has_sent_nothing(user: OracleUser) -> None:
+    """Whoever asks is told that nothing was done: there is nothing to be taken back."""
+    pool = oracledb.create_pool_async(**user.login, min=1, max=1)
+    async with connect(OracleBackend(pool)) as locks:
+        order = locks.mutex("order", 42)
+        pool.getmode = oracledb.POOL_GETMODE_NOWAIT
+        async with pool.acquire():
+            with pytest.raises(BackendUnavailable) as caught:
+                await order.acquire(timeout=0)
+            assert caught.value.nothing_done
+        await asyncio.wait_for(pool.close(force=True), 5)
+        with pytest.raises(BackendUnavailable) as caught:
+            await order.acquire(timeout=0)
+        assert caught.value.nothing_done
+
+
 def test_its_repr_shows_no_password(user: OracleUser) -> None:
     async def shown() -> str:
         async with pool_of(user) as pool:
