@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import anyio
 
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.host import log, quietly
+
+
+class _Begun(Coroutine[Any, Any, None]):
+    """Runs up to its first await even if its task is cancelled before the first step.
+
+    asyncio throws that cancellation at a coroutine that has not begun: none of its
+    ``finally`` clauses would run, and whoever waits for its end would wait for ever.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._coroutine = coroutine
+        self._begun = False
+
+    def send(self, value: Any) -> Any:  # noqa: ANN401 - what a loop sends and awaits
+        self._begun = True
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as above
+        if not self._begun:
+            self.send(None)
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Any:  # noqa: ANN401 - as above
+        return self._coroutine.__await__()
 
 
 class AsyncioHost:
@@ -33,7 +60,7 @@ class AsyncioHost:
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a task of the loop itself."""
-        task = self._loop.create_task(quietly(function))
+        task = self._loop.create_task(_Begun(quietly(function)))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
 

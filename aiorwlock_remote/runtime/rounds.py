@@ -43,9 +43,9 @@ class Rounds:
             self._wanted = True
             self._hinted = math.inf
             self._plan()
-            if not self._running:
-                self._running = True
-                self._host.spawn(self._run)
+        if not self._running:  # whoever cancelled all tasks has cancelled it as well
+            self._running = True
+            self._host.spawn(self._run)
 
     def end(self) -> None:
         """Nobody is."""

@@ -9,6 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiorwlock_remote.backends.redis.connection.link import Link
+from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.redis.clients import linked_by
 from tests.backends.redis.linking import Heard, eventually, killed, linked, settled
 from tests.backends.redis.some_scripts import INCR
@@ -57,6 +58,24 @@ def test_a_silent_server_is_noticed(start_redis: StartRedis, by_client: bool) ->
                 assert isinstance(await settled(call), Exception)
             server.resume()
             await eventually(lambda: heard.reconnects > 0, "reconnected")
+
+    asyncio.run(run())
+
+
+def test_just_when_it_is_to_reconnect(start_redis: StartRedis) -> None:
+    """What was started and not begun is cancelled as well, and may be started again."""
+    server = start_redis()
+
+    async def run() -> None:
+        heard = Heard()
+        async with linked(server.url, heard) as link:
+            assert link._talk is not None
+            link._talk.drop(BackendUnavailable(what="lost"))
+            late = link.run(INCR, (1, "k"), int)
+            await cancel_all_others()
+            assert await settled(link.run(INCR, (1, "k"), int)) == 2
+            assert late.result() == 1
+            assert heard.reconnects == 1
 
     asyncio.run(run())
 

@@ -216,6 +216,26 @@ async def test_what_was_gathered_in_the_lost_tick_goes_over_the_next(
         assert answers[-1] == len(values)
 
 
+async def test_what_was_not_told_of_channels_is_not_told_later(
+    fresh_redis: RedisServer,
+) -> None:
+    """The next connection hears what is listened to by then, whatever was said last."""
+    async with linked(fresh_redis.url) as link:
+        assert link._talk is not None
+        link.subscribe(b"wanted")
+        await link.call("PING")
+        under_way = link.run(PUSH, (1, "list", 0), int)
+        link.unsubscribe(b"wanted")
+        link.subscribe(b"unwanted")
+        link._talk.drop(BackendUnavailable(what="lost"))
+        link.subscribe(b"wanted")
+        link.unsubscribe(b"unwanted")
+        assert under_way.done
+        await link.call("PING")
+        found = fresh_redis.ask("PUBSUB", "NUMSUB", "wanted", "unwanted")
+        assert found == [b"wanted", 1, b"unwanted", 0]
+
+
 async def test_cut_again_and_again_nothing_is_carried_out_twice(
     fresh_redis: RedisServer,
 ) -> None:

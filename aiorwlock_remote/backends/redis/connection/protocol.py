@@ -85,7 +85,10 @@ class Listener(Protocol):
         """More than ``MAX_UNSENT`` bytes wait to be sent."""
 
     def ended(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
-        """The connection is lost; these calls were certainly not sent."""
+        """The connection is lost; these calls were certainly not sent.
+
+        Subscriptions are not among them: the next connection has its own.
+        """
 
 
 class Conversation:
@@ -256,9 +259,11 @@ class Conversation:
         if not self.alive:
             return
         self.alive = False
-        unsent = [self.in_flight.pop() for _ in self._out]
-        unsent.reverse()
-        failed = self.under_way()
+        waiting = [self.in_flight.pop() for _ in self._out]
+        waiting.reverse()
+        failed, unsent = self.under_way(), list[Call[Any]]()
+        for call in waiting:  # what is heard is this connection's alone
+            (failed if isinstance(call, Subscribing) else unsent).append(call)
         self._out.clear()
         self._forgotten.clear()
         self.in_flight.clear()
