@@ -144,7 +144,10 @@ class NotOwner(LockError, RuntimeError):
     action: str = ""
 
     def __str__(self) -> str:
-        return f"{self.action or 'operation'} on {self.resource}: not the holder"
+        return (
+            f"cannot {self.action or 'use'} {self.resource}: this grant was released, "
+            "moved or given away before, or is not of this lock"
+        )
 
 
 @dataclass(eq=False, repr=False)
