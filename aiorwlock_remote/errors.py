@@ -144,7 +144,11 @@ class NotOwner(LockError, RuntimeError):
     action: str = ""
 
     def __str__(self) -> str:
-        return f"{self.action or 'operation'} on {self.resource}: not the holder"
+        what = f"cannot {self.action or 'use'} {self.resource}: "
+        if self.action == "leave":
+            why = "a block is left by the task that entered it; for others there is"
+            return f"{what}{why} await acquire(), and the Held's release()"
+        return f"{what}released, moved or given away before, or not of this lock"
 
 
 @dataclass(eq=False, repr=False)

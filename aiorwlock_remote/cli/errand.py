@@ -49,6 +49,7 @@ class Errand:
         self._ended_by: signal.Signals | None = None
         self._ticket = ""
         self._verdict: bool | None = None
+        self._told = False
 
     async def main(self) -> int:
         """Wait, run, release; the exit code."""
@@ -118,6 +119,7 @@ class Errand:
 
     async def _stop(self, child: Child, held: Held) -> None:
         tell(f"{_loss(held)}; the command gets SIGTERM")
+        self._told = True
         child.send(signal.SIGTERM)
         with anyio.move_on_after(self._job.grace):
             while child.code is None:
@@ -128,13 +130,12 @@ class Errand:
             child.send(signal.SIGKILL)
 
     async def _release(self, held: Held) -> None:
-        told = self._lost(held)
         try:
             await held.release()
         except BackendError as exc:  # the work was protected; the lease does the rest
             tell(f"not released: {exc}; it is free in {self._job.lease:g} s at most")
             return
-        if self._lost(held) and not told:
+        if self._lost(held) and not self._told:
             tell(f"{_loss(held)}, before the command had ended")
 
     def _lost(self, held: Held) -> bool:

@@ -250,8 +250,10 @@ class Locks(PublishedCalls, RecipeCalls):
         task = session.host.current_task()
         for grant in session.grants():
             grant.close(task)
-        for lease in session.dropped:
-            session.drive.release(lease).unawaited()
+        while session.dropped:  # destructors may append
+            lease = session.dropped.popleft()
+            if not lease.expired():
+                session.drive.release(lease).unawaited()
         try:
             if self._rows is not None:
                 await self._rows.over()

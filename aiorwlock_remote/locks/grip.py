@@ -222,11 +222,11 @@ class Grip:
     def abandon(self) -> None:
         """The user's ``Held`` was dropped: the grant ends with its lease.
 
-        Without one it ends when the ``Locks`` is closed.
+        When the ``Locks`` is closed it ends in any case.
         """
         self.lease.owner_gone = _nobody
         self.session.forget(self.lease)
-        if self.lease.terms.lease is None and self.lease.state is State.HELD:
+        if self.lease.state is State.HELD:
             self.session.dropped.append(self.lease)
         if self._followers is not NOBODY:  # a destructor may run anywhere, any time
             ended, how = self._followers.ended, self.lease.reason or "dropped"

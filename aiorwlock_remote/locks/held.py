@@ -36,7 +36,8 @@ class Held:
     Got from ``async with`` or ``await lock.acquire()``. It is renewed in the background
     until it ends, or until its owner is gone: the task that entered ``async with``
     ended, or nothing refers to a ``Held`` from ``await acquire()`` any more
-    (``ResourceWarning``). Without the keeper's renewals it ends with its lease.
+    (``ResourceWarning``). Without the keeper's renewals it ends with its lease,
+    or when the ``Locks`` is closed.
     """
 
     __slots__ = ("__weakref__", "_grip", "_lease")
@@ -263,9 +264,9 @@ class Held:
         grip.abandon()  # first: whoever records the warning refers to it again
         if grip.lease.state is State.HELD:
             never = grip.lease.terms.lease is None
-            rest = "stays until the Locks is closed" if never else "ends with its lease"
+            until = "stays until" if never else "ends with its lease or when"
             warn(
-                f"{self!r} was dropped without release; it {rest}",
+                f"{self!r} was dropped without release; it {until} the Locks is closed",
                 ResourceWarning,
                 source=self,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -42,8 +43,8 @@ class Session:
         self._observers = observers
         self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
         """Grants whose block was left before their transaction ended: looks at one."""
-        self.dropped: list[Lease] = []
-        """Grants that never end by themselves, and that nobody can release any more."""
+        self.dropped: deque[Lease] = deque()
+        """Grants that nobody can release any more; closing does."""
         self._pid = os.getpid()
         self._grants: dict[Lease, tuple[weakref.ref[Any], Grant]] = {}
         self._task_ended = host.finished
@@ -108,6 +109,7 @@ class Session:
         ``owned_by_task``: it lives as long as the running task, as in ``async with``;
         else as long as something refers to its face.
         """
+        self._look_at_dropped()
         task = self.host.current_task()
         if owned_by_task:
             lease.owner, lease.owner_gone = weakref.ref(task), self._task_ended
@@ -138,6 +140,13 @@ class Session:
     def leases(self) -> list[Lease]:
         """Those of every grant that has not ended."""
         return list(self._grants)
+
+    def _look_at_dropped(self) -> None:
+        """Two for each new grant, so that those that have ended do not pile up."""
+        for _ in range(min(2, len(self.dropped))):
+            lease = self.dropped.popleft()  # a destructor only appends, in any thread
+            if not lease.expired():
+                self.dropped.append(lease)
 
     def _tell(self, lease: Lease) -> None:
         self.host.call_soon(self._told, lease)

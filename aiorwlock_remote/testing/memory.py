@@ -9,9 +9,15 @@ from collections.abc import (
     Iterator,
 )
 from contextlib import asynccontextmanager, contextmanager
-from typing import Unpack, final
+from typing import Unpack, final, get_args
 
-from aiorwlock_remote import Locks, LossReason, OptionArgs, connect
+from aiorwlock_remote import (
+    ConfigurationError,
+    Locks,
+    LossReason,
+    OptionArgs,
+    connect,
+)
 from aiorwlock_remote.backends.memory import MemoryStore, Shelf
 from aiorwlock_remote.core.commands import Force
 from aiorwlock_remote.core.lease import check_seconds
@@ -89,9 +95,12 @@ class FaultyMemory:
 
         Raises:
             LookupError: none of them holds it.
-            ConfigurationError: a name that cannot be used.
+            ConfigurationError: a name or reason that cannot be used.
         """
         target = resource(resource_type, resource_id)
+        if reason not in get_args(LossReason):
+            known = f"known: {', '.join(get_args(LossReason))}"
+            raise ConfigurationError(what=f"no such reason: {reason!r}", hint=known)
         leases = [
             lease
             for session in self._sessions

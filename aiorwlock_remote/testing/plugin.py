@@ -9,12 +9,14 @@ rewrite its asserts, in every run of everybody who has it installed.
 
 ``memory_locks`` and ``rival_locks`` work in tests that anyio's plugin runs, on asyncio
 and on trio, and in those of pytest-asyncio. Each of the two opens async fixtures in its
-own way, so they are there once for each, and the test's runner decides.
+own way, so they are there once for each, and the test's runner decides; with
+pytest-asyncio once for each scope of a loop, and the test's loop decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from aiorwlock_remote import Locks
     from aiorwlock_remote.testing.memory import FaultyMemory
 
-_ANYIO, _ASYNCIO = "_anyio", "_asyncio"
+_ANYIO, _ASYNCIO = "_anyio", "_asyncio_"
+_LOOPS = "function", "class", "module", "package", "session"
 _Mark = Callable[..., Any]
 
 
@@ -54,22 +57,36 @@ def pytest_configure(config: pytest.Config) -> None:
     if _has_asyncio(config):
         import pytest_asyncio  # noqa: PLC0415 - perhaps not installed
 
-        config.pluginmanager.register(_fixtures(_ASYNCIO, pytest_asyncio.fixture))
+        for scope in _LOOPS:
+            mark = partial(pytest_asyncio.fixture, loop_scope=scope)
+            config.pluginmanager.register(_fixtures(_ASYNCIO + scope, mark))
 
 
 def _has_asyncio(config: pytest.Config) -> bool:
+    return _option(config, "asyncio_mode") is not None
+
+
+def _option(config: pytest.Config, name: str) -> object:
     try:
-        config.getini("asyncio_mode")
+        return config.getini(name)
     except (KeyError, ValueError):  # nobody knows the option
-        return False
-    return True
+        return None
+
+
+def _loop_of(request: pytest.FixtureRequest) -> str:
+    """The scope of the loop that pytest-asyncio runs the test in."""
+    mark = request.node.get_closest_marker("asyncio")
+    asked = mark.kwargs.get("loop_scope") if mark else None
+    default = _option(request.config, "asyncio_default_test_loop_scope")
+    return str(asked or default or "function")
 
 
 def _opened(request: pytest.FixtureRequest, name: str) -> Locks:
     if "anyio_backend" in request.fixturenames:
         locks: Locks = request.getfixturevalue(f"_{name}{_ANYIO}")
     elif _has_asyncio(request.config):
-        locks = request.getfixturevalue(f"_{name}{_ASYNCIO}")
+        loop = _loop_of(request)
+        locks = request.getfixturevalue(f"_{name}{_ASYNCIO}{loop}")
     else:
         pytest.fail(
             f"{name} is for tests that anyio or pytest-asyncio runs;"

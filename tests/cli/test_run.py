@@ -246,6 +246,26 @@ def test_lost_without_being_noticed_before_the_end_is_76(store: Store) -> None:
     assert len(err.splitlines()) == 1
 
 
+def test_lost_while_it_was_stopped_is_told_and_76(store: Store) -> None:
+    """It sees the end of the command and that of the lease at the same time."""
+    words = ("--lease", "1", "order/42", "sh", "-c", "echo up; read _; echo bye")
+    with store.running("run", *words) as process:
+        line(process, "up")
+        process.send_signal(signal.SIGSTOP)
+        try:
+            after = store.rwlock("run", "order/42", "true")
+            assert after.returncode == 0, "the lease has ended"
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            line(process, "bye")
+        finally:
+            process.send_signal(signal.SIGCONT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 76
+    assert "expired" in err
+
+
 @every_store
 def test_a_killed_run_frees_the_lock_when_its_lease_ends(store: Store) -> None:
     words = ("--lease", "1", "order/42", "sh", "-c", "echo up; read _")

@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 
 from aiorwlock_remote import errors
-from aiorwlock_remote.errors import ConfigurationError, LockError, LockTimeout
+from aiorwlock_remote.errors import ConfigurationError, LockError, LockTimeout, NotOwner
 
 CLASSES = [
     cls
@@ -98,3 +98,10 @@ def test_hints_follow_what_happened() -> None:
     """If there is one."""
     assert str(ConfigurationError(what="bad", hint="do good")) == "bad; do good"
     assert str(ConfigurationError(what="bad")) == "bad"
+
+
+def test_not_owner_says_what_was_meant_to_be_done() -> None:
+    """And why that grant cannot do it: its name alone explains nothing."""
+    told = str(NotOwner(resource="order/42", action="release"))
+    assert told.startswith("cannot release order/42: ")
+    assert "released, moved or given away" in told

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Locks, connect
+from aiorwlock_remote.locks.client import session_of
 from tests.forking import exit_code, fork
 
 pytestmark = pytest.mark.anyio
@@ -49,15 +50,44 @@ async def test_one_without_a_lease_ends_when_it_is_closed() -> None:
     async with connect("memory://dropped") as others:
         locks = await connect("memory://dropped")
         with pytest.warns(ResourceWarning, match="stays until the Locks is closed"):
-            await acquire_and_drop(locks)
+            await acquire_and_drop(locks, lease=None)
         assert await others.mutex("order", 1).locked()
         await locks.aclose()
         assert not await others.mutex("order", 1).locked()
 
 
-async def acquire_and_drop(locks: Locks) -> None:
-    await locks.mutex("order", 1, lease=None).acquire()
+async def acquire_and_drop(locks: Locks, *, lease: float | None) -> None:
+    await locks.mutex("order", 1, lease=lease).acquire()
     gc.collect()
+
+
+async def test_one_with_a_lease_ends_then_at_the_latest() -> None:
+    """A script that forgot it, and is started again, need not wait for its lease."""
+    async with connect("memory://forgotten") as others:
+        locks = await connect("memory://forgotten")
+        with pytest.warns(ResourceWarning, match="its lease or when"):
+            await acquire_and_drop(locks, lease=3600)
+        async with locks.mutex("order", 2):
+            assert await others.mutex("order", 1).locked()
+        await locks.aclose()
+        assert not await others.mutex("order", 1).locked()
+
+
+async def test_those_that_ended_do_not_pile_up() -> None:
+    async with connect("memory://") as locks:
+        dropped = session_of(locks).dropped
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for number, length in enumerate([None, LEASE, LEASE, LEASE, LEASE]):
+                await locks.mutex("pile", number).acquire(lease=length)
+            gc.collect()
+        for lease in dropped:
+            if lease.terms.lease is not None:
+                lease.lose("expired")
+        for _ in range(5):
+            async with locks.mutex("order", 9):
+                pass
+        assert [lease.terms.lease for lease in dropped] == [None]
 
 
 async def test_a_forked_child_tells_nothing() -> None:

@@ -118,6 +118,8 @@ async def test_what_nobody_holds_cannot_be_lost(
         store.lose(*NAME)
     async with locks.mutex(*NAME):
         pass
+    with pytest.raises(ConfigurationError, match="known: expired, "):
+        store.lose(*NAME, "late")  # type: ignore[arg-type]
     with pytest.raises(LookupError):
         store.lose(*NAME)
 

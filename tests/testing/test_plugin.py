@@ -109,6 +109,32 @@ def test_loops_that_are_wider_than_a_test(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=COUNT)
 
 
+@pytest.mark.parametrize("fixtures", ["function", "session"])
+@pytest.mark.parametrize("scope", ["class", "package", "session"])
+def test_the_loop_is_that_of_the_test(
+    pytester: pytest.Pytester, scope: str, fixtures: str
+) -> None:
+    """Whatever loop a project's own fixtures have."""
+    default = f"asyncio_default_fixture_loop_scope = {fixtures}\n"
+    strict(pytester, "", f"asyncio_mode = strict\n{default}")
+    pytester.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.mark.asyncio(loop_scope="{scope}")
+        async def test_marked(memory_locks, rival_locks):
+            async with memory_locks.mutex("order", 42):
+                assert await rival_locks.mutex("order", 42).locked()
+
+        @pytest.mark.asyncio
+        async def test_plain(memory_locks):
+            async with memory_locks.mutex("order", 42) as held:
+                held.check()
+        """
+    )
+    run(pytester).assert_outcomes(passed=2)
+
+
 def test_nobody_runs_the_test(pytester: pytest.Pytester) -> None:
     """The store works with any runner; for locks that are open one has to be known."""
     pytester.makeconftest(CONFTEST)
