@@ -12,6 +12,7 @@ from aiorwlock_remote.backends.oracle.options import check_schema
 from aiorwlock_remote.backends.oracle.schema import statements_of
 from aiorwlock_remote.backends.postgresql import options as postgresql_options
 from aiorwlock_remote.backends.postgresql import schema as postgresql_schema
+from aiorwlock_remote.backends.sql.schema import statements_of_sqlite
 
 
 class _Stores(click.Group):
@@ -95,6 +96,13 @@ def mariadb(*, database: str, user: str) -> None:
     """SQL of MariaDB 10.6 and later."""
     check = mariadb_options.check_name
     for statement in mariadb_schema.statements_of(check(database), check(user)):
+        click.echo(statement + ";")
+
+
+@schema.command()
+def sqlite() -> None:
+    """SQL of SQLite; a file that is not there is made by whoever connects."""
+    for statement in statements_of_sqlite():
         click.echo(statement + ";")
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
 from aiorwlock_remote.cli.group import rwlock
 from tests.cli.fix_cli import environment, here
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STORES = "cassandra", "mariadb", "oracle", "postgresql", "sqlite"
 
 
 def said(*arguments: str) -> str:
@@ -22,7 +30,7 @@ def test_alone_it_is_its_help() -> None:
     done = here(["schema"], environment())
     assert done.returncode == 0
     assert done.stderr == ""
-    for store in ("cassandra", "mariadb", "oracle", "postgresql"):
+    for store in STORES:
         assert f"\n  {store}" in done.stdout
     assert done.stdout == here(["schema", "--help"], environment()).stdout
 
@@ -93,6 +101,24 @@ def test_the_tables_of_mariadb() -> None:
     assert sql.endswith("ON `locks`.doormans TO `app`@`%`;\n")
 
 
+def test_a_file_made_by_hand_is_one_made_by_connect(tmp_path: Path) -> None:
+    """Whoever connects finds nothing to be made."""
+    answer = CliRunner().invoke(rwlock, ["schema", "sqlite"])
+    assert answer.exit_code == 0
+    with closing(sqlite3.connect(tmp_path / "by hand.db")) as db:
+        db.executescript(answer.output)
+    shown = []
+    for name in ("by hand.db", "by connect.db"):
+        url = f"sqlite:///{tmp_path}/{name.replace(' ', '%20')}"
+        done = here(["run", "order/42", "true"], environment(RWLOCK_URL=url))
+        assert done.returncode == 0, done.stderr
+        with closing(sqlite3.connect(tmp_path / name)) as db:
+            made = db.execute("SELECT name, sql FROM sqlite_master ORDER BY name")
+            shown.append((made.fetchall(), *db.execute("PRAGMA application_id")))
+    assert shown[0] == shown[1]
+    assert shown[0][0]
+
+
 @pytest.mark.parametrize("option", ["--database", "--user"])
 def test_names_that_end_a_quote(option: str) -> None:
     answer = CliRunner().invoke(rwlock, ["schema", "mariadb", option, "a`b"])
@@ -100,7 +126,7 @@ def test_names_that_end_a_quote(option: str) -> None:
     assert "CREATE" not in answer.output
 
 
-@pytest.mark.parametrize("store", ["cassandra", "mariadb", "oracle", "postgresql"])
+@pytest.mark.parametrize("store", STORES)
 def test_no_driver_is_needed(store: str) -> None:
     """Whoever makes the tables need not be who uses them."""
     drivers = ["asyncmy", "asyncpg", "cassandra", "oracledb", "redis"]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from aiorwlock_remote.backends.sql.errors import mapped
 from aiorwlock_remote.backends.sql.patience import patiently
+from aiorwlock_remote.backends.sql.schema import APPLICATION_ID, statements_of_sqlite
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.lease import MICROS, micros
@@ -38,7 +39,6 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Snapshot
 from aiorwlock_remote.texts import statements
 
-APPLICATION_ID = 0x72776C6B  # "rwlk", in the file's header
 OPENS_IN = 1.0
 """Seconds for a file that took the place of ours."""
 
@@ -202,9 +202,8 @@ class Connection:
             if kept is not None and boot.joining(kept, self._path) == kept:
                 return
         with self._transaction(until):
-            for statement in self._sql["schema"].split(";\n"):
+            for statement in statements_of_sqlite():
                 self._run(statement)
-            self._run(f"PRAGMA application_id={APPLICATION_ID}")
             joined = boot.joining(self._kept_boot(), self._path)
             self._run(self._sql["keep_boot"], (joined.id, joined.shift))
 
