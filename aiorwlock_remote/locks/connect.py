@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Unpack, final
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 
 import anyio
 
@@ -93,6 +93,14 @@ class Connecting:
         self._observers = observers
         self._inside = Inside("connect(…)")
         self._locks: Locks | None = None
+
+    if not TYPE_CHECKING:  # checkers say it themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Whoever forgot to wait is told."""
+            hint = " before `await`, or `async with`" if hasattr(Locks, name) else ""
+            message = f"connect(…) has no attribute {name!r}{hint}"
+            raise AttributeError(message, name=name, obj=self)
 
     def __await__(self) -> Generator[Any, Any, Locks]:
         return self._open().__await__()

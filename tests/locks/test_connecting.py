@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aiorwlock_remote import ConfigurationError, LockError, connect
@@ -34,3 +36,11 @@ async def test_again_after_a_failure() -> None:
             async with connecting:
                 pass
         assert "entered" not in str(told.value)
+
+
+def test_whoever_forgot_to_wait_is_told() -> None:
+    connecting: Any = connect("memory://")
+    with pytest.raises(AttributeError, match="'mutex' before `await`"):
+        connecting.mutex("order", 42)
+    with pytest.raises(AttributeError, match=r"no attribute 'mutexes'$"):
+        connecting.mutexes("order", 42)
