@@ -8,9 +8,11 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 from click.testing import CliRunner
 
+from aiorwlock_remote import connect
 from aiorwlock_remote.cli.group import rwlock
 from tests.cli.fix_cli import environment, here
 
@@ -101,6 +103,11 @@ def test_the_tables_of_mariadb() -> None:
     assert sql.endswith("ON `locks`.doormans TO `app`@`%`;\n")
 
 
+async def use(url: str) -> None:
+    async with connect(url) as locks, locks.mutex("order", 42):
+        pass
+
+
 def test_a_file_made_by_hand_is_one_made_by_connect(tmp_path: Path) -> None:
     """Whoever connects finds nothing to be made."""
     answer = CliRunner().invoke(rwlock, ["schema", "sqlite"])
@@ -109,9 +116,7 @@ def test_a_file_made_by_hand_is_one_made_by_connect(tmp_path: Path) -> None:
         db.executescript(answer.output)
     shown = []
     for name in ("by hand.db", "by connect.db"):
-        url = f"sqlite:///{tmp_path}/{name.replace(' ', '%20')}"
-        done = here(["run", "order/42", "true"], environment(RWLOCK_URL=url))
-        assert done.returncode == 0, done.stderr
+        anyio.run(use, f"sqlite:///{tmp_path}/{name.replace(' ', '%20')}")
         with closing(sqlite3.connect(tmp_path / name)) as db:
             made = db.execute("SELECT name, sql FROM sqlite_master ORDER BY name")
             shown.append((made.fetchall(), *db.execute("PRAGMA application_id")))
