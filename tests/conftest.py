@@ -66,6 +66,7 @@ SLOW = (
     "tests/backends/redis/test_connecting.py",
     "tests/backends/redis/test_differential",
     "tests/backends/redis/test_giving_up.py",
+    "tests/backends/redis/test_link_story.py",
     "tests/backends/redis/test_lookups.py",
     "tests/backends/redis/test_lost.py",
     "tests/backends/redis/test_other_programs.py",
@@ -127,6 +128,7 @@ SLOW = (
     "tests/runtime/test_keeper_story.py",
     "tests/runtime/test_keeper_threads.py",
     "tests/runtime/test_moves.py::test_a_thousand_random_sequences",
+    "tests/swapping/test_swap_story.py",
     "tests/testing/test_judge.py::test_a_long_queue_is_judged_fast",
     "tests/testing/test_plugin.py",
 )
@@ -136,6 +138,8 @@ SLEEPING = (
     "test_a_blocked_loop_keeps_its_locks",
     "test_a_foreign_release_lets_us_in",
     "test_a_holder_is_kept",
+    "test_adopted_is_kept",
+    "test_an_awaited_grant_is_kept",
     "test_waiters_survive_a_deleted_seat",
     "test_who_does_not_come_blocks_nobody",
 )

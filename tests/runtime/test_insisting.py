@@ -18,7 +18,7 @@ from aiorwlock_remote.core.commands import Command, Release, Withdraw
 from aiorwlock_remote.testing.conformance.party import until
 from aiorwlock_remote.testing.faults import Fate, Link
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("it sends nothing")]
 
 NAME = ("far", 1)
 LEASE = 60.0
