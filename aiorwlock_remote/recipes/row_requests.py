@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import anyio
 
+from aiorwlock_remote.core.doubt import in_doubt
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.core.row_plans import Plan
 from aiorwlock_remote.errors import BackendUnavailable
@@ -144,8 +145,7 @@ class RowRequests(Generic[S]):
         carried: Pending[Got],
     ) -> None:
         error = carried.error
-        lost = isinstance(error, BackendUnavailable) and not error.nothing_done
-        doubt = doubtful or lost
+        doubt = doubtful or in_doubt(error)
         if doubt and row.way.lease is None:
             log_event(
                 log,

@@ -59,8 +59,8 @@ class Drive:
         self.gate_name: str = settings.gate
         self.room = room
         self.asking: Asking = Asking(host)
-        self.closing: Closing = room.insisting.closing
         self.insisting: Insisting = room.insisting
+        self.closing: Closing = self.insisting.closing
         self._patience: float = settings.connect_timeout
         sever_in_children(self)
 

@@ -64,11 +64,14 @@ class Room:
         gate = self._gates.get(resource)
         if gate is None:
             self._sweep()
-            gate = Gate(
-                *(resource, self._nonce, self._store, self._host.clock),
-                *(self._set_alarm, self.insisting),
+            gate = self._gates[resource] = Gate(
+                resource,
+                self._nonce,
+                self._store,
+                self._host.clock,
+                self._set_alarm,
+                self.insisting,
             )
-            self._gates[resource] = gate
         return gate
 
     def ring(self, resource: Resource, seconds: float) -> None:

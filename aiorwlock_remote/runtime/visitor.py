@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aiorwlock_remote.core.commands import Claim
+from aiorwlock_remote.core.doubt import in_doubt
 from aiorwlock_remote.core.lane import Waiter
 from aiorwlock_remote.core.ticket import Policy
-from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 
 
@@ -25,8 +25,7 @@ class Visitor(Waiter):
     @property
     def in_doubt(self) -> bool:
         """Turned away, and granted nonetheless, perhaps: it is to be taken back."""
-        error = self.error
-        return isinstance(error, BackendUnavailable) and not error.nothing_done
+        return in_doubt(self.error)
 
     def decide(self) -> None:
         """It got in, or never will: wake it, once."""

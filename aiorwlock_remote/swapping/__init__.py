@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.swapping.cas import Cas, GaveUp, State, after_doubt
+from aiorwlock_remote.swapping.cas import Cas, GaveUp, State
 from aiorwlock_remote.swapping.steps import Swapping
 
-__all__ = ["Cas", "GaveUp", "State", "Swapping", "after_doubt"]
+__all__ = ["Cas", "GaveUp", "State", "Swapping"]

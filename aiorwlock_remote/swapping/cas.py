@@ -28,15 +28,6 @@ class GaveUp(BackendUnavailable):
     """The store says that it gave up, e.g. under contention: done, or not, or later."""
 
 
-def after_doubt(error: BaseException) -> BaseException:
-    """What failed after something else that may have been done: not nothing was."""
-    if not (isinstance(error, BackendUnavailable) and error.nothing_done):
-        return error
-    doubtful = BackendUnavailable(what=error.what, hint=error.hint)
-    doubtful.__cause__ = error
-    return doubtful
-
-
 class Cas(Protocol):
     """A store that compares and sets, and runs no code of ours.
 

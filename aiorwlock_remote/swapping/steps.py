@@ -19,13 +19,14 @@ from collections.abc import Callable
 from functools import partial
 
 from aiorwlock_remote.core.commands import Command, Granted, IllegalCommand, Reply
+from aiorwlock_remote.core.doubt import after_doubt, in_doubt
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping.cas import Cas, GaveUp, State, after_doubt
+from aiorwlock_remote.swapping.cas import Cas, GaveUp, State
 from aiorwlock_remote.swapping.line import Line, may_be_repeated, may_guess
 from aiorwlock_remote.swapping.replies import claims_of, each_grant, with_fences
 
@@ -173,7 +174,7 @@ class Swapping:
         state, error = line.seen, swapped.error
         assert state is not None, "a swap starts somewhere"
         if error is not None:
-            if isinstance(error, BackendUnavailable) and not error.nothing_done:
+            if in_doubt(error):
                 line.lost.append(state)
                 line.doubtful = True
                 for claim in claims_of(line.waiting[0][0]):

@@ -26,13 +26,14 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
     Withdraw,
 )
+from aiorwlock_remote.core.doubt import after_doubt
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping import State, Swapping, after_doubt
+from aiorwlock_remote.swapping import State, Swapping
 from aiorwlock_remote.swapping.pausing import Later, Pausing
 from aiorwlock_remote.swapping.replies import each_grant
 

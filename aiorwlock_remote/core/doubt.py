@@ -1,0 +1,19 @@
+"""Whether a request that failed may have been carried out."""
+
+from __future__ import annotations
+
+from aiorwlock_remote.errors import BackendUnavailable
+
+
+def in_doubt(error: BaseException | None) -> bool:
+    """Nobody knows: its answer was lost."""
+    return isinstance(error, BackendUnavailable) and not error.nothing_done
+
+
+def after_doubt(error: BaseException) -> BaseException:
+    """What failed after something else that may have been done: not nothing was."""
+    if not (isinstance(error, BackendUnavailable) and error.nothing_done):
+        return error
+    doubtful = BackendUnavailable(what=error.what, hint=error.hint)
+    doubtful.__cause__ = error
+    return doubtful
