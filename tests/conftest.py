@@ -121,6 +121,7 @@ SLOW = (
     "tests/recipes/test_set_faults.py",
     "tests/recipes/test_set_limits.py",
     "tests/recipes/test_set_losses.py",
+    "tests/recipes/test_set_lost.py",
     "tests/recipes/test_set_others.py",
     "tests/recipes/test_set_replicas.py",
     "tests/recipes/test_set_rwlock_",

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import BackendError, BackendUnavailable, Closed, connect
+from aiorwlock_remote import BackendError, BackendUnavailable, Closed, Locks, connect
 from aiorwlock_remote.backends.sql.store import SqliteStore
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.pending import Pending, mapped
+from aiorwlock_remote.recipes import RowLock
 from tests.backends.redis.linking import eventually
 from tests.recipes.fix_rows import LocksSite
 from tests.recipes.row_sites import FREE, LOCKED, MODES, ask
@@ -68,30 +69,40 @@ def lost(_: object) -> None:
     raise BackendUnavailable(what="no answer")
 
 
+@asynccontextmanager
+async def unlucky(
+    sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Locks, RowLock, Trouble]]:
+    """A row whose next request is unheard; in the end nobody has it."""
+    async with connect(sqlite.url) as locks:
+        lock = locks.row_lock("invoices", 1, lease=600)
+        await lock.look()
+        yield locks, lock, begun(monkeypatch)
+        await eventually(lambda: sqlite.plain.state() == FREE, "given back")
+
+
 @pytest.mark.parametrize("how", ["cancelled", "closed"])
 @pytest.mark.parametrize("mode", MODES)
 async def test_who_stops_trying_gives_back_what_it_may_have(
     sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str, how: str
 ) -> None:
-    async with connect(sqlite.url) as locks:
-        lock = locks.row_lock("invoices", 1, lease=600)
-        await lock.look()
-        trouble = begun(monkeypatch)
-        async with anyio.create_task_group() as group:
+    async with (
+        unlucky(sqlite, monkeypatch) as (locks, lock, trouble),
+        anyio.create_task_group() as group,
+    ):
 
-            async def take() -> None:
-                with suppress(Closed):
-                    await ask(lock, mode)()
+        async def take() -> None:
+            with suppress(Closed):
+                await ask(lock, mode)()
 
-            group.start_soon(take)
-            await eventually(lambda: trouble.requests > 1, "it tries again")
-            assert sqlite.plain.state() == LOCKED[mode]
-            trouble.over = True
-            if how == "cancelled":
-                group.cancel_scope.cancel()
-            else:
-                await locks.aclose()
-        await eventually(lambda: sqlite.plain.state() == FREE, "given back")
+        group.start_soon(take)
+        await eventually(lambda: trouble.requests > 1, "it tries again")
+        assert sqlite.plain.state() == LOCKED[mode]
+        trouble.over = True
+        if how == "cancelled":
+            group.cancel_scope.cancel()
+        else:
+            await locks.aclose()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -99,10 +110,7 @@ async def test_cancelled_under_another_try(
     sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """That one obtained nothing, but the one before did."""
-    async with connect(sqlite.url) as locks:
-        lock = locks.row_lock("invoices", 1, lease=600)
-        await lock.look()
-        trouble = begun(monkeypatch)
+    async with unlucky(sqlite, monkeypatch) as (_, lock, trouble):
         trouble.silent = True
         scope = anyio.CancelScope()
 
@@ -117,7 +125,6 @@ async def test_cancelled_under_another_try(
             await checkpoint()
             trouble.over = True
             trouble.fail()
-        await eventually(lambda: sqlite.plain.state() == FREE, "given back")
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -125,10 +132,7 @@ async def test_another_try_that_is_refused(
     sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """Rights were taken away meanwhile, say: what was obtained before is given back."""
-    async with connect(sqlite.url) as locks:
-        lock = locks.row_lock("invoices", 1, lease=600)
-        await lock.look()
-        trouble = begun(monkeypatch)
+    async with unlucky(sqlite, monkeypatch) as (_, lock, trouble):
         trouble.silent = True
 
         async def take() -> None:
@@ -140,4 +144,3 @@ async def test_another_try_that_is_refused(
             await eventually(lambda: bool(trouble.unanswered), "it tries again")
             trouble.over = True
             trouble.fail(Unsupported(what="no rights"))
-        await eventually(lambda: sqlite.plain.state() == FREE, "given back")

@@ -95,14 +95,19 @@ async def cancelled(link: Link, ask: Ask) -> None:
     link.let_through()
 
 
-async def test_cancelled(link: Link, locks: Locks, near: Locks, way: Way) -> None:
-    ask = await way(locks)
-    link.fate = ends_fail
-    await cancelled(link, ask)
+async def is_free_once_the_store_hears(link: Link, near: Locks) -> None:
+    """And not before."""
     assert await near.mutex(*NAME).locked()
     link.fate = lambda _: Fate.PASS
     async with near.mutex(*NAME).acquire(timeout=20):
         pass
+
+
+async def test_cancelled(link: Link, locks: Locks, near: Locks, way: Way) -> None:
+    ask = await way(locks)
+    link.fate = ends_fail
+    await cancelled(link, ask)
+    await is_free_once_the_store_hears(link, near)
 
 
 async def test_nobody_knows(link: Link, locks: Locks, near: Locks, way: Way) -> None:
@@ -110,10 +115,7 @@ async def test_nobody_knows(link: Link, locks: Locks, near: Locks, way: Way) -> 
     link.fate = ends_fail_and_no_answer
     with pytest.raises((AcquireUncertain, BackendUnavailable)):
         await ask()
-    assert await near.mutex(*NAME).locked()
-    link.fate = lambda _: Fate.PASS
-    async with near.mutex(*NAME).acquire(timeout=20):
-        pass
+    await is_free_once_the_store_hears(link, near)
 
 
 async def test_closed(link: Link, locks: Locks, near: Locks, way: Way) -> None:
@@ -143,10 +145,7 @@ async def test_granted_and_cancelled_at_once(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await near.mutex(*NAME).locked()
-    link.fate = lambda _: Fate.PASS
-    async with near.mutex(*NAME).acquire(timeout=20):
-        pass
+    await is_free_once_the_store_hears(link, near)
 
 
 @pytest.mark.only_on("asyncio", "elsewhere who is turned away is told of that")
