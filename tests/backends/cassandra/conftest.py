@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,6 +13,7 @@ from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.loops import current_host
+from tests.backends.cassandra.counted import Counted
 from tests.servers.fix_cassandra import Keyspace
 from tests.servers.plain_cassandra import PUBLISHED
 
@@ -56,3 +57,16 @@ async def table(layout: str, options: Options) -> AsyncIterator[Table]:
     assert found.layout == layout
     yield found
     found.close()
+
+
+@pytest.fixture
+def counted(keyspace: Keyspace, layout: str) -> Counted:
+    assert layout
+    return Counted(keyspace)
+
+
+@pytest.fixture
+def left_open(keyspace: Keyspace) -> Iterator[None]:
+    """The session that we were lent is not ours to close."""
+    yield
+    assert not keyspace.visit.session.is_shutdown

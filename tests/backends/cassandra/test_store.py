@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import anyio
 import pytest
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-from cassandra.policies import RoundRobinPolicy
 
 from aiorwlock_remote import (
     BackendUnavailable,
@@ -22,74 +20,19 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.store import CassandraStore
-from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.core.commands import Command, Reply
-from aiorwlock_remote.core.names import Resource, resource
-from aiorwlock_remote.ports import Bell, Host, Pending, Settings
-from aiorwlock_remote.ports import Store as Port
 from aiorwlock_remote.testing.conformance.party import Told, until
 from tests.backends.cassandra.conftest import both_layouts
+from tests.backends.cassandra.counted import Counted
 from tests.backends.cassandra.desk import Desk
 from tests.renewing import renewed
-from tests.servers.fix_cassandra import Keyspace, SharedNode
-from tests.servers.process import IP
-from tests.servers.proxy import Proxy
+from tests.servers.fix_cassandra import Keyspace
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("left_open")]
 
 EMPTIED = """
 UPDATE {table} SET ticket = null, acquired_at = null
 WHERE resource_type = 'order' AND resource_id = 42 IF ticket != ''
 """
-READS = {"peek", "load", "scan", "seated"}
-
-
-class Counted:
-    """A backend that counts the statements of its store, by name."""
-
-    def __init__(self, keyspace: Keyspace) -> None:
-        self.sent: Counter[str] = Counter()
-        self.steps = 0
-        self.unsent: set[str] = set()
-        self.store: CassandraStore
-        self._backend = CassandraBackend(keyspace.visit.session, keyspace.name)
-
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> Port:
-        store = self.store = await self._backend.open(host, bell, settings)
-        table: Table = store._table
-        request = table.request
-
-        def counted(name: str, *values: object) -> Any:  # noqa: ANN401
-            self.sent[name] += 1
-            if name in self.unsent:
-                raise BackendUnavailable(what="nobody is there", nothing_done=True)
-            return request(name, *values)
-
-        step = store.step
-
-        def stepped(resource: Resource, command: Command) -> Pending[Reply]:
-            self.steps += 1
-            return step(resource, command)
-
-        table.request = counted  # type: ignore[method-assign]
-        store.step = stepped  # type: ignore[method-assign]
-        return store
-
-    def taken(self) -> dict[str, int]:
-        """What was sent since the last call."""
-        sent, self.sent = dict(self.sent), Counter()
-        return sent
-
-    @property
-    def swaps(self) -> int:
-        return sum(n for name, n in self.sent.items() if name not in READS)
-
-
-@pytest.fixture
-def counted(keyspace: Keyspace, layout: str) -> Counted:
-    assert layout
-    return Counted(keyspace)
 
 
 @pytest.fixture
@@ -138,24 +81,6 @@ async def test_a_seat_that_somebody_emptied(
             assert caught.value.reason == "forced"
         async with locks.mutex("order", 42) as again:
             assert again.fence > taken.fence
-
-
-@pytest.mark.only_on("asyncio", "the server tells")
-async def test_a_list_does_not_forget_what_is_waited_for(
-    keyspace: Keyspace, counted: Counted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However long it is: how old a lease is, only whoever saw it before knows."""
-    monkeypatch.setattr("aiorwlock_remote.backends.cassandra.frame.REMEMBERED", 2)
-    async with connect(counted) as locks, connect(keyspace.url) as others:
-        order = resource("order", 42)
-        store = counted.store
-        held = await others.mutex("order", 42).acquire()
-        state = await store._cas.peek(order)
-        version = state.mark.found.version
-        seen = store._memory.get(version)
-        more = [await others.mutex("other", n).acquire() for n in range(3)]
-        assert len([d async for d in locks.list()]) == len([held, *more])
-        assert store._memory.get(version) == seen
 
 
 @both_layouts
@@ -262,57 +187,6 @@ async def test_eight_processes_take_turns(keyspace: Keyspace, layout: str) -> No
     assert swaps() <= 2 * steps(), sum((one.sent for one in everybody), Counter())
 
 
-async def test_a_large_table_comes_in_pages(
-    keyspace: Keyspace, layout: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert layout
-    monkeypatch.setattr(keyspace.visit.session, "default_fetch_size", 7)
-    backend = CassandraBackend(keyspace.visit.session, keyspace.name)
-    async with connect(backend, prefix="p-") as locks, connect(backend) as others:
-        assert [d async for d in locks.list()] == []
-        names = {str(number) for number in range(20)} | {"x", "y"}
-        for name in names:
-            assert await locks.acquire_readers_lock("thing", name, "t")
-        assert await others.acquire_mutex_lock("thing", 99, "t")
-        assert await locks.acquire_mutex_lock("other", 1, "t")
-        shown = [d async for d in locks.list("thing")]
-        assert {d.resource_id for d in shown} == names
-        assert len(shown) == len(names)
-        assert len([d async for d in others.list()]) == len(names) + 2
-        fences = {d.fence for d in shown}
-        assert min(fences) > 1 << 40  # ballots, of those never seen before, too
-
-
-async def test_each_page_has_its_time(
-    keyspace: Keyspace, counted: Counted, cassandra_node: SharedNode
-) -> None:
-    """At a node that falls silent in between; nothing else may give it away."""
-    async with connect(counted) as locks:
-        for number in range(3):
-            assert await locks.acquire_mutex_lock("order", number, "t")
-    near = ExecutionProfile(RoundRobinPolicy())
-    with (
-        Proxy(cassandra_node.port) as proxy,
-        Cluster(
-            [IP],
-            port=proxy.port,
-            protocol_version=5,
-            execution_profiles={EXEC_PROFILE_DEFAULT: near},
-            idle_heartbeat_interval=0,
-        ) as cluster,
-    ):
-        session = cluster.connect()
-        session.default_fetch_size = 1
-        slow = CassandraBackend(session, keyspace.name, request_timeout=1)
-        async with connect(slow, connect_timeout=20) as locks:
-            shown = aiter(locks.list())
-            await anext(shown)
-            proxy.black_hole(on=True)
-            with anyio.fail_after(30), pytest.raises(BackendUnavailable):
-                async for _ in shown:
-                    pass
-
-
 @pytest.mark.parametrize("kind", ["pair", "type"])
 async def test_the_table_is_made_when_asked_for(
     keyspace: Keyspace, kind: Literal["pair", "type"]
@@ -355,9 +229,3 @@ async def test_a_backend_that_cannot_be_used(keyspace: Keyspace) -> None:
         await backend.create_schema()
     with pytest.raises(Unsupported, match="CREATE KEYSPACE"):
         await connect(backend)
-
-
-@pytest.fixture(autouse=True)
-def _left_open(keyspace: Keyspace) -> Iterator[None]:
-    yield
-    assert not keyspace.visit.session.is_shutdown
