@@ -13,6 +13,7 @@ from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.ports import Bell, Host, Pending, Settings
 from aiorwlock_remote.ports import Store as Port
+from aiorwlock_remote.swapping import State
 from tests.servers.fix_cassandra import Keyspace
 
 READS = {"peek", "load", "scan", "seated"}
@@ -24,6 +25,7 @@ class Counted:
     def __init__(self, keyspace: Keyspace) -> None:
         self.sent: Counter[str] = Counter()
         self.steps = 0
+        self.told = 0
         self.unsent: set[str] = set()
         self.store: CassandraStore
         self._backend = CassandraBackend(keyspace.visit.session, keyspace.name)
@@ -45,6 +47,13 @@ class Counted:
             self.steps += 1
             return step(resource, command)
 
+        tell = store._tell
+
+        def told(resource: Resource, state: State) -> None:
+            self.told += 1
+            tell(resource, state)
+
+        store._tell = told  # type: ignore[method-assign]
         table.request = counted  # type: ignore[method-assign]
         store.step = stepped  # type: ignore[method-assign]
         return store

@@ -57,10 +57,15 @@ async def test_what_a_lock_costs(counted: Counted) -> None:
 @both_layouts
 async def test_a_renewed_lock_is_released_at_once(counted: Counted) -> None:
     """The loop is told what the keeper's thread left behind."""
+
+    async def heard() -> bool:
+        return counted.told > 0
+
     async with connect(counted) as locks:
         async with locks.mutex("order", 42, lease=3) as held:
             counted.taken()
             await renewed(held, 1)
+            await until(heard, 10)
             sent = counted.taken()
             assert set(sent) == {"keep"}
         assert counted.taken() == {"vanish": 1}
