@@ -11,8 +11,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from aiorwlock_remote.core.commands import Acquire, Claim
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
@@ -20,6 +22,12 @@ from aiorwlock_remote.swapping import GaveUp, State, Swapping
 
 ORDER = resource("order", 42)
 NOTHING = State(None, None, None)
+LEASE = 1_000_000
+GATE = "g"
+
+
+def write(ticket: str, **more: Any) -> Acquire:  # noqa: ANN401
+    return Acquire((Claim(ticket, LEASE),), Mode.WRITE, **more)
 
 
 @dataclass
