@@ -17,7 +17,7 @@ from aiorwlock_remote.cli import exits
 from aiorwlock_remote.cli.child import Child
 from aiorwlock_remote.cli.failure import tell
 from aiorwlock_remote.cli.signals import ENDING, Signals
-from aiorwlock_remote.locks.held import lend
+from aiorwlock_remote.locks.held import grip_of, lend
 
 _OURS = ("RWLOCK_FENCE", "RWLOCK_RESOURCE", "RWLOCK_TICKET")
 
@@ -145,7 +145,7 @@ class Errand:
         its lease cannot be over; decided when that is first seen.
         """
         if held.lost is not None and self._verdict is None:
-            left = held.expires_in
+            left = grip_of(held).lease.left
             running = left is not None and left > 0
             adopted = bool(self._ticket) and held.lost == "expired" and running
             self._verdict = not adopted

@@ -86,8 +86,12 @@ class Held:
 
     @property
     def expires_in(self) -> float | None:
-        """Seconds it may be believed without a renewal; None: it never expires."""
-        return self._lease.left
+        """Seconds it may be believed without a renewal; None: it never expires.
+
+        Zero when it was released, given away or lost.
+        """
+        left = self._lease.left if self.valid else 0.0
+        return None if left is None else max(0.0, left)
 
     @property
     def lost(self) -> LossReason | None:

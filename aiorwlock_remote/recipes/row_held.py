@@ -62,7 +62,12 @@ class RowHeld:
 
     @property
     def expires_in(self) -> float | None:
-        """Seconds for which it may be believed without renewal; None: for ever."""
+        """Seconds for which it may be believed without renewal; None: for ever.
+
+        Zero when it was released or lost.
+        """
+        if self._holding.over.is_set() or self.lost is not None:
+            return 0.0
         left = self._holding.deadline - self._desk.now()
         return None if left == math.inf else max(0.0, left)
 

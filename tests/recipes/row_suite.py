@@ -106,6 +106,7 @@ class RowLockSuite(RowLockBasics):
                 assert site.plain.state() == FREE
             with pytest.raises(NotOwner):
                 await held.release()
+            assert held.expires_in == 0.0
 
     async def test_a_writer_may_delete_the_row(self, site: RowSite) -> None:
         async with opened(site) as lock_of:

@@ -128,6 +128,7 @@ async def test_broken(sqlite: LocksSite, mode: str) -> None:
             await held.extend()
         with pytest.raises(LockLost):
             held.check()
+        assert held.expires_in == 0.0
         with pytest.raises(LockLost):
             await held.release()
         with pytest.raises(NotOwner):

@@ -48,6 +48,7 @@ class LossCases(Cases):
         assert caught.value.fence == held.fence
         assert caught.value.mode == held.mode
         assert held.lost == "forced"
+        assert held.expires_in == 0.0
         assert not await others.mutex("order", 1).locked()
         async with lock:  # the same task may come again
             pass

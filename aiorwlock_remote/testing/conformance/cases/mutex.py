@@ -79,6 +79,7 @@ class MutexCases(Cases):
             await held.extend()
         with pytest.raises(NotOwner):
             held.detach()
+        assert held.expires_in == 0.0
 
     async def test_leaving_without_entering(self, locks: Locks) -> None:
         """A task that did not enter cannot leave, even if another one is inside."""
