@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from urllib.parse import unquote
 from uuid import UUID
 
 from aiorwlock_remote.core.shown import quoted
@@ -61,8 +62,13 @@ class Resource:
 
     @property
     def label(self) -> str:
-        """Both, for errors, logs and tables."""
-        return "/".join(self.shown)
+        """``type/id``, for errors, logs and tables.
+
+        A slash in the type is ``%2F``: else two resources would be shown as one, and a
+        person could not name the one of them.
+        """
+        kind, name = self.shown
+        return f"{kind.replace('%', '%25').replace('/', '%2F')}/{name}"
 
     @property
     def row(self) -> tuple[str, int]:
@@ -106,6 +112,17 @@ def from_key(key: str) -> Resource:
     """The resource of a ``type,id`` key: the inverse of ``Resource.key``."""
     kind, _, name = key.partition(",")
     return Resource(kind, name)
+
+
+def from_label(label: str) -> tuple[str, str]:
+    """The type and id of a ``type/id``: split at the first slash; empty if missing."""
+    kind, _, name = label.partition("/")
+    return type_of(kind), name
+
+
+def type_of(shown: str) -> str:
+    """The type that stands in a label; slashes and percent signs may be plain, too."""
+    return unquote(shown)
 
 
 @lru_cache(REMEMBERED)

@@ -79,7 +79,32 @@ def test_ls_of_a_type(left: Store) -> None:
     assert left.json("ls", "inv") == []
     nothing = left.rwlock("ls", "inv")
     assert (nothing.returncode, nothing.stdout) == (0, "")
-    assert "nothing" in nothing.stderr
+    assert "nothing of type 'inv'" in nothing.stderr
+
+
+@pytest.mark.parametrize("command", ["ls", "stale"])
+def test_a_resource_is_no_type(left: Store, command: str) -> None:
+    """It is held, and "nothing is held" would be taken for the answer."""
+    told = left.rwlock(command, "order/a/b").stderr
+    assert "nothing of type 'order/a/b'" in told
+    assert "rwlock show order/a/b" in told
+
+
+@every_layout
+def test_a_slash_in_the_type(store: Store) -> None:
+    """As ``connect(…, prefix="test/")`` has it: what is shown names that very lock."""
+    store.leave_behind("test/order", "42", TICKET)
+    (resource,) = store.json("ls")
+    assert resource["resource"] == "test%2Forder/42"
+    assert (resource["type"], resource["id"]) == ("test/order", "42")
+    for kind in ("test/order", "test%2Forder"):
+        for command in ("ls", "stale"):
+            assert len(store.json(command, kind)) == 1
+    name = store.rwlock("ls").stdout.splitlines()[1].split()[0]
+    assert store.rwlock("run", "--timeout", "0", name, "true").returncode == 75
+    holder = only_holder(store.json("show", name))
+    assert store.rwlock("break", name, *seen(holder)).returncode == 0
+    assert store.json("ls") == []
 
 
 @every_layout

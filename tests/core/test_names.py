@@ -17,6 +17,7 @@ from aiorwlock_remote.core.names import (
     decode,
     encode,
     from_key,
+    from_label,
     from_row,
     resource,
 )
@@ -71,6 +72,25 @@ def test_names_are_read_back(kind: str, name: ResourceId) -> None:
         assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in stored)
         if "%~" not in stored:
             assert decode(stored) == text
+
+
+@given(NAMES, IDS)
+@example("test/order", 42)
+@example("test", "order/42")
+@example("50%2F", 1)
+def test_what_is_shown_names_it(kind: str, name: ResourceId) -> None:
+    """A slash in the type is not the one that ends it; only cut names are lost."""
+    it = resource(kind, name)
+    if "%~" not in it.key:
+        assert from_label(it.label) == (kind, str(name))
+
+
+def test_slashes_as_they_are_shown() -> None:
+    """Those of an id stand as they are, as do plain types."""
+    assert resource("file", "/etc/hosts").label == "file//etc/hosts"
+    assert resource("test/order", 42).label == "test%2Forder/42"
+    assert from_label("50%/1") == ("50%", "1"), "typed by hand"
+    assert from_label("order") == ("order", "")
 
 
 @pytest.mark.parametrize(
