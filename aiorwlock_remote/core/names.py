@@ -163,9 +163,11 @@ def check_prefix(prefix: object) -> str:
         ConfigurationError: ``{`` or ``}`` (they would move a Redis Cluster slot), a
             comma, ``%`` or a control character.
     """
-    if not isinstance(prefix, str) or any(
-        c in "{},%" or ord(c) < 0x20 or ord(c) == 0x7F for c in prefix
-    ):
+    if not isinstance(prefix, str):
+        raise ConfigurationError(
+            what=f"prefix must be str, not {type(prefix).__name__}"
+        )
+    if any(c in "{},%" or ord(c) < 0x20 or ord(c) == 0x7F for c in prefix):
         raise ConfigurationError(
             what=f"prefix {quoted(prefix)} cannot be used",
             hint="no braces, commas, percent signs or control characters",

@@ -169,3 +169,9 @@ def test_bad_prefixes(prefix: object) -> None:
     """Braces would move the cluster slot, the others would be taken for ours."""
     with pytest.raises(ConfigurationError):
         check_prefix(prefix)
+
+
+def test_a_prefix_that_was_not_set() -> None:
+    """``prefix=os.environ.get(…)``: its characters are not what is wrong."""
+    with pytest.raises(ConfigurationError, match="prefix must be str, not NoneType"):
+        check_prefix(None)
