@@ -8,6 +8,7 @@ bytes is cut and ends in ``%~`` and its SHA-256, which no ordinary name contains
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -24,6 +25,7 @@ _KEPT_WHEN_CUT = 100
 REMEMBERED = 1024
 """Encoded names: S0's calls give theirs each time."""
 _ESCAPED = frozenset("%{},/")
+_SHOWN_CUT = re.compile("…[0-9a-f]{8}$")
 _HEX = frozenset("0123456789ABCDEFabcdef")
 _INT32 = range(-(2**31), 2**31)
 
@@ -154,6 +156,11 @@ def decode(name: str) -> str:
         else:  # a foreign program's name
             raw += b"%" + part.encode()
     return raw.decode(errors="replace") + ("…" + digest[:8] if mark else "")
+
+
+def is_cut(shown: str) -> bool:
+    """Whether it is what ``decode`` gives of a name that was cut."""
+    return _SHOWN_CUT.search(shown) is not None
 
 
 def check_prefix(prefix: object) -> str:

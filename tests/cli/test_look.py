@@ -107,6 +107,22 @@ def test_a_slash_in_the_type(store: Store) -> None:
     assert store.json("ls") == []
 
 
+def test_a_name_too_long_to_be_shown(store: Store) -> None:
+    """It is found by what is shown of it; what takes a lock wants all of it."""
+    store.leave_behind("file", f"/srv/{'x' * 300}", TICKET)
+    name = store.rwlock("ls").stdout.splitlines()[1].split()[0]
+    assert "…" in name
+    holder = only_holder(store.json("show", name))
+    whole = only_holder(store.json("show", f"file//srv/{'x' * 300}"))
+    assert whole["holder"] == holder["holder"]
+    told = store.rwlock("run", "--timeout", "0", name, "true")
+    assert told.returncode == 2
+    assert "whole" in told.stderr
+    assert store.rwlock("break", name, *seen(holder)).returncode == 0
+    assert store.json("ls") == []
+    assert "is free" in store.rwlock("show", name).stdout
+
+
 @every_layout
 def test_show_who_holds_and_who_waits(store: Store) -> None:
     with store.held("--reason", "refund") as holder:

@@ -19,6 +19,7 @@ from aiorwlock_remote.core.names import (
     from_key,
     from_label,
     from_row,
+    is_cut,
     resource,
 )
 from aiorwlock_remote.errors import ConfigurationError
@@ -118,6 +119,8 @@ def test_long_names_are_cut() -> None:
     assert encode("a" * MAX_BYTES) == "a" * MAX_BYTES
     assert encode(text) != encode(text + "x")
     assert decode(stored) == "Ü" * 50 + "…" + sha256(text.encode()).hexdigest()[:8]
+    assert is_cut(decode(stored))
+    assert not is_cut(text)
     assert "%~" in encode(stored + "a" * 100), "a stored name is a name like others"
 
 
