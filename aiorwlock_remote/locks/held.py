@@ -249,6 +249,8 @@ class Held:
 
     def __repr__(self) -> str:
         state = self._lease.reason or self._lease.state.value
+        if self._grip.newest is not self._grip:
+            state = "moved"
         return f"<Held {self.resource} {self.mode} fence={self.fence} {state}>"
 
     def __bool__(self) -> bool:
