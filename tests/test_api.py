@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 
@@ -69,6 +70,19 @@ def test_everything_is_documented(thing: object) -> None:
         and not inspect.getdoc(member)
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_what_is_said_of_one_stands_alone(cls: type) -> None:
+    """An editor shows a docstring without those around it, and knows no code names."""
+    said = {
+        name: inspect.getdoc(member) or ""
+        for name, member in inspect.getmembers(cls)
+        if not name.startswith("_")
+        and (inspect.isfunction(member) or isinstance(member, property))
+    }
+    odd = re.compile(r"\bS[0-9]\b|see the class|^Likewise|\bof that:")
+    assert {name: doc for name, doc in said.items() if odd.search(doc)} == {}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import click
 from aiorwlock_remote import Doorman, Holder, connect
 from aiorwlock_remote.cli.exits import REFUSED
 from aiorwlock_remote.cli.failure import plain, tell
+from aiorwlock_remote.cli.named import look
 from aiorwlock_remote.cli.options import (
     as_json,
     resource_argument,
@@ -116,12 +117,11 @@ async def _break(
     url: str, target: tuple[str, str], seen: Seen, reason: str
 ) -> tuple[bool, Doorman]:
     async with connect(url) as locks:
-        lock = locks.rwlock(*target)
-        found = await lock.info()
+        found = await look(locks, target)
         # A doorman with only that holder: force_release compares and deletes just it.
         one = tuple(holder for holder in found.holders if seen.matches(holder))
         broken = await locks.force_release(replace(found, holders=one), reason=reason)
-        return broken > 0, await lock.info()
+        return broken > 0, await look(locks, target)
 
 
 def _why_not(now: Doorman, seen: Seen) -> str:

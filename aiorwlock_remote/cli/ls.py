@@ -7,8 +7,8 @@ import asyncio
 import click
 
 from aiorwlock_remote import Doorman, connect
-from aiorwlock_remote.cli.options import as_json, store, store_option
-from aiorwlock_remote.cli.shown import RESOURCE_KEYS, print_resources
+from aiorwlock_remote.cli.options import as_json, store, store_option, type_argument
+from aiorwlock_remote.cli.shown import RESOURCE_KEYS, nothing, print_resources
 
 
 @click.command(
@@ -17,7 +17,7 @@ from aiorwlock_remote.cli.shown import RESOURCE_KEYS, print_resources
 )
 @store_option
 @as_json
-@click.argument("resource_type", metavar="[TYPE]", required=False)
+@type_argument
 def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
     """List the resources that are held or waited for, of all types or of one.
 
@@ -25,7 +25,8 @@ def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
     the resource.
     """
     found = asyncio.run(_list(store(url, must_exist=True), resource_type))
-    print_resources(found, as_json=as_json, none="nothing is held or waited for")
+    none = nothing(resource_type, "is held or waited for")
+    print_resources(found, as_json=as_json, none=none)
 
 
 async def _list(url: str, resource_type: str | None) -> list[Doorman]:

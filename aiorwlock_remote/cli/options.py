@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from aiorwlock_remote.core.names import from_label, type_of
 from aiorwlock_remote.core.url import Address, parse
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -50,12 +51,17 @@ def as_json(function: F) -> F:
 
 
 def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, str]:
-    kind, _, number = value.partition("/")
+    kind, number = from_label(value)
     if not kind or not number:
         raise click.BadParameter(
             f"{value!r} is not TYPE/ID, for example order/42", ctx, param
         )
     return kind, number
+
+
+def _type(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    del ctx, param
+    return None if value is None else type_of(value)
 
 
 def store_option(function: F) -> F:
@@ -86,6 +92,13 @@ def loop_option(function: F) -> F:
 def resource_argument(function: F) -> F:
     """``TYPE/ID``, split at the first slash, as ``target``."""
     return click.argument("target", metavar="TYPE/ID", callback=_split)(function)
+
+
+def type_argument(function: F) -> F:
+    """``[TYPE]``, as ``resource_type``: all if it is None."""
+    return click.argument(
+        "resource_type", metavar="[TYPE]", required=False, callback=_type
+    )(function)
 
 
 def store(url: str | None, *, must_exist: bool = False) -> str:

@@ -9,6 +9,7 @@ import click
 
 from aiorwlock_remote.cli import exits
 from aiorwlock_remote.cli.errand import Errand, Job
+from aiorwlock_remote.cli.named import whole
 from aiorwlock_remote.cli.options import resource_argument, store, store_option
 from aiorwlock_remote.cli.signals import Signals
 from aiorwlock_remote.core.lease import check_seconds
@@ -109,7 +110,7 @@ def run(
     check_seconds("grace", grace)
     job = Job(
         url=store(url),
-        target=target,
+        target=whole(target),
         command=command,
         write=write,
         timeout=timeout,

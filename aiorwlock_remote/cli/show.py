@@ -8,6 +8,7 @@ import click
 
 from aiorwlock_remote import Doorman, connect
 from aiorwlock_remote.cli.failure import plain
+from aiorwlock_remote.cli.named import look
 from aiorwlock_remote.cli.options import (
     as_json,
     resource_argument,
@@ -47,7 +48,7 @@ def show(*, url: str | None, as_json: bool, target: tuple[str, str]) -> None:
 
 async def _look(url: str, target: tuple[str, str]) -> Doorman:
     async with connect(url) as locks:
-        return await locks.rwlock(*target).info()
+        return await look(locks, target)
 
 
 def _print(seen: Doorman) -> None:

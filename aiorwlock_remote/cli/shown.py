@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aiorwlock_remote.cli.failure import plain, tell
+from aiorwlock_remote.core.shown import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 RESOURCE_KEYS = """\b
 Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
-  resource    "TYPE/ID"; also apart, as "type" and "id"
+  resource    "TYPE/ID", with a slash in the type as %2F; also apart, as "type"
+              and "id"
   locked      true if somebody holds it now
   fence       the last fencing number handed out; 0 if none is remembered
   holders     list of: holder (12 hex digits), mode ("read", "write"), fence
@@ -174,6 +176,16 @@ def print_resources(found: Iterable[Doorman], *, as_json: bool, none: str) -> No
         table(RESOURCE_HEAD, [row for seen in found for row in resource_rows(seen)])
     else:
         tell(none)
+
+
+def nothing(resource_type: str | None, found: str) -> str:
+    """Nothing ``found`` at all, or of one type; a resource is none."""
+    if resource_type is None:
+        return f"nothing {found}"
+    told = f"nothing of type {quoted(resource_type)} {found}"
+    if "/" in resource_type.strip("/"):
+        return f"{told}; for one resource: rwlock show {resource_type}"
+    return told
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

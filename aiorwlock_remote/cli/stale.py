@@ -7,8 +7,8 @@ import asyncio
 import click
 
 from aiorwlock_remote import Doorman, connect
-from aiorwlock_remote.cli.options import as_json, store, store_option
-from aiorwlock_remote.cli.shown import RESOURCE_KEYS, print_resources
+from aiorwlock_remote.cli.options import as_json, store, store_option, type_argument
+from aiorwlock_remote.cli.shown import RESOURCE_KEYS, nothing, print_resources
 
 
 @click.command(
@@ -25,7 +25,7 @@ from aiorwlock_remote.cli.shown import RESOURCE_KEYS, print_resources
     metavar="S",
     help="Only holders that came at least so many seconds ago.",
 )
-@click.argument("resource_type", metavar="[TYPE]", required=False)
+@type_argument
 def stale(
     *, url: str | None, as_json: bool, older_than: float, resource_type: str | None
 ) -> None:
@@ -37,7 +37,8 @@ def stale(
     """
     given = store(url, must_exist=True)
     found = asyncio.run(_stale(given, older_than, resource_type))
-    print_resources(found, as_json=as_json, none="nothing looks left behind")
+    none = nothing(resource_type, "looks left behind")
+    print_resources(found, as_json=as_json, none=none)
 
 
 async def _stale(

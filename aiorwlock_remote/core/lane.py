@@ -62,7 +62,14 @@ class News:
 
 
 class Lane:
-    """One mode's waiters of one process at one resource."""
+    """One mode's waiters of one process at one resource.
+
+    At most one request is under way (``_asked``: for whom), and the store has at most
+    one place for all. What happens meanwhile is remembered until its answer is there:
+    ``_rung``: ask again at once; ``_dropped``: nobody was left, and the place it may
+    have given was withdrawn behind it. Of an answer that was lost nobody knows what it
+    did: ``_unsure`` are those it may have granted, ``_perhaps_placed`` the place.
+    """
 
     def __init__(self, gate: str, mode: Mode, pace: Pace) -> None:
         """``gate`` is the process's nonce, ``pace`` how the store is waited for."""
@@ -74,9 +81,9 @@ class Lane:
         self._place_life = micros(pace.place_life)
         self._window = micros(pace.claim_window)
         self._asked: tuple[Waiter, ...] = ()
-        self._unsure: set[Waiter] = set()  # asked, and the answer was lost
+        self._unsure: set[Waiter] = set()
         self._placed = False
-        self._perhaps_placed = False  # by a request whose answer was lost
+        self._perhaps_placed = False
         self._rung = False
         self._dropped = False
         self._failures = 0

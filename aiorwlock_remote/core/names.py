@@ -8,9 +8,11 @@ bytes is cut and ends in ``%~`` and its SHA-256, which no ordinary name contains
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from urllib.parse import unquote
 from uuid import UUID
 
 from aiorwlock_remote.core.shown import quoted
@@ -23,6 +25,7 @@ _KEPT_WHEN_CUT = 100
 REMEMBERED = 1024
 """Encoded names: S0's calls give theirs each time."""
 _ESCAPED = frozenset("%{},/")
+_SHOWN_CUT = re.compile("…[0-9a-f]{8}$")
 _HEX = frozenset("0123456789ABCDEFabcdef")
 _INT32 = range(-(2**31), 2**31)
 
@@ -61,8 +64,13 @@ class Resource:
 
     @property
     def label(self) -> str:
-        """Both, for errors, logs and tables."""
-        return "/".join(self.shown)
+        """``type/id``, for errors, logs and tables.
+
+        A slash in the type is ``%2F``: else two resources would be shown as one, and a
+        person could not name the one of them.
+        """
+        kind, name = self.shown
+        return f"{kind.replace('%', '%25').replace('/', '%2F')}/{name}"
 
     @property
     def row(self) -> tuple[str, int]:
@@ -108,6 +116,17 @@ def from_key(key: str) -> Resource:
     return Resource(kind, name)
 
 
+def from_label(label: str) -> tuple[str, str]:
+    """The type and id of a ``type/id``: split at the first slash; empty if missing."""
+    kind, _, name = label.partition("/")
+    return type_of(kind), name
+
+
+def type_of(shown: str) -> str:
+    """The type that stands in a label; slashes and percent signs may be plain, too."""
+    return unquote(shown)
+
+
 @lru_cache(REMEMBERED)
 def encode(text: str) -> str:
     """One part of a name, percent-encoded, at most 200 bytes long."""
@@ -139,6 +158,11 @@ def decode(name: str) -> str:
     return raw.decode(errors="replace") + ("…" + digest[:8] if mark else "")
 
 
+def is_cut(shown: str) -> bool:
+    """Whether it is what ``decode`` gives of a name that was cut."""
+    return _SHOWN_CUT.search(shown) is not None
+
+
 def check_prefix(prefix: object) -> str:
     """A prefix for all names of one ``Locks``.
 
@@ -146,9 +170,11 @@ def check_prefix(prefix: object) -> str:
         ConfigurationError: ``{`` or ``}`` (they would move a Redis Cluster slot), a
             comma, ``%`` or a control character.
     """
-    if not isinstance(prefix, str) or any(
-        c in "{},%" or ord(c) < 0x20 or ord(c) == 0x7F for c in prefix
-    ):
+    if not isinstance(prefix, str):
+        raise ConfigurationError(
+            what=f"prefix must be str, not {type(prefix).__name__}"
+        )
+    if any(c in "{},%" or ord(c) < 0x20 or ord(c) == 0x7F for c in prefix):
         raise ConfigurationError(
             what=f"prefix {quoted(prefix)} cannot be used",
             hint="no braces, commas, percent signs or control characters",

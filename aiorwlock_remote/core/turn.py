@@ -95,7 +95,7 @@ def retry_after(
         return None if foreign.expires is None else max(0, foreign.expires - now)
     if door.barred_until > now:
         return door.barred_until - now
-    if door.grants and (place.mode is Mode.WRITE or door.writing):
+    if door.grants:  # a reader is told to wait beside readers if a writer waits
         return None if door.ends is None else max(0, door.ends - now)
     hints = [p.claim_until for p in writers(door, now) if p is not place]
     soon = [at - now for at in hints if at is not None]
@@ -103,8 +103,6 @@ def retry_after(
         # A reader that was called but whose own policy lets the writer pass comes back
         # then, too: it is its step that offers the resource to the writer.
         soon.append(door.admit_until - now)
-    if place.mode is Mode.READ and door.grants:  # joining is closed: a writer waits
-        return None if door.ends is None else max(0, door.ends - now)
     return max(0, min(soon)) if soon else None
 
 

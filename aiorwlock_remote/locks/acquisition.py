@@ -61,11 +61,11 @@ class Acquisition(Coroutine[Any, Any, Held]):
         return self._started().send(value)
 
     def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as coroutines have it
-        """Likewise."""
+        """For the loop whose task it is."""
         return self._started().throw(*error)
 
     def close(self) -> None:
-        """Likewise; nothing is held if it had not come to its end."""
+        """For the loop: nothing is held if it had not come to its end."""
         self._started().close()
 
     def unless(self, over: Callable[[], Awaitable[object]]) -> Acquisition:

@@ -38,6 +38,12 @@ class Grip:
     ``owned_by_task``: it lives as long as the task that got it, as in ``async with``;
     else as long as something refers to ``face``, the user's ``Held``. ``shared``: whose
     ticket it is goes on holding it, too.
+
+    It ends in one of these ways. The store is asked, and its answer waited for:
+    ``release``, and ``leave`` at the end of an ``async with``. Asked, and not waited
+    for: ``give_back``, and ``close`` with the ``Locks``. Not asked: ``detach`` for
+    another holder; ``abandon``, nobody can release it any more; ``told_lost``. Or it is
+    moved: ``newest`` is what it has become.
     """
 
     def __init__(

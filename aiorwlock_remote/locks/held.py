@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar, final
+from typing import NoReturn, TypeVar, final
 
 import anyio
 
@@ -64,12 +64,12 @@ class Held:
 
     @property
     def resource(self) -> str:
-        """``type/id``."""
+        """``type/id``, with a slash in the type as ``%2F``; without the prefix."""
         return self._lease.resource.label
 
     @property
     def name(self) -> str:
-        """The second part of that: the id, or the name of a mutex of a set."""
+        """The id alone, or the name of a mutex of a set."""
         return self._lease.resource.shown[1]
 
     @property
@@ -253,11 +253,19 @@ class Held:
 
     def __repr__(self) -> str:
         state = self._lease.reason or self._lease.state.value
+        if self._grip.newest is not self._grip:
+            state = "moved"
         return f"<Held {self.resource} {self.mode} fence={self.fence} {state}>"
 
     def __bool__(self) -> bool:
         """Always true, so that ``if held := await lock.try_acquire()`` reads well."""
         return True
+
+    def __reduce__(self) -> NoReturn:
+        """Refused: a copy that is dropped would end the care for what is held still."""
+        raise TypeError(
+            "a Held can be neither copied nor pickled; detach() gives it to others"
+        )
 
     def __del__(self, warn: object = warnings.warn) -> None:
         grip = getattr(self, "_grip", None)

@@ -80,18 +80,18 @@ class _Lock:
         return Acquisition(self._session, request, options_)
 
     def belongs_to(self, session: Session) -> bool:
-        """Whether it was made by that session's ``Locks``."""
+        """For ``multi``: whether it was made by that session's ``Locks``."""
         return self._session is session
 
     def among(
         self, timeout: float | None, reason: str, source: Source | None
     ) -> Acquisition:
-        """``acquire`` for ``multi``, perhaps of what ``source`` has got already."""
+        """For ``multi``: ``acquire``, perhaps of what ``source`` has got already."""
         request = replace(self._request, timeout=timeout, reason=reason)
         return Acquisition(self._session, request, self._options, source)
 
     async def request(self, reason: str) -> Request:
-        """What is asked of the store.
+        """For ``multi``: what is asked of the store.
 
         Raises:
             WouldDeadlock: this task holds the resource already.

@@ -50,13 +50,16 @@ class Multi:
         self._reason = reason
         self._stack = AsyncExitStack()
         self._inside = Inside("multi(…)")
+        if not locks:
+            raise ConfigurationError(what="multi() needs at least one lock")
+        seen: set[str] = set()
         for lock in locks:
             _check(session, lock)
-        names = [lock.key for lock in locks]
-        if not locks or len(set(names)) < len(names):
-            raise ConfigurationError(
-                what="multi() needs different resources, at least one"
-            )
+            if lock.key in seen:
+                raise ConfigurationError(
+                    what=f"multi() was given {lock.resource} twice"
+                )
+            seen.add(lock.key)
 
     def __await__(self) -> Generator[Any, Any, tuple[Held, ...]]:
         return self._get().__await__()

@@ -10,15 +10,7 @@ from aiorwlock_remote.locks.session import Session
 
 
 class PublishedCalls:
-    """Locking with tickets of your own: non-blocking, repeatable.
-
-    No keeper and, by default, no lease: a grant lasts until it is released or forced.
-    The same ticket and mode asked again while held: True, and nothing changes; another
-    mode: False. Release compares the ticket. Who reuses a ticket after releasing it
-    carries the risk of a late release of its own. All raise ``ConfigurationError`` for
-    a name, ticket or lease that cannot be used and ``BackendError`` if the store fails;
-    cancelled, the call may have been carried out: repeat it, or release.
-    """
+    """Locking with tickets of your own: non-blocking, repeatable."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -31,9 +23,18 @@ class PublishedCalls:
         *,
         lease: float | None = None,
     ) -> bool:
-        """Try to hold the resource alone under a ticket of your own; see the class.
+        """Try to hold the resource alone under a ticket of your own.
 
-        True: held by this ticket. False: by another, or in another mode.
+        True: held by this ticket, as it may have been before; then nothing changes.
+        False: held by another or in another mode, or others are first. No keeper and,
+        by default, no lease: it lasts until it is released or forced. Who reuses a
+        ticket after releasing it carries the risk of a late release of its own.
+        Cancelled, the call may have been carried out: repeat it, or release.
+
+        Raises:
+            ConfigurationError: a name, ticket or lease that cannot be used.
+            Closed: the ``Locks`` is closed, forked or of another loop.
+            BackendError: the store failed; as if cancelled.
         """
         name = resource_type, resource_id
         return await _acquire(self._session, name, ticket, Mode.WRITE, lease)
@@ -41,7 +42,10 @@ class PublishedCalls:
     async def release_mutex_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
     ) -> bool:
-        """Give it back; whether this ticket was the holder."""
+        """Give back what ``acquire_mutex_lock`` got; whether this ticket held it.
+
+        Cancels and raises as that does.
+        """
         name = resource_type, resource_id
         return await _release(self._session, name, ticket, Mode.WRITE)
 
@@ -53,14 +57,20 @@ class PublishedCalls:
         *,
         lease: float | None = None,
     ) -> bool:
-        """Try to read under a ticket of your own; refused while a writer is pending."""
+        """Try to read under a ticket of your own; refused while a writer is pending.
+
+        As ``acquire_mutex_lock`` in all else.
+        """
         name = resource_type, resource_id
         return await _acquire(self._session, name, ticket, Mode.READ, lease)
 
     async def release_readers_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
     ) -> bool:
-        """Stop reading; whether this ticket was a reader."""
+        """Stop reading; whether this ticket was a reader.
+
+        Cancels and raises as ``acquire_mutex_lock`` does.
+        """
         name = resource_type, resource_id
         return await _release(self._session, name, ticket, Mode.READ)
 
@@ -74,7 +84,8 @@ class PublishedCalls:
     ) -> bool:
         """Try to write; if refused, be the pending writer for three poll intervals.
 
-        Repeat the call with the same ticket within them to enter.
+        Repeat the call with the same ticket within them to enter. As
+        ``acquire_mutex_lock`` in all else.
         """
         name = resource_type, resource_id
         return await _acquire(
@@ -84,7 +95,10 @@ class PublishedCalls:
     async def release_writer_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
     ) -> bool:
-        """Stop writing; whether this ticket was the writer."""
+        """Stop writing; whether this ticket was the writer.
+
+        Cancels and raises as ``acquire_mutex_lock`` does.
+        """
         name = resource_type, resource_id
         return await _release(self._session, name, ticket, Mode.WRITE)
 

@@ -73,12 +73,12 @@ class RecipeCalls:
         on_lost: OnLost | None = None,
         max_hold: float | None = None,
     ) -> MutexSet:
-        """S1: many mutexes in one sorted set of Redis; no I/O.
+        """Many mutexes in one sorted set of Redis; no I/O.
 
         ``lease``: seconds a grant lives from its last update, the published
         ``timeout_seconds``: the same in every program that uses the set. The keeper
         updates in the background unless ``keep`` is False. ``revalidate_seconds``, at
-        least ``REVALIDATE``: how often a waiter looks if nothing wakes it. ``on_lost``
+        least 1.25: how often a waiter looks if nothing wakes it. ``on_lost``
         and ``max_hold`` as everywhere.
 
         Raises:
@@ -102,7 +102,7 @@ class RecipeCalls:
     def set_rwlock(
         self, datatype: str, resource_id: ResourceId, **options: Unpack[OptionArgs]
     ) -> RWLock:
-        """S3: a readers-writer lock on a Redis set and a string; no I/O.
+        """A readers-writer lock on a Redis set and a string; no I/O.
 
         ``readlock:<datatype>:<id>`` and ``writelock:<datatype>:<id>``: programs that
         use the published statements on them exclude ours and are excluded. ``policy``
@@ -133,7 +133,7 @@ class RecipeCalls:
         lease: float | None = None,
         grants: str = "lock_grants",
     ) -> RowLock:
-        """S2: a readers-writer lock in the resource's own row; no I/O.
+        """A readers-writer lock in the resource's own row; no I/O.
 
         ``table`` is one of your own, maybe with its schema and a dot; ``key`` is the
         column that tells its rows apart, the others are those of the lock: programs
@@ -161,14 +161,14 @@ class RecipeCalls:
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
     ) -> Occupancy:
-        """S4: one existing object, occupied by pending → using; no I/O.
+        """One existing object, occupied by pending → using; no I/O.
 
         As ``occupancies(…).of(kind, object_id)``, and raises the same.
         """
         return self.occupancies(**names).of(kind, object_id)
 
     def occupancies(self, **names: Unpack[OccupancyArgs]) -> Occupancies:
-        """S4: existing objects, occupied by pending → using; no I/O.
+        """Existing objects, occupied by pending → using; no I/O.
 
         See ``OccupancyArgs`` for the names of the two keys of an object, and the ages;
         they are the same in every program that occupies the same objects.

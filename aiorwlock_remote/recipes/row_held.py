@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Generator
 from types import TracebackType
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import anyio
 
@@ -153,6 +153,10 @@ class RowHeld:
     def __repr__(self) -> str:
         holding = self._holding
         return f"<RowHeld {holding.row.label!r} ({holding.attempt.mode})>"
+
+    def __reduce__(self) -> NoReturn:
+        """Refused: a copy that is dropped would end the care for what is held still."""
+        raise TypeError("a RowHeld can be neither copied nor pickled")
 
     def __del__(self, warn: object = warnings.warn) -> None:
         holding = getattr(self, "_holding", None)

@@ -1,5 +1,8 @@
 """The tasks of this process that wait for mutexes of one set, in lanes.
 
+(Other locks have a ``Lane`` and a ``Waiter`` of their own, in ``core.lane``: there each
+resource has a queue and a bell, here a set has one for all its mutexes.)
+
 Who waits for the same mutex, or for any, stands in one lane; the first of a lane asks,
 for the place that the lane has in the set's queue among the processes. All lanes are
 looked after in one request. Everything happens in the loop's thread and without

@@ -143,6 +143,7 @@ class Swapping:
         before = state.record or Record()
         same = step.record == before and _value(step.seat) == _value(state.seat)
         line.sent = self._cas.clock()
+        # What still can happen starts from this version: it is swapped away unchanged.
         if not same or (line.fresh and line.lost):
             try:
                 swapped = self._cas.swap(

@@ -91,10 +91,11 @@ class FaultyMemory:
 
         A body of ``async with`` is cancelled at its next ``await`` that waits. Others
         may have the lock at once. Of those who came through ``connect`` or
-        ``connect_rival``; to be called in their event loop.
+        ``connect_rival``; to be called in their event loop, best by what runs under the
+        lock: ``locked()`` is true some turns of the loop before the holder is told.
 
         Raises:
-            LookupError: none of them holds it.
+            LookupError: none of them holds it, or its acquire has not returned yet.
             ConfigurationError: a name or reason that cannot be used.
         """
         target = resource(resource_type, resource_id)
@@ -108,7 +109,10 @@ class FaultyMemory:
             if lease.resource == target
         ]
         if not leases:
-            raise LookupError(f"{target.label} is held by nobody who could lose it")
+            raise LookupError(
+                f"{target.label} is held by nobody who could lose it: it must be one "
+                "of these Locks, whose acquire has returned"
+            )
         for lease in leases:
             self._break(lease)
             lease.lose(reason)

@@ -79,7 +79,48 @@ def test_ls_of_a_type(left: Store) -> None:
     assert left.json("ls", "inv") == []
     nothing = left.rwlock("ls", "inv")
     assert (nothing.returncode, nothing.stdout) == (0, "")
-    assert "nothing" in nothing.stderr
+    assert "nothing of type 'inv'" in nothing.stderr
+
+
+@pytest.mark.parametrize("command", ["ls", "stale"])
+def test_a_resource_is_no_type(left: Store, command: str) -> None:
+    """It is held, and "nothing is held" would be taken for the answer."""
+    told = left.rwlock(command, "order/a/b").stderr
+    assert "nothing of type 'order/a/b'" in told
+    assert "rwlock show order/a/b" in told
+
+
+@every_layout
+def test_a_slash_in_the_type(store: Store) -> None:
+    """As ``connect(…, prefix="test/")`` has it: what is shown names that very lock."""
+    store.leave_behind("test/order", "42", TICKET)
+    (resource,) = store.json("ls")
+    assert resource["resource"] == "test%2Forder/42"
+    assert (resource["type"], resource["id"]) == ("test/order", "42")
+    for kind in ("test/order", "test%2Forder"):
+        for command in ("ls", "stale"):
+            assert len(store.json(command, kind)) == 1
+    name = store.rwlock("ls").stdout.splitlines()[1].split()[0]
+    assert store.rwlock("run", "--timeout", "0", name, "true").returncode == 75
+    holder = only_holder(store.json("show", name))
+    assert store.rwlock("break", name, *seen(holder)).returncode == 0
+    assert store.json("ls") == []
+
+
+def test_a_name_too_long_to_be_shown(store: Store) -> None:
+    """It is found by what is shown of it; what takes a lock wants all of it."""
+    store.leave_behind("file", f"/srv/{'x' * 300}", TICKET)
+    name = store.rwlock("ls").stdout.splitlines()[1].split()[0]
+    assert "…" in name
+    holder = only_holder(store.json("show", name))
+    whole = only_holder(store.json("show", f"file//srv/{'x' * 300}"))
+    assert whole["holder"] == holder["holder"]
+    told = store.rwlock("run", "--timeout", "0", name, "true")
+    assert told.returncode == 2
+    assert "whole" in told.stderr
+    assert store.rwlock("break", name, *seen(holder)).returncode == 0
+    assert store.json("ls") == []
+    assert "is free" in store.rwlock("show", name).stdout
 
 
 @every_layout

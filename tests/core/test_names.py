@@ -17,7 +17,9 @@ from aiorwlock_remote.core.names import (
     decode,
     encode,
     from_key,
+    from_label,
     from_row,
+    is_cut,
     resource,
 )
 from aiorwlock_remote.errors import ConfigurationError
@@ -73,6 +75,25 @@ def test_names_are_read_back(kind: str, name: ResourceId) -> None:
             assert decode(stored) == text
 
 
+@given(NAMES, IDS)
+@example("test/order", 42)
+@example("test", "order/42")
+@example("50%2F", 1)
+def test_what_is_shown_names_it(kind: str, name: ResourceId) -> None:
+    """A slash in the type is not the one that ends it; only cut names are lost."""
+    it = resource(kind, name)
+    if "%~" not in it.key:
+        assert from_label(it.label) == (kind, str(name))
+
+
+def test_slashes_as_they_are_shown() -> None:
+    """Those of an id stand as they are, as do plain types."""
+    assert resource("file", "/etc/hosts").label == "file//etc/hosts"
+    assert resource("test/order", 42).label == "test%2Forder/42"
+    assert from_label("50%/1") == ("50%", "1"), "typed by hand"
+    assert from_label("order") == ("order", "")
+
+
 @pytest.mark.parametrize(
     ("number", "row"),
     [
@@ -98,6 +119,8 @@ def test_long_names_are_cut() -> None:
     assert encode("a" * MAX_BYTES) == "a" * MAX_BYTES
     assert encode(text) != encode(text + "x")
     assert decode(stored) == "Ü" * 50 + "…" + sha256(text.encode()).hexdigest()[:8]
+    assert is_cut(decode(stored))
+    assert not is_cut(text)
     assert "%~" in encode(stored + "a" * 100), "a stored name is a name like others"
 
 
@@ -149,3 +172,9 @@ def test_bad_prefixes(prefix: object) -> None:
     """Braces would move the cluster slot, the others would be taken for ours."""
     with pytest.raises(ConfigurationError):
         check_prefix(prefix)
+
+
+def test_a_prefix_that_was_not_set() -> None:
+    """``prefix=os.environ.get(…)``: its characters are not what is wrong."""
+    with pytest.raises(ConfigurationError, match="prefix must be str, not NoneType"):
+        check_prefix(None)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import warnings
+from collections.abc import Callable
 
 import anyio
 import pytest
 
-from aiorwlock_remote import Locks, connect
+from aiorwlock_remote import Held, Locks, connect
 from aiorwlock_remote.locks.client import session_of
 from tests.forking import exit_code, fork
 
@@ -101,4 +104,14 @@ async def test_a_forked_child_tells_nothing() -> None:
                 del held
                 os._exit(len(told))
         assert exit_code(pid) == 0
+        await held.release()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+async def test_a_held_is_not_copied(copied: Callable[[Held], object]) -> None:
+    """A copy that is dropped would end the keeper's care for what is still held."""
+    async with connect("memory://") as locks:
+        held = await locks.mutex("order", 1).acquire()
+        with pytest.raises(TypeError, match=r"detach\(\)"):
+            copied(held)
         await held.release()

@@ -130,3 +130,16 @@ async def test_locks_show_their_store() -> None:
     async with connect(f"memory://{os.getpid()}") as locks:
         assert repr(locks) == f"<Locks memory://{os.getpid()}>"
     assert repr(locks) == f"<Locks memory://{os.getpid()} closed>"
+
+
+@pytest.mark.anyio
+async def test_a_held_shows_what_became_of_it() -> None:
+    """One that was moved is not released: what it was moved to is held."""
+    async with connect("memory://") as locks:
+        writer = await locks.rwlock("order", 42).writer.acquire()
+        reader = await writer.downgrade()
+        of = "order/42"
+        assert repr(writer) == f"<Held {of} write fence={writer.fence} moved>"
+        assert repr(reader) == f"<Held {of} read fence={reader.fence} held>"
+        await reader.release()
+        assert repr(reader) == f"<Held {of} read fence={reader.fence} released>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import os
 import warnings
@@ -148,4 +149,12 @@ async def test_a_forked_child_tells_nothing(locks: Locks, lease: float | None) -
             del held
             os._exit(len(warned))
     assert exit_code(pid) == 0
+    await held.release()
+
+
+async def test_it_is_not_copied(locks: Locks) -> None:
+    """A copy that is dropped would end the care for what is still held."""
+    held = await locks.row_lock("invoices", 1, lease=LEASE).write()
+    with pytest.raises(TypeError, match="neither copied"):
+        copy.copy(held)
     await held.release()

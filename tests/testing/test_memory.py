@@ -124,6 +124,20 @@ async def test_what_nobody_holds_cannot_be_lost(
         store.lose(*NAME)
 
 
+async def test_who_has_not_been_told_cannot_lose_it(
+    store: FaultyMemory, locks: Locks, rival: Locks
+) -> None:
+    """The store has granted, which ``locked()`` tells; the acquire has not returned."""
+    store.link.hold_back = True
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(locks.mutex(*NAME).acquire)
+        while not await rival.mutex(*NAME).locked():
+            await anyio.lowlevel.checkpoint()
+        with pytest.raises(LookupError, match="whose acquire has returned"):
+            store.lose(*NAME)
+        tasks.cancel_scope.cancel()
+
+
 # ------------------------------------------------------------------------ time
 
 

@@ -15,7 +15,7 @@ import click
 
 from aiorwlock_remote.cli import exits
 from aiorwlock_remote.cli.interrupt import ENDING, taken
-from aiorwlock_remote.cli.options import as_json, store, store_option
+from aiorwlock_remote.cli.options import as_json, store, store_option, type_argument
 from aiorwlock_remote.cli.shown import RESOURCE_KEYS
 from aiorwlock_remote.cli.watch import told
 from aiorwlock_remote.cli.watch.eye import Eye
@@ -56,7 +56,7 @@ class Wanted:
     metavar="S",
     help="Seconds from one look at the store to the next; 0.2 at least.",
 )
-@click.argument("resource_type", metavar="[TYPE]", required=False)
+@type_argument
 def watch(
     *, url: str | None, as_json: bool, every: float, resource_type: str | None
 ) -> int:

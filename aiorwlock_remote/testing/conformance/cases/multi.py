@@ -75,14 +75,16 @@ class MultiCases(Cases):
     async def test_one_resource_twice(self, locks: Locks) -> None:
         """One resource twice, in whatever modes, would wait for itself: refused."""
         rw = locks.rwlock("o", 1)
+        other = locks.mutex("o", 2)
         for pair in (
-            (locks.mutex("o", 1), locks.mutex("o", "1")),
+            (locks.mutex("o", 1), other, locks.mutex("o", "1")),
             (rw.reader, rw.writer),
-            (rw.reader, rw.reader),
-            (),
+            (other, rw.reader, rw.reader),
         ):
-            with pytest.raises(ConfigurationError):
+            with pytest.raises(ConfigurationError, match=r"o/1 twice"):
                 await locks.multi(*pair)
+        with pytest.raises(ConfigurationError, match="at least one"):
+            await locks.multi()
         assert [d async for d in locks.list()] == []
 
     async def test_opposite_orders_do_not_deadlock(
