@@ -187,14 +187,33 @@ WHERE (resource_type, resource_id) > ($1::varchar, $2::integer)
 ORDER BY resource_type, resource_id
 LIMIT 500
 
--- Doormen nobody has used for so many seconds, and whose seat is free.
+-- Of so many doormen behind a key, those nobody has used for so many seconds and whose
+-- seat is free: where the next ones begin. The primary key leads to them, so that no
+-- statement takes longer where there are more. What a step has locked is in use, and is
+-- passed by: nobody waits, and two that forget at the same time never for each other.
+-- The locked row is looked at as it is by then.
 -- name: forget
-DELETE FROM {schema}doormans AS d
-WHERE d.updated_at < clock_timestamp() - make_interval(secs => $1::float8)
-  AND NOT EXISTS (
-    SELECT FROM {schema}mutex_locks AS m
-    WHERE m.resource_type = d.resource_type AND m.resource_id = d.resource_id
-  )
+WITH portion AS MATERIALIZED (
+  SELECT resource_type, resource_id FROM {schema}doormans
+  WHERE (resource_type, resource_id) > ($2::varchar, $3::integer)
+  ORDER BY resource_type, resource_id
+  LIMIT $4::integer
+), unused AS MATERIALIZED (
+  SELECT resource_type, resource_id
+  FROM {schema}doormans AS d JOIN portion USING (resource_type, resource_id)
+  WHERE d.updated_at < clock_timestamp() - make_interval(secs => $1::float8)
+    AND NOT EXISTS (
+      SELECT FROM {schema}mutex_locks AS m
+      WHERE m.resource_type = d.resource_type AND m.resource_id = d.resource_id
+    )
+  FOR UPDATE OF d SKIP LOCKED
+), forgotten AS (
+  DELETE FROM {schema}doormans AS d USING unused AS u
+  WHERE d.resource_type = u.resource_type AND d.resource_id = u.resource_id
+)
+SELECT resource_type, resource_id FROM portion
+ORDER BY resource_type DESC, resource_id DESC
+LIMIT 1
 
 -- name: columns
 SELECT table_name, column_name, data_type FROM information_schema.columns

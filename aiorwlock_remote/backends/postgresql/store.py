@@ -35,6 +35,7 @@ from aiorwlock_remote.ports import (
     Settings,
     Snapshot,
 )
+from aiorwlock_remote.swapping.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.swapping.gathering import Send
 from aiorwlock_remote.swapping.hosted_keeping import (
     Renewals,
@@ -133,9 +134,11 @@ class PostgresqlStore(HostedStore):
         """The server's version, settings and clock."""
         return examine(self._desk, self._options, self._host.clock)
 
-    async def forget(self, seconds: float) -> None:
-        """Delete the doormen that nobody has used for so long."""
-        await self._desk.rows("forget", seconds)
+    async def forget(self, seconds: float, after: Key = FIRST) -> Key | None:
+        """As ``TableStore.forget``; behind ``after``, in the order of the keys."""
+        for last in await self._desk.rows("forget", seconds, *after, PORTION):
+            return last["resource_type"], last["resource_id"]
+        return None
 
     async def aclose(self) -> None:
         """Wait for what is under way; close the connections that are ours."""
