@@ -175,17 +175,30 @@ FROM (
 -- name: row_left
 SELECT pg_advisory_unlock_shared($1::int4, $2::int4)
 
+-- Keys first, by the primary keys: a join of both tables would read all of them, for
+-- each page.
 -- name: scan
+WITH page AS (
+  (
+    SELECT resource_type, resource_id FROM {schema}doormans
+    WHERE (resource_type, resource_id) > ($1::varchar, $2::integer)
+    ORDER BY resource_type, resource_id LIMIT 500
+  ) UNION (
+    SELECT resource_type, resource_id FROM {schema}mutex_locks
+    WHERE (resource_type, resource_id) > ($1::varchar, $2::integer)
+    ORDER BY resource_type, resource_id LIMIT 500
+  )
+  ORDER BY resource_type, resource_id LIMIT 500
+)
 SELECT resource_type, resource_id,
   to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
   to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS base,
   d.version, d.record, m.ticket,
   to_char(m.acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS since
-FROM {schema}doormans AS d
-FULL JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
-WHERE (resource_type, resource_id) > ($1::varchar, $2::integer)
+FROM page
+LEFT JOIN {schema}doormans AS d USING (resource_type, resource_id)
+LEFT JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
 ORDER BY resource_type, resource_id
-LIMIT 500
 
 -- Of so many doormen behind a key, those nobody has used for so many seconds and whose
 -- seat is free: where the next ones begin. The primary key leads to them, so that no
