@@ -13,7 +13,7 @@ from functools import lru_cache
 from hashlib import sha256
 from uuid import UUID
 
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.shown import check_text, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 ResourceId = int | str | UUID
@@ -144,7 +144,7 @@ def check_prefix(prefix: object) -> str:
 
     Raises:
         ConfigurationError: ``{`` or ``}`` (they would move a Redis Cluster slot), a
-            comma, ``%`` or a control character.
+            comma, ``%`` or a control character; or what is no Unicode text.
     """
     if not isinstance(prefix, str) or any(
         c in "{},%" or ord(c) < 0x20 or ord(c) == 0x7F for c in prefix
@@ -153,6 +153,7 @@ def check_prefix(prefix: object) -> str:
             what=f"prefix {quoted(prefix)} cannot be used",
             hint="no braces, commas, percent signs or control characters",
         )
+    check_text("prefix", prefix)
     return prefix
 
 
