@@ -10,7 +10,13 @@ import psycopg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import BackendUnavailable, Locks, Unsupported, connect
+from aiorwlock_remote import (
+    BackendUnavailable,
+    ConfigurationError,
+    Locks,
+    Unsupported,
+    connect,
+)
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.process import IP, free_port
 
@@ -94,6 +100,23 @@ async def test_a_database_that_is_read_only(tables: str) -> None:
         async with connect(tables) as locks, locks.mutex("order", 1):
             pass
     assert caught.value.nothing_done
+
+
+async def test_a_database_that_cannot_write_every_name(database: str) -> None:
+    """Nor will it when it is asked again: it is the name that is at fault."""
+    name = database.rpartition("/")[2]
+    latin = database.replace(name, f"{name}_latin")
+    make = f"CREATE DATABASE {name}_latin ENCODING 'LATIN1' LOCALE 'C'"
+    run(database, f"{make} TEMPLATE template0")
+    try:
+        make_tables(latin)
+        async with connect(latin) as locks:
+            async with locks.mutex("größe", 1).acquire(reason="日本"):
+                pass
+            with pytest.raises(ConfigurationError, match="another name"):
+                await locks.mutex("日本", 1).acquire()
+    finally:
+        run(database, f"DROP DATABASE {name}_latin WITH (FORCE)")
 
 
 async def test_serializable_by_default(tables: str) -> None:
