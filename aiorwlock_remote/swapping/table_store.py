@@ -6,7 +6,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from random import choice
 
 import anyio
 
@@ -14,6 +13,7 @@ from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, from_row
 from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.forgetting import FIRST, Forgetting, Key
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
@@ -25,7 +25,6 @@ from aiorwlock_remote.ports import (
 )
 from aiorwlock_remote.seldom import Seldom
 from aiorwlock_remote.swapping.cas import State
-from aiorwlock_remote.swapping.forgetting import FIRST, Forgetting, Key
 from aiorwlock_remote.swapping.rows import Found, state_of
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.swap_store import SwapStore
@@ -73,13 +72,13 @@ class TableStore(SwapStore, ABC):
             self.looks,
         )
         self._forgets = Seldom(FORGET_EVERY)
-        self._forgetting = Forgetting(self._forgotten, host)
+        self._forgetting = Forgetting(self._forgotten, host.spawn)
         self._under_way: dict[Resource, Pending[Reply]] = {}  # the last of each
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One swap, or a few where others change the resource at the same time."""
-        if self._forgets.now():  # a process may end before it is through
-            self._forgetting.begin(choice((FIRST, self._cas.key(resource))))
+        if self._forgets.now():
+            self._forgetting.begin(self._cas.key(resource))
         stepped = self._steps.step(resource, command)
         self._under_way[resource] = stepped
         stepped.then(partial(self._stepped, resource))

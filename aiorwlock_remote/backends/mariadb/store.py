@@ -20,10 +20,10 @@ from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.row_dialects import MARIADB, Dialect
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.hosted import Side, side_of
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Bell, Finding, Host, Settings, Snapshot
-from aiorwlock_remote.swapping.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.swapping.gathering import Send
 from aiorwlock_remote.swapping.hosted_keeping import (
     Renewals,

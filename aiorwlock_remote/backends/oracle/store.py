@@ -17,6 +17,7 @@ from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.hosted import Side, side_of
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
@@ -26,7 +27,6 @@ from aiorwlock_remote.ports import (
     Settings,
     Snapshot,
 )
-from aiorwlock_remote.swapping.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.swapping.gathering import Send
 from aiorwlock_remote.swapping.hosted_keeping import (
     Renewals,

@@ -25,6 +25,7 @@ from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.hosted import Side, outcome, side_of
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
@@ -35,7 +36,6 @@ from aiorwlock_remote.ports import (
     Settings,
     Snapshot,
 )
-from aiorwlock_remote.swapping.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.swapping.gathering import Send
 from aiorwlock_remote.swapping.hosted_keeping import (
     Renewals,

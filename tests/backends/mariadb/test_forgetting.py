@@ -7,10 +7,11 @@ from typing import Any
 import anyio
 import pytest
 
+from aiorwlock_remote import forgetting
 from aiorwlock_remote.backends.mariadb import store as mariadb
 from aiorwlock_remote.backends.mariadb.statements import statement
 from aiorwlock_remote.core.commands import Granted
-from aiorwlock_remote.swapping import forgetting, table_store
+from aiorwlock_remote.swapping import table_store
 from tests.backends.redis.linking import eventually
 from tests.servers.mariadb import connected, run
 from tests.swapping.opened import acquire, opened, orders
@@ -107,7 +108,7 @@ async def test_all_of_them_in_a_while(
 ) -> None:
     """A step begins it; what it had to do before does not matter."""
     monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
-    monkeypatch.setattr(table_store, "choice", min)
+    monkeypatch.setattr(forgetting, "choice", min)
     monkeypatch.setattr(forgetting, "REST", 0.001)
     run(mariadb_tables, f"{OLD}seq_1_to_100")
     async with opened(mariadb_tables) as store:

@@ -6,10 +6,11 @@ import anyio
 import oracledb
 import pytest
 
+from aiorwlock_remote import forgetting
 from aiorwlock_remote.backends.oracle import store as oracle
 from aiorwlock_remote.core.commands import Granted
-from aiorwlock_remote.swapping import forgetting, table_store
-from aiorwlock_remote.swapping.forgetting import FIRST
+from aiorwlock_remote.forgetting import FIRST
+from aiorwlock_remote.swapping import table_store
 from tests.backends.oracle.programs import run
 from tests.backends.redis.linking import eventually
 from tests.servers.oracle.client import OracleUser

@@ -5,9 +5,10 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from aiorwlock_remote import forgetting
 from aiorwlock_remote.backends.postgresql import store as postgresql
 from aiorwlock_remote.core.commands import Granted
-from aiorwlock_remote.swapping import forgetting, table_store
+from aiorwlock_remote.swapping import table_store
 from tests.backends.redis.linking import eventually
 from tests.swapping.opened import acquire, opened, orders
 
@@ -78,7 +79,7 @@ async def test_all_of_them_in_a_while(
 ) -> None:
     """A step begins it; what it had to do before does not matter."""
     monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
-    monkeypatch.setattr(table_store, "choice", min)
+    monkeypatch.setattr(forgetting, "choice", min)
     monkeypatch.setattr(forgetting, "REST", 0.001)
     run(tables, OLD.replace("100 s", "2 h"), 100)
     async with opened(tables) as store:
@@ -91,7 +92,7 @@ async def test_closing_ends_it(
 ) -> None:
     """However much there is to be forgotten; what is under way has not failed."""
     monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
-    monkeypatch.setattr(table_store, "choice", min)
+    monkeypatch.setattr(forgetting, "choice", min)
     run(tables, OLD.replace("100 s", "2 h"), 3_000)
     async with opened(tables) as store:
         await store.step(orders(1)[0], acquire("t"))

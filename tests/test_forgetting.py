@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from aiorwlock_remote import BackendUnavailable
+from aiorwlock_remote import BackendUnavailable, forgetting
+from aiorwlock_remote.forgetting import FIRST, Forgetting, Key
 from aiorwlock_remote.runtime.loops import current_host
-from aiorwlock_remote.swapping import forgetting
-from aiorwlock_remote.swapping.forgetting import FIRST, Forgetting, Key
 
 pytestmark = pytest.mark.anyio
 
@@ -34,10 +33,11 @@ class Table:
 @pytest.fixture(autouse=True)
 def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forgetting, "REST", 0)
+    monkeypatch.setattr(forgetting, "choice", max)
 
 
 def over(forget: Callable[[Key], Awaitable[Key | None]]) -> Forgetting:
-    return Forgetting(forget, current_host())
+    return Forgetting(forget, current_host().spawn)
 
 
 async def until(condition: Callable[[], bool]) -> None:

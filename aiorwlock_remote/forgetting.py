@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from random import choice
 
 import anyio
 
 from aiorwlock_remote.errors import BackendError, ConfigurationError
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Host
 
 Key = tuple[str, int]
 """The primary key of both tables' rows."""
@@ -33,19 +33,28 @@ class Forgetting:
     """One walk through the table at a time. Belongs to one loop."""
 
     def __init__(
-        self, forget: Callable[[Key], Awaitable[Key | None]], host: Host
+        self,
+        forget: Callable[[Key], Awaitable[Key | None]],
+        spawn: Callable[[Callable[[], Awaitable[None]]], object],
     ) -> None:
-        """``forget``: a portion, see ``TableStore.forget``."""
+        """``forget``: a portion behind a key; where the next one begins, if there is.
+
+        ``spawn``: of the loop's ``Host``.
+        """
         self._forget = forget
-        self._host = host
+        self._spawn = spawn
         self._ended = anyio.Event()
         self._over: anyio.Event | None = None
 
-    def begin(self, after: Key) -> None:
-        """Walk through what is behind that key, unless somebody does already."""
+    def begin(self, near: Key) -> None:
+        """Walk on to the last row, unless such a walk is under way.
+
+        From the first one or from ``near``, which is left to chance: where processes
+        end soon, none of them may come far.
+        """
         if self._over is None and not self._ended.is_set():
             self._over = anyio.Event()
-            self._host.spawn(partial(self._walk, after, self._over))
+            self._spawn(partial(self._walk, choice((FIRST, near)), self._over))
 
     async def end(self) -> None:
         """No more requests; wait for the one under way."""
