@@ -10,7 +10,7 @@ SQLSTATE, or what asyncpg raises    we raise              carried out?
 55P03 (waited too long)             BackendUnavailable    no
 25006 (read-only: a standby)        BackendUnavailable    no
 28… 3D000                           Unsupported           no: log in
-42P01 42703 3F000 42804 42883       Unsupported           no: tables
+23… 42P01 42703 3F000 42804 42883   Unsupported           no: tables
 42501                               Unsupported           no: grants
 26000 42P05 0A000 (of another one)  Unsupported           no: PgBouncer
 22001 22021 22P05 54000             ConfigurationError    no: a bad name
@@ -45,7 +45,7 @@ Failure = BackendError | ConfigurationError
 
 _UNKNOWN = ("08", "57P01", "57P02", "57P05", "XX")
 _LOGIN = ("28", "3D000")
-_TABLES = ("42P01", "42703", "3F000", "42804", "42883")
+_TABLES = ("23", "42P01", "42703", "3F000", "42804", "42883")
 _NAMES = ("22001", "22021", "22P05", "54000")
 _FORGOTTEN = ("26000", "0A000", "42P05")
 _MET = {"40001", "40P01"}

@@ -233,6 +233,24 @@ SELECT table_name, column_name, data_type FROM information_schema.columns
 WHERE table_schema = COALESCE($1::varchar, current_schema())
   AND table_name IN ('mutex_locks', 'doormans')
 
+-- Which of the tables have no unique key of those two columns that is looked at as each
+-- row is written. A view has the keys of what is beneath it.
+-- name: keyless
+SELECT c.relname AS table_name
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = COALESCE($1::varchar, current_schema())
+  AND c.relname IN ('mutex_locks', 'doormans') AND c.relkind IN ('r', 'p')
+  AND NOT EXISTS (
+    SELECT FROM pg_index AS i
+    WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+      AND i.indpred IS NULL AND i.indnkeyatts = 2
+      AND ARRAY['resource_id', 'resource_type'] = (
+        SELECT array_agg(a.attname::text ORDER BY a.attname)
+        FROM pg_attribute AS a
+        WHERE a.attrelid = c.oid AND a.attnum = ANY(i.indkey[0:1])
+      )
+  )
+
 -- What is set where, and what this role may.
 -- name: server
 SELECT current_setting('server_version') AS version,

@@ -58,6 +58,44 @@ async def test_a_column_of_another_type(tables: str) -> None:
     await refused(tables, Unsupported, "mutex_locks.resource_id is bigint")
 
 
+@pytest.mark.parametrize("table", ["mutex_locks", "doormans"])
+@pytest.mark.parametrize(
+    "instead",
+    [
+        "DROP CONSTRAINT {}_pkey",
+        (
+            "DROP CONSTRAINT {}_pkey, ADD CONSTRAINT late"
+            " UNIQUE (resource_type, resource_id) DEFERRABLE"
+        ),
+        "DROP CONSTRAINT {0}_pkey, ADD UNIQUE (resource_type, resource_id, {1}_at)",
+    ],
+)
+async def test_a_table_without_its_key(tables: str, table: str, instead: str) -> None:
+    """Two programs could sit there, and both believe in it."""
+    made = "acquired" if table == "mutex_locks" else "created"
+    run(tables, f"ALTER TABLE {table} {instead.format(table, made)}")
+    told = f"ALTER TABLE {table} ADD UNIQUE (resource_type, resource_id)"
+    await refused(tables, Unsupported, f"{table} may have several rows", told)
+    run(tables, f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS late", told)
+    async with connect(tables) as locks, locks.mutex("order", 1):
+        pass
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "doormans ADD COLUMN owner integer NOT NULL",
+        "mutex_locks ADD CHECK (resource_id < 5)",
+    ],
+)
+async def test_a_table_that_takes_no_row_of_ours(tables: str, harm: str) -> None:
+    """It will not take it the next time either."""
+    run(tables, f"ALTER TABLE {harm}")
+    async with connect(tables) as locks:
+        with pytest.raises(Unsupported, match="rwlock schema postgresql"):
+            await locks.mutex("order", 7).acquire()
+
+
 async def test_no_such_database(database: str) -> None:
     await refused(f"{database}x", Unsupported, "does not exist")
 
