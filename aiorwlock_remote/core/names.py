@@ -15,7 +15,7 @@ from hashlib import sha256
 from urllib.parse import unquote
 from uuid import UUID
 
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.shown import check_text, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 ResourceId = int | str | UUID
@@ -168,7 +168,7 @@ def check_prefix(prefix: object) -> str:
 
     Raises:
         ConfigurationError: ``{`` or ``}`` (they would move a Redis Cluster slot), a
-            comma, ``%`` or a control character.
+            comma, ``%`` or a control character; or what is no Unicode text.
     """
     if not isinstance(prefix, str):
         raise ConfigurationError(
@@ -179,6 +179,7 @@ def check_prefix(prefix: object) -> str:
             what=f"prefix {quoted(prefix)} cannot be used",
             hint="no braces, commas, percent signs or control characters",
         )
+    check_text("prefix", prefix)
     return prefix
 
 

@@ -9,6 +9,7 @@ from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.alarm import Alarm
+from aiorwlock_remote.forgetting import FIRST, Key
 from aiorwlock_remote.ports import Snapshot
 
 Batch = Iterable[tuple[Resource, Command]]
@@ -41,8 +42,11 @@ class Connection(Protocol):
     def scan(self) -> Iterator[Snapshot]:
         """All resources with a record or a seat."""
 
-    def forget(self, memory: float) -> None:
-        """Drop records that nobody has used for ``memory`` seconds."""
+    def forget(self, memory: float, after: Key = FIRST) -> Key | None:
+        """Drop some records that nobody has used for ``memory`` seconds.
+
+        Where to go on soon; None: nowhere.
+        """
 
     def alarm(self) -> Alarm:
         """What its watcher sleeps on, once it is open."""

@@ -13,6 +13,7 @@ from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import Connection
 from aiorwlock_remote.embedded.watcher import Rhythm, Watcher
 from aiorwlock_remote.embedded.worker import BUSY_TIMEOUT, Worker
+from aiorwlock_remote.forgetting import Forgetting, Key
 from aiorwlock_remote.ports import (
     Bell,
     Capability,
@@ -58,6 +59,7 @@ class EmbeddedStore:
             connect(), settings.gate, host, bell, rhythm or Rhythm()
         )
         self._forgets = Seldom(FORGET_EVERY)
+        self._forgetting = Forgetting(self._forgotten, host.spawn)
 
     async def open(self) -> None:
         """Open it; see ``Connection.open``."""
@@ -71,8 +73,8 @@ class EmbeddedStore:
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """Queue one step for the worker."""
         if self._forgets.now():
-            memory = self._settings.fence_memory
-            self._worker.call(lambda c: c.forget(memory)).unawaited()
+            kind, number = resource.row
+            self._forgetting.begin((self._settings.prefix + kind, number))
         answer: Pending[Reply] = Pending()
         stepped = self._worker.step(resource, command)
         stepped.then(partial(self._answer, resource, answer))
@@ -105,7 +107,13 @@ class EmbeddedStore:
     async def aclose(self) -> None:
         """Finish what is queued and close the connection."""
         self._watcher.close()
+        await self._forgetting.end()
         await self._worker.close()
+
+    async def _forgotten(self, after: Key) -> Key | None:
+        memory = self._settings.fence_memory
+        last: Key | None = await self._worker.call(lambda c: c.forget(memory, after))
+        return last
 
     def _answer(
         self, resource: Resource, answer: Pending[Reply], stepped: Pending[Step]

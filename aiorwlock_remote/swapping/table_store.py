@@ -13,6 +13,7 @@ from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, from_row
 from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.forgetting import FIRST, Forgetting, Key
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
@@ -71,12 +72,13 @@ class TableStore(SwapStore, ABC):
             self.looks,
         )
         self._forgets = Seldom(FORGET_EVERY)
+        self._forgetting = Forgetting(self._forgotten, host.spawn)
         self._under_way: dict[Resource, Pending[Reply]] = {}  # the last of each
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One swap, or a few where others change the resource at the same time."""
         if self._forgets.now():
-            self._host.spawn(self._forgotten)
+            self._forgetting.begin(self._cas.key(resource))
         stepped = self._steps.step(resource, command)
         self._under_way[resource] = stepped
         stepped.then(partial(self._stepped, resource))
@@ -99,12 +101,16 @@ class TableStore(SwapStore, ABC):
         """A new renewer; opens its connection at the first use."""
 
     @abstractmethod
-    async def forget(self, seconds: float) -> None:
-        """Delete the doormen that nobody has used for so long."""
+    async def forget(self, seconds: float, after: Key = FIRST) -> Key | None:
+        """Delete doormen that nobody has used for so long, a ``PORTION`` at most.
+
+        Where the next portion begins; None: there is none.
+        """
 
     async def aclose(self) -> None:
         """Wait for what is under way."""
         self._watcher.close()
+        await self._forgetting.end()
         while self._under_way:
             self._idle = anyio.Event()
             await self._idle.wait()
@@ -161,5 +167,6 @@ class TableStore(SwapStore, ABC):
         assert latest is not None
         self._steps.saw(resource, latest)
 
-    async def _forgotten(self) -> None:
-        await self.forget(max(LEAST_MEMORY, self._settings.fence_memory))
+    async def _forgotten(self, after: Key) -> Key | None:
+        memory = max(LEAST_MEMORY, self._settings.fence_memory)
+        return await self.forget(memory, after)

@@ -108,7 +108,7 @@ async def test_failed_cleaning_leaves_the_file_free(tmp_path: Path) -> None:
     connection = Connection(str(path), "", SystemClock())
     connection.open(1.0)
     with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE mutex_locks")
+        db.execute("DROP TABLE doormans")
     with pytest.raises(BackendError):
         connection.forget(0.0)
     with sqlite3.connect(path, timeout=0) as db:

@@ -167,9 +167,14 @@ def test_prefixes(prefix: str) -> None:
     assert check_prefix(prefix) == prefix
 
 
-@pytest.mark.parametrize("prefix", ["{", "a}", "a,b", "100%", "\n", "\x7f", None, 5])
+@pytest.mark.parametrize(
+    "prefix", ["{", "a}", "a,b", "100%", "\n", "\x7f", None, 5, "\ud800"]
+)
 def test_bad_prefixes(prefix: object) -> None:
-    """Braces would move the cluster slot, the others would be taken for ours."""
+    """Braces would move the cluster slot, the others would be taken for ours.
+
+    What is no text, no store can be sent.
+    """
     with pytest.raises(ConfigurationError):
         check_prefix(prefix)
 

@@ -31,6 +31,7 @@ from aiorwlock_remote.embedded.alarm import Alarm
 from aiorwlock_remote.embedded.connection import Batch
 from aiorwlock_remote.embedded.steps import Decoded
 from aiorwlock_remote.errors import BackendError, BadRecord
+from aiorwlock_remote.forgetting import FIRST, Key
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Snapshot
 
@@ -105,10 +106,11 @@ class Connection:
             if seen.record.updated or seen.seat is not None:
                 yield Snapshot(whose, seen.record, seen.seat, seen.now, seen.wall)
 
-    def forget(self, memory: float) -> None:
-        """Drop records that nobody has used for ``memory`` seconds; some, each time."""
+    def forget(self, memory: float, after: Key = FIRST) -> Key | None:  # noqa: ARG002 - names are in no order
+        """As ``Connection.forget``; once, wherever they are."""
         with self._mapping():
             forget(self._folder, memory, self._clock.now() + LOOKING)
+        return None
 
     def alarm(self) -> Alarm:
         """It hears others' steps on this host; other programs ring for nobody."""

@@ -8,7 +8,12 @@ from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.dialling import CUSTOM
 from aiorwlock_remote.backends.mariadb.driver import Connection, Error, Row, run
 from aiorwlock_remote.backends.mariadb.options import Options
-from aiorwlock_remote.backends.mariadb.statements import Door, statement, step
+from aiorwlock_remote.backends.mariadb.statements import (
+    ROLLBACK,
+    Door,
+    statement,
+    step,
+)
 from aiorwlock_remote.hosted import Side
 from aiorwlock_remote.swapping.hosted_desk import EachDesk, seat_of
 from aiorwlock_remote.swapping.own_lines import Lines
@@ -81,9 +86,9 @@ class MariadbDesk(EachDesk):
             if errors.spoilt(exc):
                 raise
             if errors.code_of(exc) != errors.DUPLICATE:
-                await run(connection, "ROLLBACK")
+                await run(connection, ROLLBACK)
                 raise
-            return await self._look(connection, values, "ROLLBACK")
+            return await self._look(connection, values, ROLLBACK)
         first = told[0] if seat == "stay" else told[1]
         # Whoever leaves has left, also if somebody else took the seat just before.
         if not first.changed or (seat == "move" and not told[2].changed):

@@ -8,6 +8,8 @@ import asyncmy
 from asyncmy import connection as connections
 from asyncmy import cursors, errors, pool
 
+from aiorwlock_remote.backends.mariadb.statements import COMMIT, ROLLBACK
+
 # Objects of the driver's. Where one stands in a signature, its name says which.
 Connection = Any
 Pool = Any
@@ -34,8 +36,8 @@ async def run(connection: Connection, *statements: str) -> list[Answer]:
     With autocommit off a transaction is begun by whatever is asked, and is not to be
     left open: it is committed.
     """
-    ended = statements[-1] in {"COMMIT", "ROLLBACK"} or connection.get_autocommit()
-    asked = statements if ended else (*statements, "COMMIT")
+    ended = statements[-1] in {COMMIT, ROLLBACK} or connection.get_autocommit()
+    asked = statements if ended else (*statements, COMMIT)
     answers: list[Answer] = []
     async with connection.cursor(_CURSOR) as cursor:
         await cursor.execute(";".join(asked))

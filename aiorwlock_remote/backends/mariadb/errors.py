@@ -15,6 +15,7 @@ any other of the driver's, OSError     BackendUnavailable    perhaps
 1142 1143 1227                         Unsupported           no: grants
 1665 (binlog_format)                   Unsupported           no
 1267 1271 (collations)                 Unsupported           no: tables
+1048 1452 4025 (constraints)           Unsupported           no: tables
 1406 1366 1300 1264 1153               ConfigurationError    no: a bad name
 any other of the server's              BackendUnavailable    no
 a certificate                          Unsupported           no: not trusted
@@ -48,7 +49,7 @@ _CLIENT = range(2000, 3000)
 _GONE = {1053, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184, 1927}
 _AGAIN = {1213, 1020}
 _LOGIN = {1044, 1045, 1049, 1698, 1130, 1862, 1820}
-_TABLES = {1146, 1054, 1364, 1932, 1267, 1271}
+_TABLES = {1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 4025}
 _GRANTS = {1142, 1143, 1227}
 _NAMES = {1406, 1366, 1300, 1264, 1153}
 _BINLOG = 1665

@@ -10,6 +10,10 @@ from aiorwlock_remote.texts import statements
 
 Door = Literal["change", "make", "adopt"]
 
+COMMIT = "COMMIT AND NO CHAIN NO RELEASE"
+ROLLBACK = "ROLLBACK AND NO CHAIN NO RELEASE"
+"""And no more, whatever ``completion_type`` the session has."""
+
 
 def _all() -> dict[str, str]:
     return statements("aiorwlock_remote.backends.mariadb", "statements.sql")
@@ -38,7 +42,7 @@ def step(
     first = _written(door, tables, known)
     if seat == "stay":
         return (first,)
-    return "START TRANSACTION", first, _written(seat, tables, known), "COMMIT"
+    return "START TRANSACTION", first, _written(seat, tables, known), COMMIT
 
 
 def literal(value: object) -> str:

@@ -123,10 +123,25 @@ LEFT JOIN {schema}doormans AS d USING (resource_type, resource_id)
 LEFT JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
 ORDER BY k.resource_type, k.resource_id
 
--- Doormen nobody has used for so many seconds, and whose seat is free.
+-- The last of so many doormen behind a key. A plain read locks nothing.
+-- name: portion
+SELECT CAST(resource_type AS BINARY), resource_id FROM (
+  SELECT resource_type, resource_id FROM {schema}doormans
+  WHERE resource_type >= {kind}
+    AND (resource_type > {kind} OR resource_id > {number})
+  ORDER BY resource_type, resource_id LIMIT {most}
+) AS k
+ORDER BY k.resource_type DESC, k.resource_id DESC LIMIT 1
+
+-- Of the doormen behind a key, up to another one, those nobody has used for so many
+-- seconds and whose seat is free. The keys bound what is looked at and, whatever the
+-- isolation, what is locked.
 -- name: forget
 DELETE FROM {schema}doormans
-WHERE updated_at < UTC_TIMESTAMP(6) - INTERVAL {seconds} SECOND
+WHERE resource_type >= {kind} AND (resource_type > {kind} OR resource_id > {number})
+  AND resource_type <= {last_kind}
+  AND (resource_type < {last_kind} OR resource_id <= {last_number})
+  AND updated_at < UTC_TIMESTAMP(6) - INTERVAL {seconds} SECOND
   AND NOT EXISTS (
     SELECT 1 FROM {schema}mutex_locks AS m
     WHERE m.resource_type = doormans.resource_type

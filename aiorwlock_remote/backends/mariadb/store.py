@@ -20,6 +20,7 @@ from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.row_dialects import MARIADB, Dialect
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.hosted import Side, side_of
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Bell, Finding, Host, Settings, Snapshot
@@ -95,9 +96,15 @@ class MariadbStore(HostedStore):
         """The server's version, settings and clock."""
         return examine(self._desk, self._options, self._host.clock)
 
-    async def forget(self, seconds: float) -> None:
-        """Delete the doormen that nobody has used for so long."""
-        await self._desk.rows("forget", seconds=seconds)
+    async def forget(self, seconds: float, after: Key = FIRST) -> Key | None:
+        """As ``TableStore.forget``; behind ``after``, in the order of the keys."""
+        begin = {"kind": after[0], "number": after[1]}
+        for last in await self._desk.rows("portion", **begin, most=PORTION):
+            kind, number = last[0].decode(), last[1]
+            end = {"last_kind": kind, "last_number": number}
+            await self._desk.rows("forget", **begin, **end, seconds=seconds)
+            return kind, number
+        return None
 
     def _sitting(self, resource: Resource, ticket: str) -> dict[str, object]:
         kind, number = self._cas.key(resource)

@@ -161,10 +161,22 @@ SELECT resource_type, resource_id FROM {schema}doormans
 UNION
 SELECT resource_type, resource_id FROM {schema}mutex_locks
 
--- Doormen nobody has used for so many seconds, and whose seat is free.
+-- So many doormen, at most, that nobody has used for so many seconds and whose seat is
+-- free. Whether that is still so is asked of each row that is deleted, too: one that was
+-- used in the meantime is found changed.
 -- name: forget
 DELETE FROM {schema}doormans d
-WHERE d.updated_at
+WHERE (d.resource_type, d.resource_id) IN (
+  SELECT u.resource_type, u.resource_id FROM {schema}doormans u
+  WHERE u.updated_at
+    < SYS_EXTRACT_UTC(SYSTIMESTAMP) - NUMTODSINTERVAL(:i_seconds, 'SECOND')
+  AND NOT EXISTS (
+    SELECT 1 FROM {schema}mutex_locks m
+    WHERE m.resource_type = u.resource_type AND m.resource_id = u.resource_id
+  )
+  FETCH FIRST :i_most ROWS ONLY
+)
+AND d.updated_at
   < SYS_EXTRACT_UTC(SYSTIMESTAMP) - NUMTODSINTERVAL(:i_seconds, 'SECOND')
 AND NOT EXISTS (
   SELECT 1 FROM {schema}mutex_locks m

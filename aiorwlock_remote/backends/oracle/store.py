@@ -17,6 +17,7 @@ from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.hosted import Side, side_of
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
@@ -94,9 +95,11 @@ class OracleStore(HostedStore):
         """The server's version and clock, and where the tables are."""
         return examine(self._desk, self._options, self._host.clock)
 
-    async def forget(self, seconds: float) -> None:
-        """Delete the doormen that nobody has used for so long."""
-        await self._desk.rows("forget", {"i_seconds": seconds})
+    async def forget(self, seconds: float, after: Key = FIRST) -> Key | None:
+        """As ``TableStore.forget``; wherever they are: keys are in no order here."""
+        binds = {"i_seconds": seconds, "i_most": PORTION}
+        ((gone,),) = await self._desk.rows("forget", binds)
+        return after if gone == PORTION else None
 
     def _sending(self, side: Side, lines: Lines[Connection]) -> Send:
         return OracleDesk(side, lines, self._options).ask_all

@@ -10,10 +10,11 @@ SQLSTATE, or what asyncpg raises    we raise              carried out?
 55P03 (waited too long)             BackendUnavailable    no
 25006 (read-only: a standby)        BackendUnavailable    no
 28… 3D000                           Unsupported           no: log in
-42P01 42703 3F000 42804 42883       Unsupported           no: tables
+23… 42P01 42703 3F000 42804 42883   Unsupported           no: tables
 42501                               Unsupported           no: grants
 26000 42P05 0A000 (of another one)  Unsupported           no: PgBouncer
-22001 22021 54000                   ConfigurationError    no: a bad name
+22001 22021 22P05 54000             ConfigurationError    no: a bad name
+25P02 (a transaction that failed)   ConfigurationError    no
 any other of the server's           BackendUnavailable    no
 InterfaceError, connection lost     BackendUnavailable    perhaps
 TimeoutError                        BackendUnavailable    perhaps, or later
@@ -44,8 +45,8 @@ Failure = BackendError | ConfigurationError
 
 _UNKNOWN = ("08", "57P01", "57P02", "57P05", "XX")
 _LOGIN = ("28", "3D000")
-_TABLES = ("42P01", "42703", "3F000", "42804", "42883")
-_NAMES = ("22001", "22021", "54000")
+_TABLES = ("23", "42P01", "42703", "3F000", "42804", "42883")
+_NAMES = ("22001", "22021", "22P05", "54000")
 _FORGOTTEN = ("26000", "0A000", "42P05")
 _MET = {"40001", "40P01"}
 """Another transaction came first: only one of them could be carried out."""
@@ -89,6 +90,8 @@ def of(exc: BaseException, where: str) -> Failure:
         )
     if code.startswith(_NAMES):
         return ConfigurationError(what=what, hint="another name for the resource")
+    if code == "25P02":
+        return ConfigurationError(what=what, hint="ROLLBACK comes first")
     return BackendUnavailable(what=what, nothing_done=True)
 
 

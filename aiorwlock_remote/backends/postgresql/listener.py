@@ -17,6 +17,7 @@ from typing import Any
 from aiorwlock_remote.backends.postgresql.attendance import Attendance
 from aiorwlock_remote.backends.postgresql.dialling import connecting
 from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection
+from aiorwlock_remote.backends.postgresql.errors import said
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.hosted import Side
@@ -87,7 +88,7 @@ class Listener:
                 attempt = 0
             except Exception as exc:  # noqa: BLE001 - asyncpg's own mistakes, too
                 where = self._options.where
-                log_event(log, "listener_lost", server=where, error=str(exc))
+                log_event(log, "listener_lost", server=where, error=said(exc))
             await asyncio.sleep(back_off(attempt, random()))
             attempt += 1
 

@@ -39,7 +39,9 @@ async def opened(
                 what=f"{options.where}: PostgreSQL {server['version']}",
                 hint="12 or later is needed",
             )
-        columns = await desk.rows("columns", options.schema or None)
-        check([tuple(row) for row in columns], options.schema, options.where)
+        schema = options.schema or None
+        columns = [tuple(row) for row in await desk.rows("columns", schema)]
+        keyless = {row["table_name"] for row in await desk.rows("keyless", schema)}
+        check(columns, keyless, options.schema, options.where)
         return await told_time(desk, clock)
     raise not_connected(options.where, options.connect_timeout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from aiorwlock_remote.backends.postgresql.options import SCHEMA
 from aiorwlock_remote.backends.postgresql.statements import statement
@@ -32,11 +32,17 @@ _TABLES: dict[str, dict[str, set[str]]] = {
 _OURS = {"version": "varchar", "record": "text"}
 
 
-def check(columns: Iterable[tuple[str, str, str]], schema: str, where: str) -> None:
-    """Whether these columns (table, name, type) will do.
+def check(
+    columns: Iterable[tuple[str, str, str]],
+    keyless: Container[str],
+    schema: str,
+    where: str,
+) -> None:
+    """Whether these columns (table, name, type) will do. ``keyless``: tables.
 
     Raises:
-        Unsupported: no such table or column, or of another type; names what to run.
+        Unsupported: no such table, key or column, or of another type; names what to
+            run.
     """
     found: dict[str, dict[str, str]] = {}
     for table, column, data_type in columns:
@@ -47,6 +53,11 @@ def check(columns: Iterable[tuple[str, str, str]], schema: str, where: str) -> N
             raise Unsupported(
                 what=f"{where}: table {name} is not there, or not to be seen",
                 hint=SCHEMA,
+            )
+        if table in keyless:
+            raise Unsupported(
+                what=f"{where}: {name} may have several rows for one resource",
+                hint=f"ALTER TABLE {name} ADD UNIQUE (resource_type, resource_id)",
             )
         for column, kinds in wanted.items():
             kind = found[table].get(column)

@@ -175,31 +175,81 @@ FROM (
 -- name: row_left
 SELECT pg_advisory_unlock_shared($1::int4, $2::int4)
 
+-- Keys first, by the primary keys: a join of both tables would read all of them, for
+-- each page.
 -- name: scan
+WITH page AS (
+  (
+    SELECT resource_type, resource_id FROM {schema}doormans
+    WHERE (resource_type, resource_id) > ($1::varchar, $2::integer)
+    ORDER BY resource_type, resource_id LIMIT 500
+  ) UNION (
+    SELECT resource_type, resource_id FROM {schema}mutex_locks
+    WHERE (resource_type, resource_id) > ($1::varchar, $2::integer)
+    ORDER BY resource_type, resource_id LIMIT 500
+  )
+  ORDER BY resource_type, resource_id LIMIT 500
+)
 SELECT resource_type, resource_id,
   to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
   to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS base,
   d.version, d.record, m.ticket,
   to_char(m.acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS since
-FROM {schema}doormans AS d
-FULL JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
-WHERE (resource_type, resource_id) > ($1::varchar, $2::integer)
+FROM page
+LEFT JOIN {schema}doormans AS d USING (resource_type, resource_id)
+LEFT JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
 ORDER BY resource_type, resource_id
-LIMIT 500
 
--- Doormen nobody has used for so many seconds, and whose seat is free.
+-- Of so many doormen behind a key, those nobody has used for so many seconds and whose
+-- seat is free: where the next ones begin. The primary key leads to them, so that no
+-- statement takes longer where there are more. What a step has locked is in use, and is
+-- passed by: nobody waits, and two that forget at the same time never for each other.
+-- The locked row is looked at as it is by then.
 -- name: forget
-DELETE FROM {schema}doormans AS d
-WHERE d.updated_at < clock_timestamp() - make_interval(secs => $1::float8)
-  AND NOT EXISTS (
-    SELECT FROM {schema}mutex_locks AS m
-    WHERE m.resource_type = d.resource_type AND m.resource_id = d.resource_id
-  )
+WITH portion AS MATERIALIZED (
+  SELECT resource_type, resource_id FROM {schema}doormans
+  WHERE (resource_type, resource_id) > ($2::varchar, $3::integer)
+  ORDER BY resource_type, resource_id
+  LIMIT $4::integer
+), unused AS MATERIALIZED (
+  SELECT resource_type, resource_id
+  FROM {schema}doormans AS d JOIN portion USING (resource_type, resource_id)
+  WHERE d.updated_at < clock_timestamp() - make_interval(secs => $1::float8)
+    AND NOT EXISTS (
+      SELECT FROM {schema}mutex_locks AS m
+      WHERE m.resource_type = d.resource_type AND m.resource_id = d.resource_id
+    )
+  FOR UPDATE OF d SKIP LOCKED
+), forgotten AS (
+  DELETE FROM {schema}doormans AS d USING unused AS u
+  WHERE d.resource_type = u.resource_type AND d.resource_id = u.resource_id
+)
+SELECT resource_type, resource_id FROM portion
+ORDER BY resource_type DESC, resource_id DESC
+LIMIT 1
 
 -- name: columns
 SELECT table_name, column_name, data_type FROM information_schema.columns
 WHERE table_schema = COALESCE($1::varchar, current_schema())
   AND table_name IN ('mutex_locks', 'doormans')
+
+-- Which of the tables have no unique key of those two columns that is looked at as each
+-- row is written. A view has the keys of what is beneath it.
+-- name: keyless
+SELECT c.relname AS table_name
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = COALESCE($1::varchar, current_schema())
+  AND c.relname IN ('mutex_locks', 'doormans') AND c.relkind IN ('r', 'p')
+  AND NOT EXISTS (
+    SELECT FROM pg_index AS i
+    WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+      AND i.indpred IS NULL AND i.indnkeyatts = 2
+      AND ARRAY['resource_id', 'resource_type'] = (
+        SELECT array_agg(a.attname::text ORDER BY a.attname)
+        FROM pg_attribute AS a
+        WHERE a.attrelid = c.oid AND a.attnum = ANY(i.indkey[0:1])
+      )
+  )
 
 -- What is set where, and what this role may.
 -- name: server

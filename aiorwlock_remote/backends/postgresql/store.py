@@ -25,6 +25,7 @@ from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.hosted import Side, outcome, side_of
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
@@ -133,9 +134,11 @@ class PostgresqlStore(HostedStore):
         """The server's version, settings and clock."""
         return examine(self._desk, self._options, self._host.clock)
 
-    async def forget(self, seconds: float) -> None:
-        """Delete the doormen that nobody has used for so long."""
-        await self._desk.rows("forget", seconds)
+    async def forget(self, seconds: float, after: Key = FIRST) -> Key | None:
+        """As ``TableStore.forget``; behind ``after``, in the order of the keys."""
+        for last in await self._desk.rows("forget", seconds, *after, PORTION):
+            return last["resource_type"], last["resource_id"]
+        return None
 
     async def aclose(self) -> None:
         """Wait for what is under way; close the connections that are ours."""

@@ -35,6 +35,7 @@ from aiorwlock_remote.errors import (
     BadRecord,
     ConfigurationError,
 )
+from aiorwlock_remote.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Snapshot
 from aiorwlock_remote.texts import statements
@@ -119,10 +120,16 @@ class Connection:
                         continue
                     yield found
 
-    def forget(self, memory: float) -> None:
-        """Drop records that nobody has used for ``memory`` seconds."""
+    def forget(self, memory: float, after: Key = FIRST) -> Key | None:
+        """As ``Connection.forget``, behind ``after``, in the order of the keys."""
+        since = int(self._clock.wall() - memory)
         with self._following(), self._transaction(self._clock.now() + 1.0):
-            self._run(self._sql["forget"], (int(self._clock.wall() - memory),))
+            last: Key | None = self._run(
+                self._sql["portion"], (*after, PORTION)
+            ).fetchone()
+            if last is not None:
+                self._run(self._sql["forget"], (*after, *last, since))
+        return last
 
     def alarm(self) -> Alarm:
         """SQLite tells nobody."""

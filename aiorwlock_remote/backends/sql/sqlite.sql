@@ -75,9 +75,19 @@ LEFT JOIN doormans AS d USING (resource_type, resource_id)
 LEFT JOIN mutex_locks AS m USING (resource_type, resource_id)
 ORDER BY k.resource_type, k.resource_id;
 
+-- The last of so many doormen behind a key.
+-- name: portion
+SELECT resource_type, resource_id FROM (
+    SELECT resource_type, resource_id FROM doormans
+    WHERE (resource_type, resource_id) > (?, ?)
+    ORDER BY resource_type, resource_id LIMIT ?
+) ORDER BY resource_type DESC, resource_id DESC LIMIT 1;
+
 -- name: forget
 DELETE FROM doormans
-WHERE updated_at < datetime(?, 'unixepoch') AND NOT EXISTS (
+WHERE (resource_type, resource_id) > (?, ?)
+AND (resource_type, resource_id) <= (?, ?)
+AND updated_at < datetime(?, 'unixepoch') AND NOT EXISTS (
     SELECT 1 FROM mutex_locks AS m
     WHERE m.resource_type = doormans.resource_type
     AND m.resource_id = doormans.resource_id

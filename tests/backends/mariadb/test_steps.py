@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import connect
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.swapping import server_time
 from aiorwlock_remote.testing.conformance.party import until
 from tests.servers.fix_mariadb import StartMariadb
@@ -16,6 +17,7 @@ from tests.servers.mariadb import OWNER, MariadbServer, connected, run
 from tests.servers.plain_mariadb import PlainMariadb
 from tests.servers.process import IP
 from tests.servers.proxy import Proxy
+from tests.swapping.opened import ORDER, acquire, opened, orders
 
 pytestmark = [
     pytest.mark.anyio,
@@ -171,6 +173,31 @@ async def test_a_published_doorman_is_taken_over(mariadb_tables: str) -> None:
                 fences.append(held.fence)
         assert fences == sorted(set(fences))
         assert fences[0] > 1_700_000_000_000_000
+
+
+@one_loop
+@pytest.mark.parametrize("after", ["CHAIN", "RELEASE"])
+async def test_a_commit_is_no_more_than_that(
+    start_mariadb: StartMariadb, after: str
+) -> None:
+    """Whatever else it is there: nobody would end another transaction that it begins,
+    and nothing of that would stand.
+    """
+    url = start_mariadb(config={"completion-type": after}).url
+    async with opened(f"{url}?connections=1") as store:
+        await store.step(ORDER, acquire("t1", Mode.READ))  # a transaction
+        await store.step(ORDER, acquire("t2", Mode.READ))  # no more than a statement
+        assert "t2" in recorded(url)
+        sit = "INSERT INTO mutex_locks VALUES ('order', 1, 'theirs', UTC_TIMESTAMP(6))"
+        run(url, sit)
+        await store.step(orders(2)[1], acquire("t3"))  # rolled back
+        await store.step(ORDER, acquire("t4", Mode.READ))
+        assert "t4" in recorded(url)
+
+
+def recorded(url: str) -> str:
+    query = "SELECT record FROM doormans WHERE resource_id = 42"
+    return str(run(url, query)[0][0])
 
 
 @one_loop

@@ -92,6 +92,19 @@ class TestPostgresql(JoinSuite):
             child.kill()
             child.communicate()
 
+    async def test_a_transaction_that_has_failed(self, user: Asyncpg) -> None:
+        """No fault of the server's; the lock is given back."""
+        async with user.opened() as connection, connect(user.url) as locks:
+            transaction = connection.transaction()
+            await transaction.start()
+            with pytest.raises(asyncpg.DivisionByZeroError):
+                await connection.execute("SELECT 1 / 0")
+            with pytest.raises(ConfigurationError, match="aborted"):
+                async with locks.mutex("order", 1).in_transaction(connection):
+                    pass
+            await transaction.rollback()
+            await user.free()
+
     async def test_another_database(self, user: Asyncpg) -> None:
         elsewhere = Asyncpg(user.url.rpartition("/")[0] + "/postgres")
         async with connect(user.url) as locks, elsewhere.opened() as connection:

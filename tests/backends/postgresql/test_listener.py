@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import Locks, connect
-from aiorwlock_remote.backends.postgresql import PostgresqlBackend
+from aiorwlock_remote.backends.postgresql import PostgresqlBackend, listener
 from aiorwlock_remote.testing.conformance.party import until
 from tests.renewing import renewed
 
@@ -61,6 +61,30 @@ async def test_lost_it_comes_again(tables: str) -> None:
                 await held.release()  # whether it listens just now or not
             await until(partial(gone, tables, pid), 10)
         await until(lambda: has(tables, 1), 10)
+
+
+async def test_why_it_is_lost_is_told(
+    tables: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also by what has no words: a server that does not answer in time."""
+
+    async def silent(_: object) -> bool:
+        raise TimeoutError
+
+    monkeypatch.setattr(listener, "_pooled", silent)
+    async with (
+        connect(tables) as locks,
+        connect(tables) as others,
+        others.mutex("order", 1),
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(take, locks)
+        await until(lambda: told(caplog, "error=TimeoutError"), 10)
+        group.cancel_scope.cancel()
+
+
+async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    return any(text in record.getMessage() for record in caplog.records)
 
 
 async def test_without_it_they_poll(tables: str) -> None:

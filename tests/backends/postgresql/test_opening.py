@@ -10,7 +10,13 @@ import psycopg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import BackendUnavailable, Locks, Unsupported, connect
+from aiorwlock_remote import (
+    BackendUnavailable,
+    ConfigurationError,
+    Locks,
+    Unsupported,
+    connect,
+)
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.process import IP, free_port
 
@@ -50,6 +56,44 @@ async def test_tables_without_our_columns(tables: str) -> None:
 async def test_a_column_of_another_type(tables: str) -> None:
     run(tables, "ALTER TABLE mutex_locks ALTER COLUMN resource_id TYPE bigint")
     await refused(tables, Unsupported, "mutex_locks.resource_id is bigint")
+
+
+@pytest.mark.parametrize("table", ["mutex_locks", "doormans"])
+@pytest.mark.parametrize(
+    "instead",
+    [
+        "DROP CONSTRAINT {}_pkey",
+        (
+            "DROP CONSTRAINT {}_pkey, ADD CONSTRAINT late"
+            " UNIQUE (resource_type, resource_id) DEFERRABLE"
+        ),
+        "DROP CONSTRAINT {0}_pkey, ADD UNIQUE (resource_type, resource_id, {1}_at)",
+    ],
+)
+async def test_a_table_without_its_key(tables: str, table: str, instead: str) -> None:
+    """Two programs could sit there, and both believe in it."""
+    made = "acquired" if table == "mutex_locks" else "created"
+    run(tables, f"ALTER TABLE {table} {instead.format(table, made)}")
+    told = f"ALTER TABLE {table} ADD UNIQUE (resource_type, resource_id)"
+    await refused(tables, Unsupported, f"{table} may have several rows", told)
+    run(tables, f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS late", told)
+    async with connect(tables) as locks, locks.mutex("order", 1):
+        pass
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "doormans ADD COLUMN owner integer NOT NULL",
+        "mutex_locks ADD CHECK (resource_id < 5)",
+    ],
+)
+async def test_a_table_that_takes_no_row_of_ours(tables: str, harm: str) -> None:
+    """It will not take it the next time either."""
+    run(tables, f"ALTER TABLE {harm}")
+    async with connect(tables) as locks:
+        with pytest.raises(Unsupported, match="rwlock schema postgresql"):
+            await locks.mutex("order", 7).acquire()
 
 
 async def test_no_such_database(database: str) -> None:
@@ -94,6 +138,23 @@ async def test_a_database_that_is_read_only(tables: str) -> None:
         async with connect(tables) as locks, locks.mutex("order", 1):
             pass
     assert caught.value.nothing_done
+
+
+async def test_a_database_that_cannot_write_every_name(database: str) -> None:
+    """Nor will it when it is asked again: it is the name that is at fault."""
+    name = database.rpartition("/")[2]
+    latin = database.replace(name, f"{name}_latin")
+    make = f"CREATE DATABASE {name}_latin ENCODING 'LATIN1' LOCALE 'C'"
+    run(database, f"{make} TEMPLATE template0")
+    try:
+        make_tables(latin)
+        async with connect(latin) as locks:
+            async with locks.mutex("größe", 1).acquire(reason="日本"):
+                pass
+            with pytest.raises(ConfigurationError, match="another name"):
+                await locks.mutex("日本", 1).acquire()
+    finally:
+        run(database, f"DROP DATABASE {name}_latin WITH (FORCE)")
 
 
 async def test_serializable_by_default(tables: str) -> None:

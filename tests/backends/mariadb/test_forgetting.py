@@ -1,0 +1,116 @@
+"""Doormen that nobody uses any more, of which there may be very many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from aiorwlock_remote import forgetting
+from aiorwlock_remote.backends.mariadb import store as mariadb
+from aiorwlock_remote.backends.mariadb.statements import statement
+from aiorwlock_remote.core.commands import Granted
+from aiorwlock_remote.swapping import table_store
+from tests.backends.redis.linking import eventually
+from tests.servers.mariadb import connected, run
+from tests.swapping.opened import acquire, opened, orders
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
+    pytest.mark.only_on("asyncio", "what the server does is the same on both"),
+]
+
+OLD = (
+    "INSERT INTO doormans (resource_type, resource_id, active_readers, updated_at)"
+    " SELECT 'order', seq, '{}', UTC_TIMESTAMP(6) - INTERVAL 7200 SECOND FROM "
+)
+USED = "UPDATE doormans SET updated_at = UTC_TIMESTAMP(6) WHERE resource_id = "
+WAITING = (
+    "SELECT 1 FROM information_schema.processlist"
+    " WHERE db = DATABASE() AND info LIKE 'DELETE%' AND time_ms > 100"
+)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mariadb, "PORTION", 3)
+
+
+def left(url: str) -> list[int]:
+    rows = run(url, "SELECT resource_id FROM doormans ORDER BY resource_id")
+    return [row[0] for row in rows]
+
+
+async def test_a_portion_at_a_time(mariadb_tables: str) -> None:
+    """It is a portion of all there are: one statement takes as long in any table."""
+    run(mariadb_tables, f"{OLD}seq_1_to_8")
+    async with opened(mariadb_tables) as store:
+        assert isinstance(await store.step(orders(3)[2], acquire("t")), Granted)
+        run(mariadb_tables, f"{USED}5")
+        last = await store.forget(99)
+        assert (last, left(mariadb_tables)) == (("order", 3), [2, 4, 5, 6, 7, 8])
+        last = await store.forget(99, ("order", 3))
+        assert (last, left(mariadb_tables)) == (("order", 6), [2, 5, 7, 8])
+        last = await store.forget(99, ("order", 6))
+        assert (last, left(mariadb_tables)) == (("order", 8), [2, 5])
+        assert await store.forget(99, ("order", 8)) is None
+        assert await store.forget(99, ("zebra", 0)) is None
+        assert await store.forget(99) == ("order", 5)
+        assert left(mariadb_tables) == [2, 5]
+
+
+async def test_a_name_with_a_space_behind_it_is_another_one(
+    mariadb_tables: str,
+) -> None:
+    """Portions end between the two."""
+    spaced = OLD.replace("order", "order ")
+    run(mariadb_tables, f"{OLD}seq_1_to_3", f"{spaced}seq_1_to_3")
+    async with opened(mariadb_tables) as store:
+        assert await store.forget(99) == ("order", 3)
+        assert len(left(mariadb_tables)) == 3
+        assert await store.forget(99, ("order", 3)) == ("order ", 3)
+    assert left(mariadb_tables) == []
+
+
+def test_no_more_is_looked_at_than_a_portion(mariadb_tables: str) -> None:
+    """The key leads to both ends of it, in the midst of a type as well."""
+    run(mariadb_tables, f"{OLD}seq_1_to_9000")
+    begin: dict[str, Any] = {"kind": "order", "number": 6_000}
+    find = statement("portion", **begin, most=100)
+    begin |= {"last_kind": "order", "last_number": 6_100}
+    delete = statement("forget", **begin, seconds=99)
+    with connected(mariadb_tables) as connection, connection.cursor() as cursor:
+        for text in (find, delete):
+            cursor.execute("FLUSH STATUS")
+            cursor.execute(text)
+            cursor.execute("SHOW STATUS LIKE 'Handler_read_%'")
+            assert sum(int(count) for _, count in cursor.fetchall()) < 1_000
+    assert len(left(mariadb_tables)) == 8_900
+
+
+async def test_what_was_used_just_before_is_seen(mariadb_tables: str) -> None:
+    """Who has to wait for a row finds it changed, and leaves it."""
+    run(mariadb_tables, f"{OLD}seq_1_to_3")
+    async with opened(mariadb_tables) as store:
+        with connected(mariadb_tables, autocommit=False) as step:
+            step.cursor().execute(f"{USED}2")
+            async with anyio.create_task_group() as group:
+                group.start_soon(store.forget, 99)
+                await eventually(lambda: len(run(mariadb_tables, WAITING)) > 0, "waits")
+                step.commit()
+    assert left(mariadb_tables) == [2]
+
+
+async def test_all_of_them_in_a_while(
+    mariadb_tables: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step begins it; what it had to do before does not matter."""
+    monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
+    monkeypatch.setattr(forgetting, "choice", min)
+    monkeypatch.setattr(forgetting, "REST", 0.001)
+    run(mariadb_tables, f"{OLD}seq_1_to_100")
+    async with opened(mariadb_tables) as store:
+        assert isinstance(await store.step(orders(1)[0], acquire("t")), Granted)
+        await eventually(lambda: left(mariadb_tables) == [0], "all but the one in use")

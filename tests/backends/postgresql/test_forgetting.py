@@ -1,0 +1,101 @@
+"""Doormen that nobody uses any more, of which there may be very many."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from aiorwlock_remote import forgetting
+from aiorwlock_remote.backends.postgresql import store as postgresql
+from aiorwlock_remote.core.commands import Granted
+from aiorwlock_remote.swapping import table_store
+from tests.backends.redis.linking import eventually
+from tests.swapping.opened import acquire, opened, orders
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
+]
+
+OLD = """
+INSERT INTO doormans (resource_type, resource_id, updated_at)
+SELECT 'order', number, now() - interval '100 s' FROM generate_series(1, %s) AS number
+"""
+LEFT = "SELECT resource_id FROM doormans ORDER BY resource_id"
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgresql, "PORTION", 3)
+
+
+def run(url: str, text: str, *values: object) -> list[int]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        done = connection.execute(text, values or None)
+        return [row[0] for row in done.fetchall()] if done.description else []
+
+
+async def test_a_portion_at_a_time(tables: str) -> None:
+    """It is a portion of all there are: one statement takes as long in any table."""
+    run(tables, OLD, 8)
+    async with opened(tables) as store:
+        assert isinstance(await store.step(orders(3)[2], acquire("t")), Granted)
+        run(tables, "UPDATE doormans SET updated_at = now() WHERE resource_id = 5")
+        last = await store.forget(99)
+        assert (last, run(tables, LEFT)) == (("order", 3), [2, 4, 5, 6, 7, 8])
+        last = await store.forget(99, ("order", 3))
+        assert (last, run(tables, LEFT)) == (("order", 6), [2, 5, 7, 8])
+        last = await store.forget(99, ("order", 6))
+        assert (last, run(tables, LEFT)) == (("order", 8), [2, 5])
+        assert await store.forget(99, ("order", 8)) is None
+        assert await store.forget(99, ("zebra", 0)) is None
+        assert await store.forget(99) == ("order", 5)
+        assert run(tables, LEFT) == [2, 5]
+
+
+async def test_what_is_in_use_is_passed_by(tables: str) -> None:
+    """A step has locked the row, and may wait for somebody else; we do not wait."""
+    run(tables, OLD, 3)
+    async with opened(f"{tables}?call_timeout=2") as store:
+        with psycopg.connect(tables) as step:
+            step.execute("SELECT 1 FROM doormans WHERE resource_id = 2 FOR UPDATE")
+            assert await store.forget(99) == ("order", 3)
+            assert run(tables, LEFT) == [2]
+
+
+async def test_what_was_used_just_before_is_seen(tables: str) -> None:
+    """It was passed by while that was not yet to be seen."""
+    run(tables, OLD, 3)
+    async with opened(tables) as store:
+        with psycopg.connect(tables) as step:
+            step.execute("UPDATE doormans SET updated_at = now() WHERE resource_id = 2")
+            await store.forget(99)
+        await store.forget(99)
+    assert run(tables, LEFT) == [2]
+
+
+async def test_all_of_them_in_a_while(
+    tables: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step begins it; what it had to do before does not matter."""
+    monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
+    monkeypatch.setattr(forgetting, "choice", min)
+    monkeypatch.setattr(forgetting, "REST", 0.001)
+    run(tables, OLD.replace("100 s", "2 h"), 100)
+    async with opened(tables) as store:
+        assert isinstance(await store.step(orders(1)[0], acquire("t")), Granted)
+        await eventually(lambda: run(tables, LEFT) == [0], "all but the one in use")
+
+
+async def test_closing_ends_it(
+    tables: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However much there is to be forgotten; what is under way has not failed."""
+    monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
+    monkeypatch.setattr(forgetting, "choice", min)
+    run(tables, OLD.replace("100 s", "2 h"), 3_000)
+    async with opened(tables) as store:
+        await store.step(orders(1)[0], acquire("t"))
+        await eventually(lambda: len(run(tables, LEFT)) < 3_000, "it has begun")
+    assert len(run(tables, LEFT)) > 2_000
+    assert not caplog.records
