@@ -101,13 +101,23 @@ class Cluster:
         return len(keys)
 
     def end_move(self, slot: int, to: RedisServer) -> None:
-        """The slot is the other's; every node is told."""
+        """The slot is the other's; every node is told, and knows since which epoch.
+
+        Who gets it next, and has not heard of that epoch, claims it with an older one:
+        then the nodes name each other, for ever.
+        """
         old = self.owner(slot)
         while self.move_keys(slot, to):
             pass
-        for server in (to, old, *self.servers):
-            if server.ask("ROLE")[0] == b"master":
-                server.ask("CLUSTER", "SETSLOT", slot, "NODE", _id(to))
+        there = [s for s in self.servers if s.ask("ROLE")[0] == b"master"]
+        name = _id(to)
+        for server in (to, old, *there):
+            server.ask("CLUSTER", "SETSLOT", slot, "NODE", name)
+
+        def known() -> bool:
+            return len({_epoch(server, name) for server in there}) == 1
+
+        until(known, "all know the slot's new node")
 
     def move(self, slot: int, to: RedisServer) -> None:
         """Move a slot with all its keys."""
@@ -166,6 +176,12 @@ class Cluster:
 def _id(server: RedisServer) -> bytes:
     found: bytes = server.ask("CLUSTER", "MYID")
     return found
+
+
+def _epoch(asked: RedisServer, name: bytes) -> bytes:
+    """A node's epoch, as this one knows it."""
+    nodes = asked.ask("CLUSTER", "NODES").splitlines()
+    return next(bytes(node.split()[6]) for node in nodes if node.startswith(name))
 
 
 def _fine(server: RedisServer) -> bool:

@@ -111,7 +111,7 @@ class Server:
     def publish(self, channel: bytes) -> None:
         for line in self.lines:
             if channel in line.channels and not line.killed:
-                line.answers += _push(b"message", _bulk(channel), _bulk(b"hi"))
+                line.answers += push(b"message", bulk(channel), bulk(b"hi"))
 
     def answer(self, line: Line, command: list[bytes]) -> bytes:
         verb = command[0].decode().lower()
@@ -121,11 +121,11 @@ class Server:
     def _hello(self, line: Line, _: list[bytes]) -> bytes:
         role = b"replica" if self.mood.startswith("READONLY") else b"master"
         fields = (b"version", b"7.4.0", b"role", role, b"mode", b"standalone")
-        number = _bulk(b"id") + b":%d\r\n" % line.number
-        return b"%4\r\n" + b"".join(map(_bulk, fields)) + number
+        number = bulk(b"id") + b":%d\r\n" % line.number
+        return b"%4\r\n" + b"".join(map(bulk, fields)) + number
 
     def _info(self, _: Line, __: list[bytes]) -> bytes:
-        return _bulk(b"run_id:%d\r\n" % self.run)
+        return bulk(b"run_id:%d\r\n" % self.run)
 
     def _ping(self, _: Line, __: list[bytes]) -> bytes:
         return b"+PONG\r\n"
@@ -141,7 +141,7 @@ class Server:
     def _script(self, _: Line, command: list[bytes]) -> bytes:
         sha = TEXTS[command[2]]
         self.scripts.add(sha)
-        return _bulk(sha)
+        return bulk(sha)
 
     def _evalsha(self, line: Line, command: list[bytes]) -> bytes:
         if command[1] not in self.scripts:
@@ -156,16 +156,16 @@ class Server:
 
     def _subscribe(self, line: Line, command: list[bytes]) -> bytes:
         line.channels.add(command[1])
-        return _push(b"subscribe", _bulk(command[1]), b":1\r\n")
+        return push(b"subscribe", bulk(command[1]), b":1\r\n")
 
     def _unsubscribe(self, line: Line, command: list[bytes]) -> bytes:
         line.channels.discard(command[1])
-        return _push(b"unsubscribe", _bulk(command[1]), b":1\r\n")
+        return push(b"unsubscribe", bulk(command[1]), b":1\r\n")
 
 
-def _bulk(text: bytes) -> bytes:
+def bulk(text: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
-def _push(verb: bytes, *rest: bytes) -> bytes:
-    return b">3\r\n" + _bulk(verb) + b"".join(rest)
+def push(verb: bytes, *rest: bytes) -> bytes:
+    return b">3\r\n" + bulk(verb) + b"".join(rest)

@@ -12,7 +12,6 @@ import pytest
 from aiorwlock_remote import (
     BackendUnavailable,
     ConfigurationError,
-    Held,
     Locks,
     Unsupported,
     connect,
@@ -20,11 +19,9 @@ from aiorwlock_remote import (
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from tests.backends.redis.linking import eventually
 from tests.faults.redis_waits import waits_at
-from tests.renewing import renewals, renewed
-from tests.servers.certificates import Certificates
 from tests.servers.cluster import PRIMARIES, Cluster
 from tests.servers.fix_redis import StartCluster
-from tests.servers.process import free_port, until
+from tests.servers.process import free_port
 from tests.servers.redis import RedisServer
 
 pytestmark = [
@@ -118,34 +115,37 @@ async def test_pairs_that_no_cluster_can_lock_are_not_listed(
         assert [d.resource_type async for d in locks.list()] == ["listed"]
 
 
-async def test_a_slot_on_the_move(
-    redis_cluster: Cluster, locks: Locks, prefix: str
-) -> None:
-    """Nothing is done there meanwhile, afterwards everything in order."""
+async def test_a_slot_on_the_move(redis_cluster: Cluster, prefix: str) -> None:
+    """Nothing is done there meanwhile, afterwards everything in order.
+
+    The other gives up after 3 s: in less than that a busy machine may not connect.
+    """
+    url = redis_cluster.url
     slot = slot_of(seat(prefix, "moving", 1))
-    held = await locks.mutex("moving", 1).acquire()
-    to = redis_cluster.another(slot)
-    old = redis_cluster.begin_move(slot, to)
     released: list[bool] = []
-    async with anyio.create_task_group() as tasks:
+    async with (
+        connect(url, prefix=prefix, connect_timeout=60) as locks,
+        connect(url, prefix=prefix, connect_timeout=3) as others,
+        anyio.create_task_group() as tasks,
+    ):
+        held = await locks.mutex("moving", 1).acquire()
+        to = redis_cluster.another(slot)
+        old = redis_cluster.begin_move(slot, to)
 
         async def release() -> None:
             released.append(await held.release())
 
         tasks.start_soon(release)
         with pytest.raises(BackendUnavailable, match="TRYAGAIN") as caught:
-            async with connect(
-                redis_cluster.url, prefix=prefix, connect_timeout=0.5
-            ) as others:
-                await others.mutex("moving", 1).acquire()
+            await others.mutex("moving", 1).acquire()
         assert caught.value.nothing_done
         assert released == []
         assert old.ask("EXISTS", seat(prefix, "moving", 1)) == 1
         redis_cluster.end_move(slot, to)
-    assert released == [True]
-    async with locks.mutex("moving", 1) as again:
-        assert again.fence > held.fence
-        assert to.ask("EXISTS", seat(prefix, "moving", 1)) == 1
+        await eventually(lambda: released == [True], "released")
+        async with locks.mutex("moving", 1) as again:
+            assert again.fence > held.fence
+            assert to.ask("EXISTS", seat(prefix, "moving", 1)) == 1
 
 
 async def test_waiters_are_told_where_the_slot_is(
@@ -225,42 +225,6 @@ async def test_replicas_acknowledge_at_the_new_node(
         assert not await locks.mutex("kept", 1).locked()
 
 
-@pytest.mark.usefixtures("renewed_often")
-async def test_a_silent_node_costs_others_nothing(start_cluster: StartCluster) -> None:
-    """Other nodes' locks are renewed; its own are lost when their time is over."""
-    cluster = start_cluster(node_timeout=60)
-    silent = cluster.owner(slot_of(seat("", "renewed", 0)))
-    async with connect(cluster.url) as locks:
-        there, elsewhere = list[Held](), list[Held]()
-        for number in range(12):
-            mutex = locks.mutex("renewed", number)
-            if cluster.owner(slot_of(seat("", "renewed", number))) is silent:
-                there.append(await mutex.acquire(lease=2))
-            else:
-                elsewhere.append(await mutex.acquire())
-        silent.pause()
-        await eventually(lambda: all(held.lost for held in there), "lost")
-        for held in elsewhere:
-            await renewed(held)
-        silent.resume()
-    assert there
-    assert elsewhere
-
-
-@pytest.mark.usefixtures("renewed_often")
-async def test_renewed_while_the_slot_moves_and_the_loop_is_blocked(
-    redis_cluster: Cluster, locks: Locks, prefix: str
-) -> None:
-    slot = slot_of(seat(prefix, "blocked", 1))
-    held = await locks.mutex("blocked", 1).acquire()
-    again = renewals(held)
-    for _ in range(3):
-        redis_cluster.move(slot, redis_cluster.another(slot))
-        for _ in range(2):
-            until(again, "renewed")
-    assert await held.release()
-
-
 async def test_sets_of_mutexes(redis_cluster: Cluster, prefix: str) -> None:
     async with (
         connect(redis_cluster.url, prefix=prefix) as locks,
@@ -283,22 +247,3 @@ async def test_sets_of_mutexes(redis_cluster: Cluster, prefix: str) -> None:
             assert await held.release()
         with pytest.raises(ConfigurationError, match="several slots"):
             locks.mutex_set("a}b")
-
-
-@pytest.mark.only_on("trio", "test_redis_tls.py has both loops")
-@pytest.mark.usefixtures("renewed_often")
-async def test_tls(start_cluster: StartCluster, certificates: Certificates) -> None:
-    """Nodes are known by the names that their certificates are for."""
-    config = {
-        "tls-cluster": "yes",
-        "tls-replication": "yes",
-        "cluster-announce-hostname": "localhost",
-        "cluster-preferred-endpoint-type": "hostname",
-    }
-    cluster = start_cluster(node_timeout=60, config=config, certificates=certificates)
-    hosts = ",".join(f"localhost:{server.tls_port}" for server in cluster.servers)
-    url = f"rediss+cluster://{hosts}?ca_file={certificates.authority}"
-    async with connect(url) as locks:
-        for number in range(10):
-            async with locks.mutex("tls", number) as held:
-                await renewed(held, 1)

@@ -22,11 +22,11 @@ from aiorwlock_remote.backends.redis.connection.link import Link
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.runtime.asyncio_host import AsyncioHost
 from tests.backends.redis.acted import Line, Server
 from tests.backends.redis.some_scripts import BOTH, PUSH
+from tests.backends.redis.timeless import PATIENCE, STEP, Asked, Loop
 from tests.standing import StandingClock
 
 OWN, CHANNELS = b"own", st.sampled_from([b"one", b"two"])
@@ -36,43 +36,6 @@ RARE = (
     *("it_restarts", "every_task_is_cancelled", "nothing_is_answered_for_long"),
     "we_close",
 )
-PATIENCE = 1.0
-STEP = 0.2
-"""Seconds: a longer one would be a loop that hung."""
-TURNS = 12
-"""Turns of the loop: more than one thing needs that leads to the next."""
-
-
-class Loop(asyncio.SelectorEventLoop):
-    """asyncio's, at a time of the story's."""
-
-    def __init__(self, clock: StandingClock) -> None:
-        super().__init__()
-        self.clock = clock
-
-    def time(self) -> float:
-        return self.clock.seconds
-
-    def turn(self, times: int = TURNS) -> None:
-        for _ in range(times):
-            self.call_soon(self.stop)
-            self.run_forever()
-            if not self._ready:  # type: ignore[attr-defined]  # spares idle turns
-                return
-
-
-class Asked:
-    """A request, and what became of it."""
-
-    def __init__(self, number: int, key: bytes, pending: Pending[int]) -> None:
-        self.number = number
-        self.key = key
-        self.pending = pending
-        self.answers = 0
-        pending.then(self._answered)
-
-    def _answered(self, _: object) -> None:
-        self.answers += 1
 
 
 class Story(RuleBasedStateMachine):
@@ -150,14 +113,7 @@ class Story(RuleBasedStateMachine):
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
     def do_not_wait_for_it(self, data: st.DataObject) -> None:
-        async def wait(pending: Pending[int]) -> int:
-            return await pending
-
-        pending = data.draw(st.sampled_from(self.asked[-3:])).pending
-        task = self.loop.create_task(wait(pending))
-        self.loop.turn(1)
-        task.cancel()
-        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        self.loop.forsake(data.draw(st.sampled_from(self.asked[-3:])).pending)
 
     @rule(channel=CHANNELS)
     def listen(self, channel: bytes) -> None:

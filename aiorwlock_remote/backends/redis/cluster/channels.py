@@ -8,6 +8,8 @@ from aiorwlock_remote.backends.redis.cluster.node import Node
 from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, slot_of
 from aiorwlock_remote.backends.redis.connection.calls import Leaving, Subscribing
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.pending import Pending
 
 HEARD = 1024
 QUIET = 10.0
@@ -39,13 +41,14 @@ class Channels:
         """Hear this place's channel at the node, from before what is sent next."""
         places = self._places
         hearing = places.pop(channel, None)
-        if hearing is None or hearing.node is not node:
-            node.hand_over(Subscribing("SSUBSCRIBE", channel)).unawaited()
-            hearing = _Hearing(node, now)
-            if len(places) >= HEARD:
-                self._drop_one(now)
-        hearing.needed = now
-        places[channel] = hearing
+        if hearing is not None and hearing.node is node:
+            hearing.needed = now
+            places[channel] = hearing
+            return
+        if len(places) >= HEARD:
+            self._drop_one(now)
+        places[channel] = _Hearing(node, now)
+        self._subscribe("SSUBSCRIBE", channel, node)
 
     def add_key(self, channel: bytes) -> None:
         """Hear what its node tells of a key."""
@@ -65,7 +68,7 @@ class Channels:
             if node is heard_at or node is None or not node.connected:
                 continue
             self._keys[channel] = node
-            node.hand_over(Subscribing("SUBSCRIBE", channel)).unawaited()
+            self._subscribe("SUBSCRIBE", channel, node)
             if heard_at is not None and heard_at.connected:
                 heard_at.hand_over(Subscribing("UNSUBSCRIBE", channel)).unawaited()
 
@@ -79,10 +82,23 @@ class Channels:
                 self._keys[channel] = None
 
     def forget(self, channel: bytes, node: Node) -> None:
-        """A node does not have the slot (any more); another one may."""
+        """It is not heard there (any more); another node may have the slot."""
         hearing = self._places.get(channel)
         if hearing is not None and hearing.node is node:
             del self._places[channel]
+        if self._keys.get(channel) is node:
+            self._keys[channel] = None
+
+    def _subscribe(self, verb: str, channel: bytes, node: Node) -> None:
+        """What comes too late to be sent is asked for anew, when it is next needed."""
+
+        def answered(asked: Pending[None]) -> None:
+            if isinstance(asked.error, BackendUnavailable):
+                self.forget(channel, node)
+
+        asked = node.hand_over(Subscribing(verb, channel))
+        asked.unawaited()
+        asked.then(answered)
 
     def _drop_one(self, now: float) -> None:
         channel, oldest = next(iter(self._places.items()))

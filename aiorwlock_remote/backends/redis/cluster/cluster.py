@@ -30,6 +30,7 @@ from aiorwlock_remote.backends.redis.connection.calls import (
     Subscribing,
     as_is,
 )
+from aiorwlock_remote.backends.redis.connection.connecting import Dial, dial_url
 from aiorwlock_remote.backends.redis.connection.script import Arg, Script
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.hosts import Server, shown
@@ -60,6 +61,7 @@ class Cluster:
         *,
         on_message: Callable[[bytes, bytes], object],
         on_reconnect: Callable[[], object],
+        dial: Dial = dial_url,
     ) -> None:
         """Unconnected. ``own``: a channel of this process; all of them end like it.
 
@@ -70,7 +72,7 @@ class Cluster:
         self._own = own
         self._host = host
         self._on_reconnect = on_reconnect
-        self._nodes = Nodes(options, host, scripts, self, on_message)
+        self._nodes = Nodes(options, host, scripts, self, on_message, dial)
         self._channels = Channels(self.slots, self._nodes)
         self._discovery = Discovery(options, self.slots, self._nodes, self._adopt)
         self._search = Search(host, self._discovery.ask, self._nodes.all_connected)
@@ -162,11 +164,13 @@ class Cluster:
         try:
             await self._routes.finish()
         finally:
-            looking = self._search.errand
+            mending, looking = self._routes.close(), self._search.errand
             looking.call_off()
-            async with anyio.create_task_group() as tasks:
-                for close in (self._routes.aclose, looking.over, self._nodes.aclose):
-                    tasks.start_soon(close)
+            try:
+                await self._nodes.aclose()
+            finally:
+                await mending.over()
+                await looking.over()
 
     def told(self, slots: SlotMap) -> None:
         """The keeper has another map, and went by it already."""

@@ -103,11 +103,27 @@ class Discovery:
         self._adopt()
 
     async def _ask_new(self, server: Server) -> None:
+        await self._visit(server, self._ask_at)
+
+    async def _join(self, server: Server) -> Node:
+        """Connect to a node that has slots."""
+        await self._visit(server)
+        node = self._nodes.find(server)
+        if node is None:
+            raise BackendUnavailable(
+                what=f"{shown(server)}: it has no slots any more", nothing_done=True
+            )
+        return node
+
+    async def _visit(
+        self, server: Server, do: Callable[[Node], Awaitable[None]] | None = None
+    ) -> None:
         """Over a new connection, kept if the node has slots and none of ours yet."""
         node, kept = self._nodes.make(server), False
         try:
             await node.open()
-            await self._ask_at(node)
+            if do is not None:
+                await do(node)
             if server in self._slots.primaries and self._nodes.find(server) is None:
                 self._nodes.add(node)
                 kept = True
@@ -115,18 +131,6 @@ class Discovery:
             if not kept:
                 with anyio.CancelScope(shield=True):
                     await node.aclose()
-
-    async def _join(self, server: Server) -> Node:
-        """Connect to a node that has slots."""
-        node = self._nodes.make(server)
-        try:
-            await node.open()
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await node.aclose()
-            raise
-        self._nodes.add(node)
-        return node
 
 
 async def _ask(node: Node) -> Any:  # noqa: ANN401 - as it came

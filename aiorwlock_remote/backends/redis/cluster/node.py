@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.connecting import Dial
+from aiorwlock_remote.backends.redis.connection.greeting import Peer
 from aiorwlock_remote.backends.redis.connection.link import Link
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.hosts import Server
@@ -40,17 +42,30 @@ class Node(Link):
         host: Host,
         scripts: Sequence[Script],
         server: Server,
+        before: Peer | None,
         *,
         cluster: Told,
         on_message: Callable[[bytes, bytes], object],
+        dial: Dial,
     ) -> None:
-        """Unconnected. ``options`` are the cluster's."""
-        here = replace(options, host=server[0], port=server[1])
+        """Unconnected. ``options`` are the cluster's.
+
+        ``before``: an earlier connection to it, by a link that was closed.
+        """
         super().__init__(
-            here, host, scripts, on_message=on_message, on_reconnect=self._back
+            *(replace(options, host=server[0], port=server[1]), host, scripts),
+            on_message=on_message,
+            on_reconnect=self._back,
+            dial=dial,
         )
         self.server: Server = server
         self._cluster = cluster
+        self._connector.peer = before
+
+    @property
+    def peer(self) -> Peer | None:
+        """Our last connection, as the server sees it."""
+        return self._connector.peer
 
     @property
     def connected(self) -> bool:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import anyio
 
 from aiorwlock_remote.backends.redis.cluster.node import Node, Told
+from aiorwlock_remote.backends.redis.connection.connecting import Dial
+from aiorwlock_remote.backends.redis.connection.greeting import Peer
+from aiorwlock_remote.backends.redis.connection.link import CLOSING
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Host
 
 
@@ -24,19 +29,25 @@ class Nodes:
         scripts: Sequence[Script],
         cluster: Told,
         on_message: Callable[[bytes, bytes], object],
+        dial: Dial,
     ) -> None:
         """None yet."""
         self._host = host
         self._made = partial(
-            Node, options, host, scripts, cluster=cluster, on_message=on_message
+            Node,
+            *(options, host, scripts),
+            cluster=cluster,
+            on_message=on_message,
+            dial=dial,
         )
         self._nodes: dict[Server, Node] = {}
         self._retired: list[Node] = []
+        self._left: dict[Server, Peer | None] = {}
         self._closed = False
 
     def make(self, server: Server) -> Node:
         """An unconnected one, for a question; whoever made it closes it."""
-        return self._made(server)
+        return self._made(server, self._left.get(server))
 
     def add(self, node: Node) -> None:
         """From now on it is ours."""
@@ -55,9 +66,12 @@ class Nodes:
         return all(node.connected for node in self._nodes.values())
 
     def start(self, server: Server) -> Node:
-        """A new one, which connects in the background."""
+        """A new one, which connects in the background, unless all are closed."""
         node = self._nodes[server] = self.make(server)
-        node.start()
+        if self._closed:
+            node.hang_up()
+        else:
+            node.start()
         return node
 
     def retire(self, node: Node) -> None:
@@ -66,15 +80,27 @@ class Nodes:
         self._retired.append(node)
 
         async def close() -> None:
-            await node.aclose()
+            try:
+                await node.aclose()
+            finally:  # what was not answered may still be carried out there
+                self._left[node.server] = node.peer
             if not self._closed:
                 self._retired.remove(node)
 
         self._host.spawn(close)
 
     async def aclose(self) -> None:
-        """Close all, at the same time."""
+        """Close all, at the same time; at once if it is cancelled."""
         self._closed = True
-        async with anyio.create_task_group() as tasks:
-            for node in (*self._nodes.values(), *self._retired):
-                tasks.start_soon(node.aclose)
+        nodes = (*self._nodes.values(), *self._retired)
+        last = [node.closing() for node in nodes]
+        try:
+            with anyio.move_on_after(CLOSING):
+                for answered in last:
+                    with suppress(BackendError):
+                        await answered
+        finally:
+            for node in nodes:
+                node.hang_up()
+            for node in nodes:
+                await node.aclose()

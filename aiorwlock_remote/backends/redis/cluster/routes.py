@@ -88,6 +88,9 @@ class Routes:
         self, node: Node, call: Call[Any], text: str, told: Moved | None
     ) -> None:
         """A node did not carry it out: the slot is elsewhere, or on its way there."""
+        if self._closed:
+            call.failed(self._unsent(CLOSED))
+            return
         slot = slot_of_call(call)
         hold = self._holds.get(slot) or self._hold(slot, node, text)
         hold.why = text
@@ -142,14 +145,14 @@ class Routes:
                     return
                 await anyio.sleep(PAUSE)
 
-    async def aclose(self) -> None:
-        """Nothing waits any more."""
+    def close(self) -> Errand:
+        """Nothing waits any more; what is called off, and soon over."""
         self._closed = True
         self._mending.call_off()
         for hold in self._holds.values():
             hold.fail_all(CLOSED)
         self._holds.clear()
-        await self._mending.over()
+        return self._mending
 
     def _unsent(self, why: str) -> BackendUnavailable:
         return not_sent(self._where, why)
@@ -162,6 +165,8 @@ class Routes:
             # The last key is where its channels begin.
             channel = cast("bytes", args[cast("int", args[0])]) + self._gate
             self._channels.need(channel, node, self._clock.now())
+        if not node.connected:
+            self._search.go_on()
         if more:
             node.send(call, *more)
         else:
@@ -185,7 +190,9 @@ class Routes:
     def _drained(self, slot: int, hold: Hold) -> None:
         for call in hold.collect(self._clock.now()):
             call.failed(self._unsent("a later command of ours was carried out"))
-        if not hold.pause:
+        if self._closed:
+            hold.fail_all(CLOSED)
+        elif not hold.pause:
             self._let_go(slot)
 
     def _let_go(self, slot: int) -> None:

@@ -50,6 +50,10 @@ class Search:
             self._hastened.set()
         self.errand.start()
 
+    def go_on(self) -> None:
+        """Somebody needs what is looked for: all tasks may have been cancelled."""
+        self.errand.start()
+
     async def _run(self) -> None:
         self._attempts = 0
         while True:

@@ -94,7 +94,7 @@ class SlotMap:
     @property
     def primaries(self) -> list[Server]:
         """All that have slots."""
-        return list(dict.fromkeys(owner for owner in self.owners if owner is not None))
+        return [owner for owner in dict.fromkeys(self.owners) if owner is not None]
 
     @property
     def known(self) -> list[Server]:

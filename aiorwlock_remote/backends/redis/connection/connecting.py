@@ -74,10 +74,11 @@ class Connector:
         self._scripts = scripts
         self._listener = listener
         self._lookups = Lookups()
-        self._peer: Peer | None = None
         self._since = 0.0
         self._attempts = 0
         self.outage: Outage = Outage(options.where)
+        self.peer: Peer | None = None
+        """The last connection, to be ended before there is another."""
 
     async def connect(self, channels: Sequence[bytes]) -> Conversation:
         """A connection that is fit for commands, within ``connect_timeout``.
@@ -113,7 +114,7 @@ class Connector:
             with anyio.fail_after(timeout):
                 talk.wire = await self._dial(options, talk, self._host)
                 try:
-                    self._peer = await self._greet(options, talk, channels)
+                    self.peer = await self._greet(options, talk, channels)
                 except BaseException:
                     talk.wire.hang_up()
                     with anyio.CancelScope(shield=True):
@@ -131,7 +132,7 @@ class Connector:
         if self._host.clock.now() - self._since > STEADY:
             self._attempts = 0
         while True:
-            if self._peer is not None or self._attempts:  # the first time goes at once
+            if self.peer is not None or self._attempts:  # the first time goes at once
                 await anyio.sleep(back_off(self._attempts, random.random()))
             self._attempts += 1
             try:
@@ -147,7 +148,7 @@ class Connector:
         for call in greeting.calls:
             with suppress(BackendError):  # judged together
                 await call
-        peer, before = greeting.judge(), self._peer
+        peer, before = greeting.judge(), self.peer
         if before is not None and before.run and before.run == peer.run:
             stale = kill(before)
             talk.send_all([stale])

@@ -70,6 +70,7 @@ class Link:
         # The connection, and the same while it takes new calls at once.
         self._talk: Conversation | None = None
         self._open: Conversation | None = None
+        self._last: Conversation | None = None
         self._held = False
         self._closed = False
         self._connector = Connector(options, host, tuple(scripts), self, dial)
@@ -148,17 +149,22 @@ class Link:
 
         Closed at once if it is cancelled. Calls fail from now on.
         """
+        last = self.closing()
+        try:
+            with anyio.move_on_after(CLOSING), suppress(BackendError):
+                await last
+        finally:
+            await self._close()
+
+    def closing(self) -> Call[Any]:
+        """Take no more calls; done when those there are have been answered."""
         last: Call[Any] = Call(as_is, ("PING",), must_go=True)
         if not self._closed and (self._aside or self._oldest() is not None):
             last = self.hand_over(last)
         else:
             last.resolve(None)
         self._closed, self._open = True, None
-        try:
-            with anyio.move_on_after(CLOSING), suppress(BackendError):
-                await last
-        finally:
-            await self._close()
+        return last
 
     # What the conversation tells.
 
@@ -220,22 +226,25 @@ class Link:
         if self._oldest() is not None:
             self._watch.arm()
 
-    async def _close(self) -> None:
-        # First all that needs no waiting: a second cancellation may cut the waits.
-        over = BackendUnavailable(what=f"{self._options.where}: closed by us")
+    def hang_up(self) -> None:
+        """Close for good, without waiting for anything."""
+        self._closed, self._open = True, None
         talk, self._talk = self._talk, None
         self._reconnecting.call_off()
         self._watch.errand.call_off()
         if talk is not None:
-            talk.drop(over)
+            self._last = talk
+            talk.drop(BackendUnavailable(what=f"{self._options.where}: closed by us"))
         self._aside.fail_all(CLOSED)
+
+    async def _close(self) -> None:
+        self.hang_up()  # first: a second cancellation may cut the waits
         await self._reconnecting.over()
         await self._watch.errand.over()
-        for last in (talk, self._talk):
-            if last is not None:
-                last.drop(over)
-                with anyio.CancelScope(shield=True):
-                    await last.wire.aclose()
+        self.hang_up()  # calling off came too late, perhaps
+        if self._last is not None:
+            with anyio.CancelScope(shield=True):
+                await self._last.wire.aclose()
 
     # Slow paths of a call.
 

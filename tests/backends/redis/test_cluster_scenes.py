@@ -1,0 +1,142 @@
+"""What the story of a cluster has brought to light, scene by scene."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
+from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.ports import Host
+from tests.backends.redis.acted import Line
+from tests.backends.redis.acted_cluster import TAGS
+from tests.backends.redis.cluster_scene import ADDRESSES, ALL_KEYS, Scene
+from tests.backends.redis.timeless import STEP
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    """At its end all must be as it must be in the story."""
+    scene = Scene()
+    scene.connects()
+    yield scene
+    scene.is_over()
+
+
+def test_a_subscription_that_could_not_be_sent_in_time_is_sent_again(
+    scene: Scene,
+) -> None:
+    """Else nobody would hear, for as long as the next connection lasts."""
+    scene.nothing_is_answered_for_long()
+
+
+def test_a_channel_is_heard_again_where_its_slot_came_back(scene: Scene) -> None:
+    """Its node told that no more comes; the map never showed it."""
+    one, _, three = scene.truth.nodes
+    scene.ask([b"{a}1"])
+    scene.all_goes_well()
+    scene.truth.move(b"a", three)
+    scene.truth.move(b"a", one)
+
+
+def test_a_channel_that_a_node_refused_is_heard_there_later(scene: Scene) -> None:
+    one, _, three = scene.truth.nodes
+    scene.truth.move(b"a", three)
+    one.view[b"a"] = one.address  # it believes so
+    scene.ask([b"{a}1"])
+    scene.all_goes_well()
+    scene.truth.move(b"a", one)
+
+
+def test_who_asks_is_reason_to_look_for_a_node_that_is_away(scene: Scene) -> None:
+    """It has another address, and the task that looked for it was cancelled."""
+    scene.ask(ALL_KEYS)
+    scene.all_goes_well()
+    away = scene.truth.nodes[2]
+    away.address = ADDRESSES[-1]
+    away.restart()
+    scene.loop.turn()
+    scene.every_task_is_cancelled()
+
+
+def test_what_is_refused_by_a_node_that_we_leave_is_answered(scene: Scene) -> None:
+    scene.we_close()
+    scene.ask([b"{b}"])
+    scene.truth.move(b"b", scene.truth.nodes[0])
+    scene.all_goes_well()
+
+
+def test_what_is_refused_by_a_node_that_was_too_slow_is_answered(scene: Scene) -> None:
+    """While its connection is being closed."""
+    scene.ask([b"{a}1"])
+    scene.loop.turn()
+    scene.truth.move(b"a", scene.truth.nodes[2])
+    scene.we_close()
+    for _ in range(6):
+        scene.clock.seconds += STEP
+        scene.loop.turn()
+    scene.all_goes_well()
+
+
+def test_what_waits_for_a_silent_node_when_we_close_is_answered(scene: Scene) -> None:
+    """It was refused; whether that node has more to say is not known yet."""
+    scene.ask([b"{a}1"])
+    scene.loop.turn()
+    scene.truth.move(b"a", scene.truth.nodes[2])
+    (line,) = (line for line in scene.truth.nodes[0].lines if line.open)
+    while line.carry_out():
+        pass
+    line.deliver(len(line.answers))
+    scene.we_close()
+    scene.patience_ends()
+    assert all(asked.answers for asked in scene.asked)
+
+
+def test_who_asks_when_all_is_closed_opens_nothing(scene: Scene) -> None:
+    scene.we_close()
+    scene.all_goes_well()
+    scene.ask_a_question(b"c", anywhere=True)
+    assert isinstance(scene.asked[-1].pending.error, BackendUnavailable)
+
+
+def test_closing_that_is_cancelled_closes(scene: Scene) -> None:
+    """Before the tasks that close each node have taken a step."""
+    scene.ask([b"{b}"])
+    scene.we_close()
+    scene.every_task_is_cancelled()
+
+
+def test_a_node_that_we_left_carries_nothing_out_when_we_are_back(scene: Scene) -> None:
+    """A map that was wrong for a moment; what it had been sent was not answered."""
+    scene.ask([b"{a}1"])
+    scene.loop.turn()
+    wrong = SlotMap(ADDRESSES)
+    wrong.owners = [ADDRESSES[2]] * len(wrong.owners)
+    scene.cluster.told(wrong)
+    scene.ask([b"{a}1"])
+    scene.truth.nodes[0].asleep = True
+    scene.patience_ends()
+    scene.truth.nodes[0].asleep = False
+
+
+def test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first() -> None:
+    """No seed has slots, and the map changes under us."""
+    scene = Scene()
+    for tag in TAGS:
+        scene.truth.move(tag, scene.truth.nodes[2])
+    scene.nodes_are_told()
+    dials = scene.dials
+
+    async def dial(options: Options, talk: Conversation, host: Host) -> Line:
+        if options.port == ADDRESSES[2][1]:
+            slots = scene.cluster.slots
+            slots.owners = [ADDRESSES[1]] * len(slots.owners)
+        return await dials(options, talk, host)
+
+    scene.dials = dial  # type: ignore[method-assign]
+    with pytest.raises(BackendUnavailable, match="no slots any more"):
+        scene.connects()
+    scene.loop.close()
