@@ -17,7 +17,8 @@ from aiorwlock_remote.cli import exits
 from aiorwlock_remote.cli.child import Child
 from aiorwlock_remote.cli.failure import tell
 from aiorwlock_remote.cli.signals import ENDING, Signals
-from aiorwlock_remote.locks.held import grip_of, lend
+from aiorwlock_remote.locks.held import grip_of
+from aiorwlock_remote.locks.lending import lend
 
 _OURS = ("RWLOCK_FENCE", "RWLOCK_RESOURCE", "RWLOCK_TICKET")
 

@@ -88,10 +88,10 @@ class Held:
     def expires_in(self) -> float | None:
         """Seconds it may be believed without a renewal; None: it never expires.
 
-        Zero when it was released, given away or lost.
+        Not above zero once it was released, given away or lost.
         """
-        left = self._lease.left if self.valid else 0.0
-        return None if left is None else max(0.0, left)
+        left = self._lease.left
+        return left if self.valid else min(0.0, left or 0.0)
 
     @property
     def lost(self) -> LossReason | None:
@@ -282,14 +282,6 @@ class Held:
                 ResourceWarning,
                 source=self,
             )
-
-
-def lend(held: Held) -> str:
-    """A ticket by which others may share the grant, while ``held`` keeps it.
-
-    For ``rwlock run``: all that its command does is done under one lock.
-    """
-    return passing.write(grip_of(held).lease, shared=True)
 
 
 def grip_of(held: Held) -> Grip:

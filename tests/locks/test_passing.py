@@ -11,7 +11,7 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, NotOwner, connect
 from aiorwlock_remote.locks import passing
-from aiorwlock_remote.locks.held import lend
+from aiorwlock_remote.locks.lending import lend
 
 pytestmark = pytest.mark.anyio
 
