@@ -78,7 +78,7 @@ class Drive:
             releases = [self._release(resource, one) for one in before]
             released = gathered([*releases, gate.release(last)], _any_held)
             again = partial(self._withdraw, resource, tickets)
-        return self.insisting.on(released, resource, again, lease.left)
+        return self.insisting.on(released, resource, again, lease.left, held=True)
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
         """One renewal by hand."""
@@ -119,9 +119,10 @@ class Drive:
 
     def let_go(self, lease: Lease) -> None:
         """Release what nobody was told of."""
-        again = partial(self._release, lease.resource, lease.ticket)
-        seconds = lease.terms.lease
-        self.insisting.on(again(), lease.resource, again, seconds).unawaited()
+        resource, seconds = lease.resource, lease.terms.lease
+        again = partial(self._release, resource, lease.ticket)
+        released = self.insisting.on(again(), resource, again, seconds, held=True)
+        released.unawaited()
 
     def take_back(
         self, resource: Resource, claim: Claim, *, instead_of: str | None = None
