@@ -7,11 +7,12 @@ import gc
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table, event
+from sqlalchemy import Column, Integer, MetaData, Table, event, select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from aiorwlock_remote import (
@@ -26,6 +27,7 @@ from tests.integrations.fix_alchemy_rows import AlchemySite, Invoice
 from tests.recipes.fix_rows import (
     port_of,
     postgresql_site,
+    sqlite_site,
     through,
 )
 from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask
@@ -176,6 +178,33 @@ async def test_what_cannot_be_locked(shop: AlchemySite) -> None:
                 await row_lock(engine, Invoice, unfit).read()
             assert "sqlalche.me" not in str(told.value)
             assert "SQL:" not in str(told.value)
+
+
+@on_asyncio
+@pytest.mark.parametrize(
+    "key", [Invoice.id, Invoice, select(Invoice.id), [1], (1,), {1}, {"id": 1}]
+)
+async def test_keys_that_are_no_values(shop: AlchemySite, key: Any) -> None:  # noqa: ANN401 - of any type
+    """An expression would be true of other rows, whose locks are others'."""
+    async with engine_of(shop) as engine, row_lock(engine, Invoice, 2).write():
+        with pytest.raises(ConfigurationError, match="value"):
+            await row_lock(engine, Invoice, key).write(timeout=0)
+        assert shop.plain.state(2) == LOCKED["write"]
+
+
+@on_asyncio
+@pytest.mark.parametrize("lease", [None, 30.0])
+async def test_keys_that_no_driver_takes(
+    shop: AlchemySite, lease: float | None, tmp_path: Path
+) -> None:
+    """It was not asked: nothing is uncertain."""
+    with sqlite_site(tmp_path) as site:
+        path = site.url.partition("?rows=")[2]
+        for url in (shop.url, f"sqlite+aiosqlite:///{path}"):
+            engine = create_async_engine(url)
+            with pytest.raises(ConfigurationError, match="key"):
+                await row_lock(engine, Invoice, object(), lease=lease).write(timeout=0)
+            await engine.dispose()
 
 
 @on_asyncio
