@@ -17,7 +17,7 @@ from aiorwlock_remote.pending import Pending, mapped
 from aiorwlock_remote.recipes import RowLock, row_requests
 from aiorwlock_remote.recipes.row_ways import Got
 from tests.backends.redis.linking import eventually
-from tests.recipes.fix_rows import LocksSite
+from tests.recipes.fix_rows import LocksSite, port_of, through
 from tests.recipes.row_sites import (
     FREE,
     LOCKED,
@@ -26,6 +26,7 @@ from tests.recipes.row_sites import (
     ask,
     never_look_again,
 )
+from tests.servers.proxy import Proxy
 
 pytestmark = [
     pytest.mark.anyio,
@@ -230,6 +231,24 @@ async def test_closing_asks_once_more(
     again = fault.requests - asked
     assert again == (1 if lease is None else 2)
     assert sqlite.plain.state() == (LOCKED["write"] if lease is None else FREE)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_database_that_is_restarted(
+    postgresql: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """It takes longer than anybody waits; no lease has to be waited for."""
+    monkeypatch.setattr(row_requests, "PATIENCE", 0.2)
+    with Proxy(port_of(postgresql.url)) as proxy:
+        async with connect(through(proxy, postgresql.url)) as locks:
+            held = await ask(locks.row_lock("invoices", 1, lease=LEASE), mode)()
+            proxy.refuse()
+            proxy.cut_after(0, to="server")
+            with pytest.raises(BackendUnavailable):
+                await held.release()
+            assert postgresql.plain.state() == LOCKED[mode]
+            proxy.accept()
+            await is_freed(postgresql)
 
 
 async def test_waiters_are_told(
