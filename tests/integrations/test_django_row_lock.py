@@ -293,6 +293,20 @@ async def test_a_server_that_came_back(postgresql: DjangoSite) -> None:
         await close(alias)
 
 
+@pytest.mark.parametrize("lease", [None, 30])
+async def test_a_connection_that_was_cut_meanwhile(
+    postgresql: DjangoSite, lease: float | None
+) -> None:
+    """Whoever wants them to be looked at first, by Django's setting, gets out."""
+    with Proxy(port_of(postgresql.url)) as proxy:
+        alias = database(through(proxy, postgresql.url))
+        connections.databases[alias]["CONN_HEALTH_CHECKS"] = True
+        async with row_lock(Invoice, 1, lease=lease, database=alias).write():
+            proxy.cut()
+        assert postgresql.plain.state() == FREE
+        await close(alias)
+
+
 @pytest.fixture
 def mariadb(mariadb_empty: str) -> Iterator[DjangoSite]:
     with mariadb_site(mariadb_empty) as site:

@@ -23,6 +23,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.errors import AcquireUncertain, LockBusy
 from aiorwlock_remote.integrations.sqlalchemy.row_lock import RowWords, row_lock
+from tests.backends.redis.linking import eventually
 from tests.integrations.fix_alchemy_rows import AlchemySite, Invoice
 from tests.recipes.fix_rows import (
     port_of,
@@ -234,6 +235,24 @@ async def test_a_right_that_is_missing(shop: AlchemySite) -> None:
     finally:
         shop.plain.run(f"DROP OWNED BY {role}")
         shop.plain.run(f"DROP ROLE {role}")
+
+
+@on_asyncio
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_connection_that_was_cut_meanwhile(
+    shop: AlchemySite, mode: str
+) -> None:
+    """The driver knows: nothing is uncertain, and what is held is given back."""
+    lines: list[Any] = []
+    with Proxy(port_of(shop.url)) as proxy:
+        engine = create_async_engine(through(proxy, shop.url))
+        event.listen(engine.sync_engine, "connect", lambda one, _: lines.append(one))
+        async with ask(row_lock(engine, Invoice, 1), mode)():
+            proxy.cut()
+            closed = lines[0].driver_connection.is_closed
+            await eventually(closed, "the driver sees it")
+        assert shop.plain.state() == FREE
+        await engine.dispose()
 
 
 @on_asyncio
