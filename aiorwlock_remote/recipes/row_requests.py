@@ -128,9 +128,7 @@ class RowRequests(Generic[S]):
         self._give(row, again, told, self._host.clock.now())
         lease = row.way.lease
         repeatable = lease is not None
-        return self._insisting.on(
-            told, row, again, lease, held=True, repeatable=repeatable
-        )
+        return self._insisting.on(told, row, again, lease, repeatable=repeatable)
 
     def close(self) -> None:
         """Send now what is to be sent again; nothing will be after that.

@@ -95,7 +95,7 @@ class Gate:
     def leave(self, waiter: Visitor, mode: Mode) -> None:
         """Give up waiting, at once; the withdrawal goes its way."""
         if waiter.grant is not None:
-            self._over(self.release(waiter.ticket), waiter, held=True).unawaited()
+            self._over(self.release(waiter.ticket), waiter).unawaited()
         elif waiter.in_doubt:
             self.take_back(waiter, mode).unawaited()
         else:
@@ -159,13 +159,11 @@ class Gate:
             failed.fail(exc)
             return failed
 
-    def _over(
-        self, ended: Pending[Reply], waiter: Visitor, *, held: bool = False
-    ) -> Pending[Reply]:
+    def _over(self, ended: Pending[Reply], waiter: Visitor) -> Pending[Reply]:
         # The place stays. It may be that of others, by then; the mode is that of it.
         withdraw = Withdraw(self._nonce, Mode.READ, (waiter.ticket,), keep=True)
         again, lease = partial(self._step, withdraw), waiter.claim.seconds
-        return self._insisting.on(ended, self.resource, again, lease, held=held)
+        return self._insisting.on(ended, self.resource, again, lease)
 
     def _lane(self, mode: Mode) -> Lane:
         return self._writer if mode is Mode.WRITE else self._reader

@@ -82,15 +82,15 @@ class Insisting:
         again: Callable[[], Pending[Any]],
         lease: float | None,
         *,
-        held: bool = False,
+        held: bool = True,
         repeatable: bool = True,
     ) -> Pending[T]:
         """That it is over. ``first``: the answer to the first request; given back.
 
         ``again()``: whatever became of it, nothing is held by it. After ``lease``
-        seconds it is over by itself; None: never. ``held``: there was a grant; what was
-        perhaps none is of no interest if we have no right to ask. ``repeatable``: if
-        not, one that may have been carried out is not asked for again.
+        seconds it is over by itself; None: never. ``held``: there may be a grant; else
+        the store itself refused it, and one more refusal is of no interest.
+        ``repeatable``: if not, what may have been carried out is not asked for again.
         """
         first.then(partial(self._answered, resource, again, lease, held, repeatable))
         return first
