@@ -89,6 +89,20 @@ def carried_out(plan: Plan[S, T], run: Callable[[S], Ran]) -> T:
         return value
 
 
+def noting(plan: Plan[S, T], changed: Callable[[], object]) -> Plan[S, T]:
+    """The same; ``changed()`` is called when one of its statements changed rows."""
+    try:
+        statement = next(plan)
+        while True:
+            ran = yield statement
+            if ran.count:
+                changed()
+            statement = plan.send(ran)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
 def locking(
     words: Words[S], mode: Mode, reason: str, *, check: bool = False
 ) -> Plan[S, Step]:

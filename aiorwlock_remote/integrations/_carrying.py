@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from aiorwlock_remote.core.row_plans import Plan
 from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.swapping.row_plans import each_for_itself
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -22,12 +23,15 @@ class CarriesPlans(ABC, Generic[S]):
 
     def carry(self, plan: Plan[S, T]) -> Pending[T]:
         """As ``HoldsRows.carry``."""
+        return each_for_itself(self._begin, plan)
+
+    @abstractmethod
+    async def carried(self, plan: Plan[S, T], pending: Pending[T]) -> None:
+        """Resolve it, or let it fail."""
+
+    def _begin(self, plan: Plan[S, T]) -> Pending[T]:
         pending: Pending[T] = Pending()
         task = asyncio.get_running_loop().create_task(self.carried(plan, pending))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
         return pending
-
-    @abstractmethod
-    async def carried(self, plan: Plan[S, T], pending: Pending[T]) -> None:
-        """Resolve it, or let it fail."""

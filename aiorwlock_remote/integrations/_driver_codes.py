@@ -8,6 +8,8 @@ no such table, column or function; type    Unsupported          no
 no right; read-only                        Unsupported          no
 deadlock, serialization, lock not had      BackendUnavailable   no
 a value that does not fit; a constraint    ConfigurationError   no
+the driver itself refused it, with no code ConfigurationError   no
+the driver knew that it was closed         BackendUnavailable   no
 the connection was lost; no code           BackendUnavailable   perhaps
 any other code of the server's             BackendUnavailable   no
 =========================================  ===================  =============
@@ -43,6 +45,10 @@ _LOST = re.compile(
     "08...|57P0[1245]|XX...|20[0-9][0-9]|1053|1927|"
     "ORA-0(0028|1012|1013|3113|3114|3135)|DPY-4011|DPY-4024|DPY-1001"
 )
+_CLOSED = re.compile(r"connection is closed\Z")
+"""What asyncpg and psycopg say before they send anything."""
+_REFUSALS = {"DataError", "NotSupportedError", "ProgrammingError"}
+"""Classes of DB-API, which have a code if it is the server that refused."""
 _SQLITE_TABLES = re.compile("no such (table|column)")
 _SQLITE = {8: "SQLITE_READONLY", 19: "SQLITE_CONSTRAINT"}
 _ORACLE = re.compile("(ORA|DPY)-[0-9]+")
@@ -66,6 +72,10 @@ def of(
         return ConfigurationError(what=said)
     if _CONSTRAINTS.fullmatch(code):
         return ConfigurationError(what=said, hint=CONSTRAINT)
+    if not (lost or code) and _REFUSALS & _kinds(driver):
+        return ConfigurationError(what=said)
+    if not code and _CLOSED.search(str(driver)):
+        return BackendUnavailable(what=said, nothing_done=True)
     unknown = lost or not code or _LOST.fullmatch(code) is not None
     return BackendUnavailable(what=said, nothing_done=not asked or not unknown)
 
@@ -75,6 +85,10 @@ def _said(driver: object) -> str:
     if isinstance(getattr(driver, "sqlstate", None), str):
         text = text.partition("\n")[0]  # the details show the user's rows
     return " ".join(text.split()) or type(driver).__name__
+
+
+def _kinds(driver: object) -> set[str]:
+    return {kind.__name__ for kind in type(driver).__mro__}
 
 
 def _code(driver: object) -> str:

@@ -111,7 +111,9 @@ class RowHeld:
         """Give it back. The request is sent even if this is cancelled.
 
         ``reason``: stored in the row in place of the one it was taken with. If the row
-        was deleted under a write lock, there is nothing left to give back.
+        was deleted under a write lock, there is nothing left to give back. One that
+        failed is asked again in the background until the database has answered or the
+        lease is over; without a lease, only if it certainly was not carried out.
 
         Raises:
             LockLost: somebody else had unlocked it, or deleted a row we read.
@@ -128,11 +130,15 @@ class RowHeld:
         except BackendUnavailable as exc:
             if holding.grant is not None:
                 raise
-            rest = "not given back" if exc.nothing_done else "perhaps not given back"
+            if exc.nothing_done:
+                rest = "not given back"
+                hint = "asked again in the background; if this process ends before, "
+            else:
+                rest = "perhaps not given back"
+                hint = "nobody uses it any more; when no other reader is left, "
             raise BackendUnavailable(
                 what=f"{row.label} ({mode}) was {rest}: {exc.what}",
-                hint="nobody uses it any more; when no other reader is left, "
-                f"{row.hints.repair}",
+                hint=hint + row.hints.repair,
                 nothing_done=exc.nothing_done,
             ) from exc.__cause__
         if got is None:

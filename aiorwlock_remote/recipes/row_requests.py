@@ -16,18 +16,19 @@ from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.core.row_plans import Plan
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.pending import Pending, UnderWay
+from aiorwlock_remote.pending import Pending, UnderWay, mapped
 from aiorwlock_remote.recipes.row_faults import Row
 from aiorwlock_remote.recipes.row_ways import Attempt, Got
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.runtime.insisting import Insisting
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds for which a request that was certainly not carried out is sent again."""
+"""Seconds for which a request is sent again before whoever waits is told."""
 SETTLE = 2.0
 """Seconds for which who is cancelled or closes waits until what it left is undone."""
 
@@ -58,6 +59,7 @@ class RowRequests(Generic[S]):
         self._host = host
         self._freed = freed
         self._closing = Closing()
+        self._insisting = Insisting(host, self._closing)
         self._under_way = UnderWay()
         self._closed = False
         self._known = set[str]() if known is None else known
@@ -116,10 +118,17 @@ class RowRequests(Generic[S]):
                 raise
 
     def give(self, row: Row[S], attempt: Attempt, reason: str) -> Pending[Got]:
-        """Give back; sent again for a while, as long as that cannot do harm."""
+        """Give back; sent again for a while, then in the background.
+
+        As long as that cannot do harm: without a ticket, what may have been carried out
+        is not sent again. Nor is anything when the lease is over.
+        """
         told: Pending[Got] = self._under_way.add(Pending())
-        self._give(row, attempt, reason, told, self._host.clock.now())
-        return told
+        again = partial(self._given, row, attempt, reason)
+        self._give(row, again, told, self._host.clock.now())
+        lease = row.way.lease
+        repeatable = lease is not None
+        return self._insisting.on(told, row, again, lease, repeatable=repeatable)
 
     def close(self) -> None:
         """Send now what is to be sent again; nothing will be after that.
@@ -164,36 +173,44 @@ class RowRequests(Generic[S]):
     def _give(
         self,
         row: Row[S],
-        attempt: Attempt,
-        reason: str,
+        give: Callable[[], Pending[Got]],
         told: Pending[Got],
         since: float,
     ) -> None:
         def again() -> None:
             if again in self._resting:
                 self._resting.discard(again)
-                self._give(row, attempt, reason, told, since)
+                self._give(row, give, told, since)
 
-        def gave(carried: Pending[Got]) -> None:
-            error = carried.error
+        def gave(given: Pending[Got]) -> None:
+            error = given.error
             waited = self._host.clock.now() - since
-            if _harmless(row, carried) and not self._closed and waited < PATIENCE:
+            if error is None:
+                told.resolve(given.result())
+            elif _harmless(row, error) and not self._closed and waited < PATIENCE:
                 self._resting.add(again)
                 self._host.spawn(partial(_after, back_off(2, random()), again))
-            elif error is None:
-                told.resolve(carried.result())
-                self._freed(row.label)
             else:
                 told.fail(error)
 
-        self._carrier.carry(row.way.give(attempt, reason)).then(gave)
+        give().then(gave)
+
+    def _given(self, row: Row[S], attempt: Attempt, reason: str) -> Pending[Got]:
+        """Once; waiters here are told."""
+
+        def gave(got: Got) -> Got:
+            if got.again:
+                what = f"{row.label}: others change it all the time"
+                raise BackendUnavailable(what=what, nothing_done=True)
+            self._freed(row.label)
+            return got
+
+        carried = self._carrier.carry(row.way.give(attempt, reason))
+        return self._under_way.add(mapped(carried, gave))
 
 
-def _harmless(row: Row[S], carried: Pending[Got]) -> bool:
-    """Whether it failed, and may be done again: not carried out, or known by ticket."""
-    error = carried.error
-    if error is None:
-        return carried.result().again
+def _harmless(row: Row[S], error: BaseException) -> bool:
+    """Whether it may be done again: not carried out, or known by ticket."""
     if not isinstance(error, BackendUnavailable):
         return False
     return error.nothing_done or row.way.lease is not None

@@ -110,7 +110,9 @@ class Drive:
             except BaseException as exc:
                 if isinstance(exc, BackendUnavailable) and exc.nothing_done:
                     raise
-                withdrawn = self.take_back(resource, undo)
+                unsure = not isinstance(exc, BackendError)
+                held = unsure or isinstance(exc, BackendUnavailable)
+                withdrawn = self.take_back(resource, undo, held=held)
                 if isinstance(exc, BackendUnavailable):
                     await self.resolve(resource, withdrawn, undo)
                 withdrawn.unawaited()
@@ -119,12 +121,18 @@ class Drive:
 
     def let_go(self, lease: Lease) -> None:
         """Release what nobody was told of."""
-        again = partial(self._release, lease.resource, lease.ticket)
-        seconds = lease.terms.lease
-        self.insisting.on(again(), lease.resource, again, seconds).unawaited()
+        resource, seconds = lease.resource, lease.terms.lease
+        again = partial(self._release, resource, lease.ticket)
+        released = self.insisting.on(again(), resource, again, seconds)
+        released.unawaited()
 
     def take_back(
-        self, resource: Resource, claim: Claim, *, instead_of: str | None = None
+        self,
+        resource: Resource,
+        claim: Claim,
+        *,
+        instead_of: str | None = None,
+        held: bool = True,
     ) -> Pending[Reply]:
         """Whatever became of a claim, nothing is held by it, and nobody waits to move.
 
@@ -134,7 +142,8 @@ class Drive:
         tickets = *moved, claim.ticket
         withdrawn = self._withdraw(resource, tickets, instead_of or "")
         again = partial(self._withdraw, resource, tickets)
-        return self.insisting.on(withdrawn, resource, again, claim.seconds)
+        seconds = claim.seconds
+        return self.insisting.on(withdrawn, resource, again, seconds, held=held)
 
     def step_back(self, resource: Resource, upgrader: str) -> None:
         """A reader that waited to become a writer does not want to any more."""

@@ -1,8 +1,9 @@
 """Requests that end grants, and failed: asked again until the store has answered.
 
 A connection that breaks when a grant is given back, or when a request is taken back
-that may have been granted, would keep everybody out for the rest of the lease. Whoever
-asked is told of the failure, and waits no longer.
+that may have been granted, would keep everybody out for the rest of the lease; so would
+a right that is gone for a moment. Whoever asked is told of the failure, and waits no
+longer.
 """
 
 from __future__ import annotations
@@ -13,34 +14,52 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from random import random
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
 
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.doubt import in_doubt
 from aiorwlock_remote.core.pauses import back_off
-from aiorwlock_remote.errors import BackendUnavailable, Closed, LockError
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, BadRecord, Closed
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Pending
+from aiorwlock_remote.pending import Pending, UnderWay
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost
 
 T = TypeVar("T")
 
 AT_ONCE = 500
-"""Requests asked again together, however many failed."""
+"""Requests under way at a time, however many failed."""
+ENOUGH = 2.0
+"""Seconds for which those that failed wait for one that is not answered."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
+class Named(Protocol):
+    """What a grant is of."""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+
+
 @dataclass(eq=False, slots=True)
 class _Ending:
-    resource: Resource
+    """``over``: when it is over by itself, local clock."""
+
+    resource: Named
     again: Callable[[], Pending[Any]]
     over: float
-    """When it is over by itself, local clock."""
+    repeatable: bool
+    asked: bool = False
+
+    def may_be_asked(self, error: BaseException) -> bool:
+        """Whether it may help to ask again, and does no harm."""
+        if not isinstance(error, BackendError) or isinstance(error, BadRecord):
+            return False
+        return self.repeatable or not in_doubt(error)
 
 
 class Insisting:
@@ -59,29 +78,40 @@ class Insisting:
     def on(
         self,
         first: Pending[T],
-        resource: Resource,
+        resource: Named,
         again: Callable[[], Pending[Any]],
         lease: float | None,
+        *,
+        held: bool = True,
+        repeatable: bool = True,
     ) -> Pending[T]:
         """That it is over. ``first``: the answer to the first request; given back.
 
         ``again()``: whatever became of it, nothing is held by it. After ``lease``
-        seconds it is over by itself; None: never.
+        seconds it is over by itself; None: never. ``held``: there may be a grant; else
+        the store itself refused it, and one more refusal is of no interest.
+        ``repeatable``: if not, what may have been carried out is not asked for again.
         """
-        first.then(partial(self._answered, resource, again, lease))
+        first.then(partial(self._answered, resource, again, lease, held, repeatable))
         return first
 
     def _answered(
         self,
-        resource: Resource,
+        resource: Named,
         again: Callable[[], Pending[Any]],
         lease: float | None,
+        held: bool,  # noqa: FBT001 - bound by ``partial``
+        repeatable: bool,  # noqa: FBT001 - as above
         first: Pending[Any],
     ) -> None:
-        if not isinstance(first.error, BackendUnavailable):
+        error = first.error
+        if error is None or not (held or isinstance(error, BackendUnavailable)):
             return
         over = math.inf if lease is None else self._host.clock.now() + lease
-        self._endings[_Ending(resource, again, over)] = None
+        ending = _Ending(resource, again, over, repeatable)
+        if not ending.may_be_asked(error):
+            return
+        self._endings[ending] = None
         if not self._asking:
             closed = anyio.Event()
             with suppress(Closed):
@@ -91,7 +121,8 @@ class Insisting:
 
     def _close(self, closed: anyio.Event) -> None:
         for ending in self._endings:
-            ending.again().unawaited()
+            if ending.repeatable or not ending.asked:
+                ending.again().unawaited()
         closed.set()
 
     async def _insist(self, asked: object, closed: anyio.Event) -> None:
@@ -108,21 +139,30 @@ class Insisting:
             self.closing.over(asked)
 
     async def _ask(self) -> bool:
-        """About the first ones; whether the store answered."""
-        now, answered = self._host.clock.now(), True
+        """About the first ones that wait for no answer; whether that settled them."""
+        now = self._host.clock.now()
         for ending in [ending for ending in self._endings if ending.over <= now]:
             del self._endings[ending]
-        some = list(islice(self._endings, AT_ONCE))
-        for ending, pending in [(ending, ending.again()) for ending in some]:
-            try:
-                await pending
-            except BackendUnavailable:
-                del self._endings[ending]
-                self._endings[ending] = None  # behind the others
-                answered = False
-                continue
-            except LockError as exc:
-                where = ending.resource.label
-                log_event(log, "release_failed", resource=where, error=str(exc))
-            del self._endings[ending]
-        return answered
+        idle = [ending for ending in self._endings if not ending.asked]
+        unanswered = len(self._endings) - len(idle)
+        some, under_way = idle[: max(0, AT_ONCE - unanswered)], UnderWay()
+        for ending in some:
+            ending.asked = True
+            under_way.add(ending.again()).then(partial(self._told, ending))
+        with anyio.move_on_after(ENOUGH):
+            await under_way.over()
+        return not any(ending in self._endings for ending in some)
+
+    def _told(self, ending: _Ending, pending: Pending[Any]) -> None:
+        ending.asked = False
+        if ending not in self._endings:
+            return  # it is over by itself
+        del self._endings[ending]
+        error = pending.error
+        if error is None:
+            return
+        if ending.may_be_asked(error):
+            self._endings[ending] = None  # behind the others
+        else:
+            where = ending.resource.label
+            log_event(log, "release_failed", resource=where, error=str(error))

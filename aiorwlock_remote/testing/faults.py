@@ -11,7 +11,7 @@ from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.record import Grant
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.errors import BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import (
     Bell,
     Capability,
@@ -30,12 +30,13 @@ class Fate(Enum):
     """What becomes of a command.
 
     ``PASS``: carried out and answered. ``REFUSE``: it never arrived. ``LOSE``: carried
-    out, and the answer lost.
+    out, and the answer lost. ``FORBID``: the store says that we have no right to do it.
     """
 
     PASS = auto()
     REFUSE = auto()
     LOSE = auto()
+    FORBID = auto()
 
 
 def _pass(_: Command) -> Fate:
@@ -98,8 +99,9 @@ class Link:
         self.sent.append(command)
         fate = Fate.REFUSE if self.down else self.fate(command)
         pending: Pending[Reply] = Pending()
-        if fate is Fate.REFUSE:
-            pending.fail(_unavailable())
+        if fate in (Fate.REFUSE, Fate.FORBID):
+            refused = fate is Fate.REFUSE
+            pending.fail(_unavailable() if refused else Unsupported(what="no right"))
             return pending
         done = do()
 

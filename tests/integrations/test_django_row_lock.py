@@ -14,8 +14,9 @@ import anyio
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connections, models, transaction
+from django.test import override_settings
 
-from aiorwlock_remote import ConfigurationError
+from aiorwlock_remote import ConfigurationError, WouldDeadlock
 from aiorwlock_remote.errors import AcquireUncertain
 from aiorwlock_remote.integrations.django.row_lock import RowLockFields, row_lock
 from aiorwlock_remote.recipes import RowLock
@@ -189,6 +190,87 @@ async def test_keys_that_are_uuids(name: str, request: pytest.FixtureRequest) ->
     await close(alias)
 
 
+class Pro(Invoice):
+    """With a table of its own, beside that of the invoice's."""
+
+    class Meta:
+        app_label = "tests"
+        db_table = "pro_invoices"
+
+
+class Quote(models.Model):
+    """Another parent."""
+
+    quote_id: Any = models.AutoField(primary_key=True)
+
+    class Meta:
+        app_label = "tests"
+
+
+class Late(Quote, Invoice):
+    """Its key is that of the quote, its lock that of the invoice."""
+
+    class Meta:
+        app_label = "tests"
+
+
+async def test_a_model_with_a_table_for_its_parents(shop: DjangoSite) -> None:
+    """The lock is where its fields are: one for both models."""
+    alias = database(shop.url)
+    async with row_lock(Pro, 1, database=alias).write("mine"):
+        assert shop.plain.stands(1) == (*LOCKED["write"], "mine")
+        with pytest.raises(WouldDeadlock):
+            await row_lock(Invoice, 1, database=alias).read()
+    with pytest.raises(ConfigurationError, match=r"tests\.Invoice"):
+        row_lock(Late, 1, database=alias)
+    await close(alias)
+
+
+class Pair(RowLockFields):
+    """A key of two columns."""
+
+    pk: Any = models.CompositePrimaryKey("a", "b")
+    a: Any = models.IntegerField()
+    b: Any = models.IntegerField()
+
+    class Meta:
+        app_label = "tests_pair"
+
+
+def test_a_key_of_several_columns() -> None:
+    with pytest.raises(ConfigurationError, match="several columns"):
+        row_lock(Pair, (1, 2))
+
+
+class Router:
+    """Reads here, writes there."""
+
+    def __init__(self, reads: str, writes: str) -> None:
+        self._reads, self._writes = reads, writes
+
+    def db_for_read(self, model: Any, **_: Any) -> str | None:  # noqa: ANN401 - Django's
+        return self._reads if model is Invoice else None
+
+    def db_for_write(self, model: Any, **_: Any) -> str | None:  # noqa: ANN401 - Django's
+        return self._writes if model is Invoice else None
+
+
+async def test_databases_with_replicas(shop: DjangoSite, tmp_path: Path) -> None:
+    """A row that was read from one is locked where it is written."""
+    (tmp_path / "replica").mkdir()
+    with sqlite_site(tmp_path / "replica") as replica:
+        path = replica.url.partition("?rows=")[2]
+        reads, writes = database(f"sqlite:///{path}"), database(shop.url)
+        with override_settings(DATABASE_ROUTERS=[Router(reads, writes)]):
+            invoice = await Invoice.objects.aget(pk=1)
+            for lock in (invoice.row_lock(), row_lock(Invoice, 1)):
+                async with lock.write():
+                    assert shop.plain.state() == LOCKED["write"]
+                    assert replica.plain.state() == FREE
+        await close(reads)
+        await close(writes)
+
+
 @pytest.fixture
 def postgresql(database: str) -> Iterator[DjangoSite]:
     with postgresql_site(database) as site:
@@ -208,6 +290,20 @@ async def test_a_server_that_came_back(postgresql: DjangoSite) -> None:
         assert postgresql.plain.state() == LOCKED["read"]
         async with row_lock(Invoice, 2, database=alias).write():
             assert postgresql.plain.state(2) == LOCKED["write"]
+        await close(alias)
+
+
+@pytest.mark.parametrize("lease", [None, 30])
+async def test_a_connection_that_was_cut_meanwhile(
+    postgresql: DjangoSite, lease: float | None
+) -> None:
+    """Whoever wants them to be looked at first, by Django's setting, gets out."""
+    with Proxy(port_of(postgresql.url)) as proxy:
+        alias = database(through(proxy, postgresql.url))
+        connections.databases[alias]["CONN_HEALTH_CHECKS"] = True
+        async with row_lock(Invoice, 1, lease=lease, database=alias).write():
+            proxy.cut()
+        assert postgresql.plain.state() == FREE
         await close(alias)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import ssl
 
+import psycopg
 import pytest
+from asyncpg import ConnectionDoesNotExistError, InterfaceError
 
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.integrations import _driver_codes as driver_codes
 
 
@@ -27,3 +29,33 @@ def test_an_error_of_the_system_is_no_code_of_the_server(lost: OSError) -> None:
     assert not asked.nothing_done
     assert isinstance(unasked, BackendUnavailable)
     assert unasked.nothing_done
+
+
+@pytest.mark.parametrize(
+    ("error", "nothing_done"),
+    [
+        (InterfaceError("connection is closed"), True),
+        (InterfaceError("cannot perform operation: connection is closed"), True),
+        (psycopg.OperationalError("the connection is closed"), True),
+        (psycopg.OperationalError("the connection is lost"), False),
+        (psycopg.OperationalError("server closed the connection unexpectedly"), False),
+        (ConnectionDoesNotExistError("connection was closed in the middle"), False),
+    ],
+)
+def test_a_connection_that_was_closed_before(
+    error: Exception, *, nothing_done: bool
+) -> None:
+    """A driver that knew has sent nothing."""
+    closed = driver_codes.of(error, "there", lost=True)
+    assert isinstance(closed, BackendUnavailable)
+    assert closed.nothing_done == nothing_done
+
+
+def test_what_a_driver_refuses_by_itself_was_not_asked() -> None:
+    """A value that it has no word for, say."""
+    refused = psycopg.ProgrammingError("cannot adapt type 'object'")
+    assert isinstance(driver_codes.of(refused, "there"), ConfigurationError)
+    refused = psycopg.errors.UndefinedTable("relation is not there")
+    assert isinstance(driver_codes.of(refused, "there"), Unsupported)
+    lost = psycopg.OperationalError("the connection is lost")
+    assert isinstance(driver_codes.of(lost, "there"), BackendUnavailable)

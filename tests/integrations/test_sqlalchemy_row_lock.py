@@ -7,11 +7,12 @@ import gc
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table, event
+from sqlalchemy import Column, Integer, MetaData, Table, event, select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from aiorwlock_remote import (
@@ -22,10 +23,12 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.errors import AcquireUncertain, LockBusy
 from aiorwlock_remote.integrations.sqlalchemy.row_lock import RowWords, row_lock
+from tests.backends.redis.linking import eventually
 from tests.integrations.fix_alchemy_rows import AlchemySite, Invoice
 from tests.recipes.fix_rows import (
     port_of,
     postgresql_site,
+    sqlite_site,
     through,
 )
 from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask
@@ -179,6 +182,33 @@ async def test_what_cannot_be_locked(shop: AlchemySite) -> None:
 
 
 @on_asyncio
+@pytest.mark.parametrize(
+    "key", [Invoice.id, Invoice, select(Invoice.id), [1], (1,), {1}, {"id": 1}]
+)
+async def test_keys_that_are_no_values(shop: AlchemySite, key: Any) -> None:  # noqa: ANN401 - of any type
+    """An expression would be true of other rows, whose locks are others'."""
+    async with engine_of(shop) as engine, row_lock(engine, Invoice, 2).write():
+        with pytest.raises(ConfigurationError, match="value"):
+            await row_lock(engine, Invoice, key).write(timeout=0)
+        assert shop.plain.state(2) == LOCKED["write"]
+
+
+@on_asyncio
+@pytest.mark.parametrize("lease", [None, 30.0])
+async def test_keys_that_no_driver_takes(
+    shop: AlchemySite, lease: float | None, tmp_path: Path
+) -> None:
+    """It was not asked: nothing is uncertain."""
+    with sqlite_site(tmp_path) as site:
+        path = site.url.partition("?rows=")[2]
+        for url in (shop.url, f"sqlite+aiosqlite:///{path}"):
+            engine = create_async_engine(url)
+            with pytest.raises(ConfigurationError, match="key"):
+                await row_lock(engine, Invoice, object(), lease=lease).write(timeout=0)
+            await engine.dispose()
+
+
+@on_asyncio
 async def test_a_constraint_of_the_table(shop: AlchemySite) -> None:
     """What else is in the row is nobody's business."""
     shop.plain.run("ALTER TABLE invoices ADD account text DEFAULT 'iban DE89'")
@@ -205,6 +235,24 @@ async def test_a_right_that_is_missing(shop: AlchemySite) -> None:
     finally:
         shop.plain.run(f"DROP OWNED BY {role}")
         shop.plain.run(f"DROP ROLE {role}")
+
+
+@on_asyncio
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_connection_that_was_cut_meanwhile(
+    shop: AlchemySite, mode: str
+) -> None:
+    """The driver knows: nothing is uncertain, and what is held is given back."""
+    lines: list[Any] = []
+    with Proxy(port_of(shop.url)) as proxy:
+        engine = create_async_engine(through(proxy, shop.url))
+        event.listen(engine.sync_engine, "connect", lambda one, _: lines.append(one))
+        async with ask(row_lock(engine, Invoice, 1), mode)():
+            proxy.cut()
+            closed = lines[0].driver_connection.is_closed
+            await eventually(closed, "the driver sees it")
+        assert shop.plain.state() == FREE
+        await engine.dispose()
 
 
 @on_asyncio

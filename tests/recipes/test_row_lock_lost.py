@@ -11,9 +11,11 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import BackendError, BackendUnavailable, Closed, Locks, connect
+from aiorwlock_remote.backends.mariadb.store import MariadbStore
+from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
 from aiorwlock_remote.backends.sql.store import SqliteStore
 from aiorwlock_remote.core.row_plans import Plan, Statement
-from aiorwlock_remote.errors import Unsupported
+from aiorwlock_remote.errors import AcquireUncertain, Unsupported
 from aiorwlock_remote.pending import Pending, mapped
 from aiorwlock_remote.recipes import RowLock
 from tests.backends.redis.linking import eventually
@@ -79,6 +81,41 @@ async def unlucky(
         await lock.look()
         yield locks, lock, begun(monkeypatch)
         await eventually(lambda: sqlite.plain.state() == FREE, "given back")
+
+
+def cut_off(plan: Plan[Statement, Any]) -> Plan[Statement, Any]:
+    """The first of its statements is carried out; the others do not arrive."""
+    ran = yield next(plan)
+    plan.send(ran)
+    raise BackendUnavailable(what="closed", nothing_done=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("name", "store", "error"),
+    [
+        ("sqlite", SqliteStore, BackendUnavailable),  # a plan is a transaction
+        ("postgresql", PostgresqlStore, AcquireUncertain),
+        ("mariadb", MariadbStore, AcquireUncertain),
+    ],
+)
+async def test_locked_and_not_looked_at(
+    name: str,
+    store: type[Any],
+    error: type[Exception],
+    mode: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That nothing was done is true of the last statement, not of those before."""
+    site: LocksSite = request.getfixturevalue(name)
+    carry = store.carry
+    monkeypatch.setattr(store, "carry", lambda self, plan: carry(self, cut_off(plan)))
+    async with connect(site.url) as locks:
+        with pytest.raises(error):
+            await ask(locks.row_lock("invoices", 1), mode)(timeout=0)
+        free = error is BackendUnavailable
+        assert site.plain.state() == (FREE if free else LOCKED[mode])
 
 
 @pytest.mark.parametrize("how", ["cancelled", "closed"])

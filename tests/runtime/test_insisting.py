@@ -15,6 +15,7 @@ import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, Locks
 from aiorwlock_remote.core.commands import Command, Release, Withdraw
+from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.testing.conformance.party import until
 from aiorwlock_remote.testing.faults import Fate, Link
 
@@ -199,5 +200,73 @@ async def test_others_of_the_process_keep_their_place(
         await entered.wait()
 
 
-async def asked_again(link: Link, sent: int) -> bool:
-    return any(isinstance(command, Withdraw) for command in link.sent[sent:])
+async def asked_again(link: Link, sent: int, times: int = 1) -> bool:
+    ends = (isinstance(command, Withdraw | Release) for command in link.sent[sent:])
+    return sum(ends) >= times
+
+
+def ends_forbidden(command: Command) -> Fate:
+    """Rights were taken away, for a while."""
+    return Fate.FORBID if isinstance(command, Withdraw | Release) else Fate.PASS
+
+
+async def test_a_release_that_is_forbidden(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """When the right is there again, nobody waits for the lease."""
+    held = await locks.mutex(*NAME, lease=LEASE).acquire()
+    link.fate = ends_forbidden
+    with pytest.raises(Unsupported):
+        await held.release()
+    await is_free_once_the_store_hears(link, near)
+
+
+async def test_forbidden_after_it_failed(link: Link, locks: Locks, near: Locks) -> None:
+    """A store that comes back may be one that refuses, at first."""
+    held = await locks.mutex(*NAME, lease=LEASE).acquire()
+    link.fate = ends_fail
+    with pytest.raises(BackendUnavailable):
+        await held.release()
+    link.fate, sent = ends_forbidden, len(link.sent)
+    await until(lambda: asked_again(link, sent), 10)
+    await is_free_once_the_store_hears(link, near)
+
+
+async def test_who_may_not_acquire_leaves_nothing_to_be_asked(
+    link: Link, locks: Locks
+) -> None:
+    """What was refused was not granted: no request is repeated for each attempt."""
+    link.fate = lambda _: Fate.FORBID
+    for attempt in range(1, 4):
+        for ask in (locks.mutex("near", attempt).acquire, locks.mutex(*NAME).acquire):
+            with pytest.raises(Unsupported):
+                await ask()
+        with pytest.raises(Unsupported):
+            await locks.mutex(*NAME).try_acquire()
+    link.fate = ends_fail
+    held = await locks.mutex("other", 1, lease=LEASE).acquire()
+    with pytest.raises(BackendUnavailable):
+        await held.release()
+    sent = len(link.sent)
+    await until(lambda: asked_again(link, sent, 3), 10)
+    again = [command for command in link.sent[sent:] if isinstance(command, Release)]
+    assert again == link.sent[sent:]
+
+
+async def test_one_that_is_not_answered_keeps_no_other_back(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """Its request hangs; the others are asked again meanwhile."""
+    held = await locks.mutex("hangs", 1, lease=LEASE).acquire()
+    link.fate = ends_fail
+    with pytest.raises(BackendUnavailable):
+        await held.release()
+    link.hold_back, link.fate = True, lambda _: Fate.PASS
+    await until(lambda: held_back(link), 10)
+    link.hold_back = False
+    held = await locks.mutex(*NAME, lease=LEASE).acquire()
+    link.fate = ends_fail
+    with pytest.raises(BackendUnavailable):
+        await held.release()
+    await is_free_once_the_store_hears(link, near)
+    assert link.held_back

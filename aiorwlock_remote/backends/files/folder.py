@@ -19,7 +19,7 @@ from aiorwlock_remote.backends.files.boot_file import BOOT, keep_boot, kept_boot
 from aiorwlock_remote.backends.files.clocks import BootClock, FileClock, ServerClock
 from aiorwlock_remote.backends.files.errors import busy
 from aiorwlock_remote.backends.files.inotify import alarm
-from aiorwlock_remote.backends.files.names import HIDDEN, SEAT
+from aiorwlock_remote.backends.files.names import HIDDEN, RECORD, SEAT
 from aiorwlock_remote.backends.files.options import FileOptions
 from aiorwlock_remote.backends.files.plain import content, length, opened
 from aiorwlock_remote.core.shown import quoted
@@ -196,6 +196,12 @@ class Folder:
 
     def _take(self, names: list[str]) -> None:
         others = [n for n in names if not n.endswith(SEAT) and n[:1] != HIDDEN]
+        if others and all(name.endswith(RECORD) for name in others):
+            raise BadRecord(  # by which clock they count is not known
+                what=f"{self.path} has records, and its {MARK} is gone",
+                hint="does something sweep it, as it does /tmp? stop all that use it, "
+                f"and remove *{RECORD}",
+            )
         if others:
             raise ConfigurationError(
                 what=f"{self.path} holds other files ({quoted(min(others))}, …)",

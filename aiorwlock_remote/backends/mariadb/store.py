@@ -34,6 +34,7 @@ from aiorwlock_remote.swapping.hosted_store import HostedStore
 from aiorwlock_remote.swapping.joining import lock_row
 from aiorwlock_remote.swapping.lent_lines import Lender
 from aiorwlock_remote.swapping.own_lines import Lines
+from aiorwlock_remote.swapping.row_plans import each_for_itself
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.watcher import Looks
 
@@ -74,9 +75,7 @@ class MariadbStore(HostedStore):
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         """Statements on the user's tables; see ``HoldsRows``."""
-        seconds = self._options.call_timeout / 2
-        work = partial(rows.carried, plan, seconds=seconds)
-        return self._plans.add(self._desk.begin(work))
+        return self._plans.add(each_for_itself(self._carry, plan))
 
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
         """As ``JoinsTransactions``: a connection of asyncmy's, or SQLAlchemy's."""
@@ -105,6 +104,10 @@ class MariadbStore(HostedStore):
             await self._desk.rows("forget", **begin, **end, seconds=seconds)
             return kind, number
         return None
+
+    def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        seconds = self._options.call_timeout / 2
+        return self._desk.begin(partial(rows.carried, plan, seconds=seconds))
 
     def _sitting(self, resource: Resource, ticket: str) -> dict[str, object]:
         kind, number = self._cas.key(resource)

@@ -36,6 +36,7 @@ from aiorwlock_remote.swapping.hosted_keeping import (
 from aiorwlock_remote.swapping.hosted_store import HostedStore
 from aiorwlock_remote.swapping.lent_lines import Lender
 from aiorwlock_remote.swapping.own_lines import Lines
+from aiorwlock_remote.swapping.row_plans import each_for_itself
 from aiorwlock_remote.swapping.server_time import ServerTime
 
 T = TypeVar("T")
@@ -88,8 +89,7 @@ class OracleStore(HostedStore):
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         """Statements on the user's tables; see ``HoldsRows``."""
-        work = partial(rows.carried, plan)
-        return self._plans.add(self._desk.begin(work))
+        return self._plans.add(each_for_itself(self._carry, plan))
 
     def examine(self) -> AsyncIterator[Finding]:
         """The server's version and clock, and where the tables are."""
@@ -100,6 +100,9 @@ class OracleStore(HostedStore):
         binds = {"i_seconds": seconds, "i_most": PORTION}
         ((gone,),) = await self._desk.rows("forget", binds)
         return after if gone == PORTION else None
+
+    def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        return self._desk.begin(partial(rows.carried, plan))
 
     def _sending(self, side: Side, lines: Lines[Connection]) -> Send:
         return OracleDesk(side, lines, self._options).ask_all

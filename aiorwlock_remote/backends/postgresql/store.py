@@ -46,6 +46,7 @@ from aiorwlock_remote.swapping.hosted_store import HostedStore
 from aiorwlock_remote.swapping.joining import lock_row
 from aiorwlock_remote.swapping.lent_lines import Lender
 from aiorwlock_remote.swapping.own_lines import Lines
+from aiorwlock_remote.swapping.row_plans import each_for_itself
 from aiorwlock_remote.swapping.rows import Found, state_of
 from aiorwlock_remote.swapping.server_time import ServerTime
 
@@ -115,8 +116,7 @@ class PostgresqlStore(HostedStore):
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         """Statements on the user's tables; see ``HoldsRows``."""
-        work = partial(rows.carried, plan)
-        return self._plans.add(self._desk.begin(work))
+        return self._plans.add(each_for_itself(self._carry, plan))
 
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
         """As ``JoinsTransactions``: a connection of asyncpg's, or SQLAlchemy's."""
@@ -146,6 +146,9 @@ class PostgresqlStore(HostedStore):
             if self._listener is not None:
                 await outcome(self._side, self._listener.close)
         await super().aclose()
+
+    def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        return self._desk.begin(partial(rows.carried, plan))
 
     def _listen(self) -> None:
         if self._listener is None and self._options.listen:

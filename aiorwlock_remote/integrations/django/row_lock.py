@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.exceptions import ValidationError
-from django.db import connections, models
+from django.db import connections, models, router
 
 from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
 from aiorwlock_remote.core.row import UNLOCK, RowTable, check_key
@@ -89,8 +89,8 @@ class RowLockFields(models.Model):
         abstract = True
 
     def row_lock(self, *, lease: float | None = None) -> RowLock:
-        """The lock of this row, in the database it is of; as ``row_lock``."""
-        database = self._state.db or "default"
+        """The lock of this row, where ``save()`` would write it; as ``row_lock``."""
+        database = router.db_for_write(type(self), instance=self)
         return row_lock(type(self), self.pk, lease=lease, database=database)
 
 
@@ -110,7 +110,7 @@ def row_lock(
     pk: object,
     *,
     lease: float | None = None,
-    database: str = "default",
+    database: str | None = None,
     mark: str = "lock_mark",
     count: str = "read_lock_count",
     reason: str = "lock_reason",
@@ -119,7 +119,9 @@ def row_lock(
     """The lock of one row of that model; no I/O.
 
     ``lease``: seconds a grant lives unless it is renewed; None: as published, for ever.
-    ``database``: its alias in ``DATABASES``. The others are the names of the fields.
+    ``database``: its alias in ``DATABASES``; None: where the routers have the model
+    written. The others are the names of the fields. A model with a table of its own
+    beside its parent's has the lock of the parent, if the fields are there.
 
     Raises:
         ConfigurationError: no such field or database, not in an asyncio loop, no key.
@@ -136,6 +138,8 @@ def row_lock(
                 what=f"{label} has no field {name}",
                 hint="derive it from RowLockFields or RowLeaseFields; makemigrations",
             )
+    owner, primary = _table(model, [fields[name] for name in wanted])
+    database = database or router.db_for_write(model)
     try:
         connection: Any = connections[database]
     except Exception as exc:
@@ -143,9 +147,8 @@ def row_lock(
     dialect = DIALECTS.get(connection.vendor)
     if dialect is None:
         raise ConfigurationError(what=f"no row locks on {connection.vendor}")
-    primary: Any = model._meta.pk
     columns = [primary.column, *(fields[name].column for name in wanted)]
-    table = RowTable(model._meta.db_table, *columns)
+    table = RowTable(owner._meta.db_table, *columns)
     try:
         key = check_key(primary.get_prep_value(primary.to_python(pk)))
     except (TypeError, ValueError, ValidationError) as exc:
@@ -154,6 +157,30 @@ def row_lock(
     texts = Texts(table, key, dialect)
     row = Row.of(table.name, str(pk), texts, texts, lease)
     return RowLock(_desk(database), row)
+
+
+def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
+    """The model in whose table these are; and its key, if the model's is the same."""
+    label = model._meta.label
+    owners = {field.model for field in fields}
+    if len(owners) > 1:
+        raise ConfigurationError(what=f"{label}: a lock in several tables")
+    owner: type[models.Model] = owners.pop()
+    primary: Any = model._meta.pk
+    while primary.model is not owner:
+        if not getattr(primary.remote_field, "parent_link", False):
+            theirs = owner._meta.label
+            raise ConfigurationError(
+                what=f"{label}: its key is not that of {theirs}, which has the lock",
+                hint=f"the lock of that {theirs}",
+            )
+        primary = primary.target_field
+    if primary.column is None:
+        raise ConfigurationError(
+            what=f"{label}: a key of several columns",
+            hint="a row lock needs one column that tells rows apart",
+        )
+    return owner, primary
 
 
 _DESKS: Desks[Statement] = Desks()

@@ -53,7 +53,9 @@ class DjangoRows(CarriesPlans[Statement]):
                 what="a row lock inside of atomic(): nobody would see it",
                 hint="lock first, then begin the transaction",
             )
-        if connection.errors_occurred and not connection.is_usable():
+        wary = connection.settings_dict.get("CONN_HEALTH_CHECKS")
+        doubted = connection.connection is not None and wary
+        if (doubted or connection.errors_occurred) and not connection.is_usable():
             connection.close()  # as Django does between requests
         with connection.cursor() as cursor:
             return carried_out(plan, partial(_ran, connection, cursor))

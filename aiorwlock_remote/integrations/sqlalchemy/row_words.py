@@ -22,6 +22,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.sql.elements import ClauseElement
 
 from aiorwlock_remote.core.row import (
     READ_LOCK,
@@ -41,6 +42,8 @@ from aiorwlock_remote.recipes.row_faults import Row
 from aiorwlock_remote.recipes.row_texts import Texts
 from aiorwlock_remote.swapping.row_plans import driven
 
+_NO_VALUES = (ClauseElement, type, list, tuple, set, frozenset, dict)
+"""Who compares a column with one of these may mean many rows."""
 LOCK_COLUMNS = RowTable("t")
 """Their published names, but for the table's."""
 
@@ -72,6 +75,10 @@ class RowWords:
         self.table: Table = cast("Table", found)
         if row_id is None or isinstance(row_id, int | str):
             check_key(cast("RowKey", row_id))
+        elif isinstance(row_id, _NO_VALUES) or hasattr(row_id, "__clause_element__"):
+            raise ConfigurationError(
+                what=f"a row's key must be a value, not {type(row_id).__name__}"
+            )
         self._id = row_id
         self._key = self._key_column(key)
         self._mark = self._column(mark)

@@ -57,6 +57,17 @@ async def test_other_files_in_it(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["report.pdf"]
 
 
+async def test_its_mark_was_removed(tmp_path: Path) -> None:
+    """As what sweeps /tmp does: by which clock the records count is not known."""
+    async with connect(tmp_path.as_uri()) as locks, locks.mutex("order", 42):
+        pass
+    (tmp_path / ".rwlock").unlink()
+    said = await refused(tmp_path.as_uri(), BadRecord)
+    assert ".rwlock" in said
+    assert "*.doorman" in said
+    assert not (tmp_path / ".rwlock").exists()
+
+
 @pytest.mark.parametrize(
     "url",
     ["file://", "file:///", "file://dir", "file://host/dir"],
