@@ -109,6 +109,7 @@ async def test_failed_cleaning_leaves_the_file_free(tmp_path: Path) -> None:
     connection.open(1.0)
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE doormans")
+    db.close()
     with pytest.raises(BackendError):
         connection.forget(0.0)
     with sqlite3.connect(path, timeout=0) as db:
