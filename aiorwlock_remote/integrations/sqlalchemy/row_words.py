@@ -42,7 +42,15 @@ from aiorwlock_remote.recipes.row_faults import Row
 from aiorwlock_remote.recipes.row_texts import Texts
 from aiorwlock_remote.swapping.row_plans import driven
 
-_NO_VALUES = (ClauseElement, type, list, tuple, set, frozenset, dict)
+_NO_VALUES: tuple[type[object], ...] = (
+    ClauseElement,
+    type,
+    list,
+    tuple,
+    set,
+    frozenset,
+    dict,
+)
 """Who compares a column with one of these may mean many rows."""
 LOCK_COLUMNS = RowTable("t")
 """Their published names, but for the table's."""
