@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 RESOURCE_KEYS = """\b
 Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
-  resource    "TYPE/ID", with a slash in the type as %2F; also apart, as "type"
-              and "id"
+  resource    "TYPE/ID", with a slash in the type as %2F; also apart, as
+              "type" and "id"
   locked      true if somebody holds it now
   fence       the last fencing number handed out; 0 if none is remembered
   holders     list of: holder (12 hex digits), mode ("read", "write"), fence

@@ -66,7 +66,8 @@ class Proxy:
 
     def refuse(self) -> None:
         """Nobody listens any more; what is connected stays."""
-        listener, self._listener = self._listener, None
+        with self._lock:
+            listener, self._listener = self._listener, None
         if listener is not None:
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept()
@@ -128,9 +129,22 @@ class Proxy:
                 client, _ = listener.accept()
             except OSError:
                 return
+            with self._lock:  # from now on it can be cut, though it leads nowhere yet
+                refused = self._listener is not listener
+                self._pairs.add(client)
+            if refused:
+                with suppress(OSError):
+                    client.shutdown(socket.SHUT_RDWR)
             threading.Thread(target=self._pair, args=(client,), daemon=True).start()
 
     def _pair(self, client: socket.socket) -> None:
+        try:
+            self._pass(client)
+        finally:
+            with self._lock:
+                self._pairs.discard(client)
+
+    def _pass(self, client: socket.socket) -> None:
         with client:
             try:
                 server = socket.create_connection(self._target, 5)
@@ -143,14 +157,14 @@ class Proxy:
                 selector.register(client, selectors.EVENT_READ, ("server", server))
                 selector.register(server, selectors.EVENT_READ, ("client", client))
                 with self._lock:
-                    self._pairs |= {client, server}
+                    self._pairs.add(server)
                     self.connections += 1
                 if not self._closed:
                     with suppress(OSError):
                         while self._passed(selector):
                             pass
                 with self._lock:
-                    self._pairs -= {client, server}
+                    self._pairs.discard(server)
 
     def _passed(self, selector: selectors.BaseSelector) -> bool:
         for key, _ in selector.select():
