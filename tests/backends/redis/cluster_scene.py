@@ -15,8 +15,7 @@ from aiorwlock_remote.runtime.asyncio_host import AsyncioHost
 from tests.backends.redis.acted import Line
 from tests.backends.redis.acted_cluster import GATE, HOST, Truth, tag_of
 from tests.backends.redis.some_scripts import BOTH, PUSH
-from tests.backends.redis.timeless import PATIENCE, STEP, Asked, Loop
-from tests.standing import StandingClock
+from tests.backends.redis.timeless import PATIENCE, STEP, Asked, Timeless
 
 NODES = 3
 ADDRESSES = [(HOST, number) for number in range(NODES + 2)]
@@ -24,22 +23,17 @@ ALL_KEYS = (b"{a}1", b"{a}2", b"{b}", b"c")
 EVENTS = {b"__keyspace@0__:" + key: key for key in ALL_KEYS[1:]}
 
 
-class Scene:
+class Scene(Timeless):
     """From the first connection until all are closed."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = StandingClock()
-        self.loop = Loop(self.clock)
         self.truth = Truth(NODES)
-        self.asked: list[Asked] = []
         self.waits: set[int] = set()
         self.misled: list[int] = []
         """Those who were told of no replicas where nothing had been written."""
-        self.channels: set[bytes] = set()
         self.alone = True
         """Nobody else has cancelled our tasks."""
-        self.closing: asyncio.Task[None] | None = None
 
     def connects(self) -> None:
         async def connect() -> None:
@@ -54,13 +48,10 @@ class Scene:
                 on_reconnect=self.is_told,
                 dial=self.dials,
             )
-            opening = asyncio.create_task(self.cluster.open())
-            while not opening.done():
-                await asyncio.sleep(0)
-                self.everything_goes_its_way()
-            opening.result()
+            self.closes = self.cluster.aclose
+            await self.cluster.open()
 
-        self.loop.run_until_complete(connect())
+        self.connects_by(connect)
 
     async def dials(self, options: Options, talk: Conversation, host: Host) -> Line:
         """As the door is when it is knocked at, and as long as it is silent."""
@@ -121,14 +112,7 @@ class Scene:
 
     def every_task_is_cancelled(self) -> None:
         self.alone = False
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        self.loop.turn(1)  # what is asked before that may be nobody's, too
-
-    def we_close(self) -> None:
-        if self.closing is None:
-            self.closing = self.loop.create_task(self.cluster.aclose())
-            self.loop.turn(1)  # who is cancelled before the first step closes nothing
+        super().every_task_is_cancelled()
 
     # What goes on.
 
@@ -141,21 +125,10 @@ class Scene:
         for node in self.truth.nodes:
             node.asleep = False
 
-    def all_goes_well(self) -> None:
-        for _ in range(3):
-            self.everything_goes_its_way()
-            self.clock.seconds += STEP / 4
-            self.loop.turn()
-
     def all_goes_well_for_long(self) -> None:
         for _ in range(40):
             self.all_goes_well()
             self.clock.seconds += STEP
-
-    def patience_ends(self) -> None:
-        for _ in range(int(3.5 * PATIENCE / STEP)):
-            self.clock.seconds += STEP
-            self.loop.turn(4)
 
     def everything_goes_its_way(self) -> None:
         """Over connections that are open: what was sent over others is late."""
@@ -246,9 +219,7 @@ class Scene:
 
     def ends(self) -> None:
         """Nothing is left of it."""
-        closing = self.closing or self.loop.create_task(self.cluster.aclose())
-        self.patience_ends()
-        assert closing.done()
+        self.is_closed()
         self.ask([b"c"], must_go=True)
         for node in self.truth.nodes:
             for line in node.lines:

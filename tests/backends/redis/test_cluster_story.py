@@ -24,7 +24,6 @@ from tests.backends.redis.cluster_scene import (
     NODES,
     Scene,
 )
-from tests.backends.redis.timeless import STEP
 
 KEYS = st.sampled_from(ALL_KEYS)
 SOME_NODE = st.integers(0, NODES - 1)
@@ -175,22 +174,6 @@ class Story(Scene, RuleBasedStateMachine):
         slots = SlotMap(ADDRESSES[:2])
         slots.owners = [node.view[b""]] * len(slots.owners)
         self.cluster.told(slots)
-
-    # What goes on by itself.
-
-    @rule()
-    def goes_well(self) -> None:
-        self.all_goes_well()
-
-    @rule(times=st.integers(1, 4))
-    def the_loop_turns(self, times: int) -> None:
-        self.loop.turn(times)
-
-    @rule(steps=st.sampled_from([1, 1, 2, 10]))
-    def time_passes(self, steps: int) -> None:
-        for _ in range(steps):
-            self.clock.seconds += STEP
-            self.loop.turn(4)
 
 
 TestStory = Story.TestCase

@@ -26,8 +26,7 @@ from aiorwlock_remote.ports import Host
 from aiorwlock_remote.runtime.asyncio_host import AsyncioHost
 from tests.backends.redis.acted import Line, Server
 from tests.backends.redis.some_scripts import BOTH, PUSH
-from tests.backends.redis.timeless import PATIENCE, STEP, Asked, Loop
-from tests.standing import StandingClock
+from tests.backends.redis.timeless import PATIENCE, STEP, Asked, Timeless
 
 OWN, CHANNELS = b"own", st.sampled_from([b"one", b"two"])
 KEYS = st.sampled_from([b"a", b"b"])
@@ -38,38 +37,30 @@ RARE = (
 )
 
 
-class Story(RuleBasedStateMachine):
+class Story(Timeless, RuleBasedStateMachine):
     """One link, from its first connection until it is closed."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = StandingClock()
-        self.loop = Loop(self.clock)
         self.server = Server()
         self.door = "open"
-        self.asked: list[Asked] = []
-        self.channels: set[bytes] = set()
         self.told_of: Conversation | None = None
-        self.closing: asyncio.Task[None] | None = None
 
     @initialize()
     def connects(self) -> None:
-        async def connect() -> Link:
+        async def connect() -> None:
             options = Options("h", connect_timeout=PATIENCE, command_timeout=PATIENCE)
-            link = Link(
+            self.link = Link(
                 *(options, AsyncioHost(self.clock), BOTH),
                 on_message=self.hears,
                 on_reconnect=self.is_told,
                 channels=[OWN],
                 dial=self.dials,
             )
-            opening = asyncio.create_task(link.open())
-            while not opening.done():
-                await asyncio.sleep(0)
-                self.everything_goes_its_way()
-            return link
+            self.closes = self.link.aclose
+            await self.link.open()
 
-        self.link = self.loop.run_until_complete(connect())
+        self.connects_by(connect)
         self.told_of = self.link._talk
 
     async def dials(self, options: Options, talk: Conversation, host: Host) -> Line:
@@ -181,16 +172,6 @@ class Story(RuleBasedStateMachine):
     def it_restarts(self) -> None:
         self.server.restart()
 
-    def every_task_is_cancelled(self) -> None:
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        self.loop.turn(1)  # what is asked before that may be nobody's, too
-
-    def we_close(self) -> None:
-        if self.closing is None:
-            self.closing = self.loop.create_task(self.link.aclose())
-            self.loop.turn(1)  # who is cancelled before the first step closes nothing
-
     def nothing_is_answered_for_long(self) -> None:
         """Whoever asked is told, within the time of patience on both sides.
 
@@ -202,31 +183,13 @@ class Story(RuleBasedStateMachine):
 
     # What goes on by itself.
 
-    @rule(times=st.integers(1, 4))
-    def the_loop_turns(self, times: int) -> None:
-        self.loop.turn(times)
-
-    @rule(steps=st.sampled_from([1, 1, 2, 10]))
-    def time_passes(self, steps: int) -> None:
-        for _ in range(steps):
-            self.clock.seconds += STEP
-            self.loop.turn(4)
-
     @rule()
     def all_goes_well(self) -> None:
-        for _ in range(3):
-            self.everything_goes_its_way()
-            self.clock.seconds += STEP / 4
-            self.loop.turn()
+        super().all_goes_well()
         talk = self.link._talk
         if self.closing is None and talk is not None and not talk.in_flight:
             (line,) = [each for each in self.server.lines if each.talk is talk]
             assert line.channels == {OWN, *self.channels}
-
-    def patience_ends(self) -> None:
-        for _ in range(int(3.5 * PATIENCE / STEP)):
-            self.clock.seconds += STEP
-            self.loop.turn(4)
 
     def everything_goes_its_way(self) -> None:
         """Over the last connection: what was sent over others is late."""
@@ -284,9 +247,7 @@ class Story(RuleBasedStateMachine):
 
     def ends(self) -> None:
         """Nothing is left of it."""
-        closing = self.closing or self.loop.create_task(self.link.aclose())
-        self.patience_ends()
-        assert closing.done()
+        self.is_closed()
         self.ask([b"a"], must_go=True)
         for line in self.server.lines:
             while line.carry_out():

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
 
 from aiorwlock_remote.pending import Pending
 from tests.standing import StandingClock
@@ -58,3 +63,68 @@ class Asked:
 
     def _answered(self, _: object) -> None:
         self.answers += 1
+
+
+class Timeless:
+    """One who is asked: a link, or a cluster's. Its servers answer in a subclass."""
+
+    closes: Callable[[], Coroutine[Any, Any, None]]
+    """Closes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = StandingClock()
+        self.loop = Loop(self.clock)
+        self.asked: list[Asked] = []
+        self.channels: set[bytes] = set()
+        self.closing: asyncio.Task[None] | None = None
+
+    def everything_goes_its_way(self) -> None:
+        """What was sent is carried out, what was answered comes."""
+        raise NotImplementedError
+
+    def connects_by(self, open_: Callable[[], Awaitable[None]]) -> None:
+        async def connect() -> None:
+            opening = asyncio.ensure_future(open_())
+            while not opening.done():
+                await asyncio.sleep(0)
+                self.everything_goes_its_way()
+            opening.result()
+
+        self.loop.run_until_complete(connect())
+
+    def every_task_is_cancelled(self) -> None:
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.turn(1)  # what is asked before that may be nobody's, too
+
+    def we_close(self) -> None:
+        if self.closing is None:
+            self.closing = self.loop.create_task(self.closes())
+            self.loop.turn(1)  # who is cancelled before the first step closes nothing
+
+    @rule(times=st.integers(1, 4))
+    def the_loop_turns(self, times: int) -> None:
+        self.loop.turn(times)
+
+    @rule(steps=st.sampled_from([1, 1, 2, 10]))
+    def time_passes(self, steps: int) -> None:
+        for _ in range(steps):
+            self.clock.seconds += STEP
+            self.loop.turn(4)
+
+    @rule()
+    def all_goes_well(self) -> None:
+        for _ in range(3):
+            self.everything_goes_its_way()
+            self.clock.seconds += STEP / 4
+            self.loop.turn()
+
+    def patience_ends(self) -> None:
+        self.time_passes(int(3.5 * PATIENCE / STEP))
+
+    def is_closed(self) -> None:
+        """In time."""
+        closing = self.closing or self.loop.create_task(self.closes())
+        self.patience_ends()
+        assert closing.done()
