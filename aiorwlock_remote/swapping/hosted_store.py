@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
+from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.hosted import Across, Side
-from aiorwlock_remote.pending import UnderWay
+from aiorwlock_remote.pending import Pending, UnderWay
 from aiorwlock_remote.ports import Bell, Capability, Host, Settings
 from aiorwlock_remote.swapping.gathering import Gathering, Send
 from aiorwlock_remote.swapping.hosted_desk import HostedDesk
@@ -17,9 +18,12 @@ from aiorwlock_remote.swapping.hosted_keeping import Keeping, Renewals
 from aiorwlock_remote.swapping.keeping import SwapRenewer, ThreadHost, nobody
 from aiorwlock_remote.swapping.lent_lines import LentLines
 from aiorwlock_remote.swapping.own_lines import Lines
+from aiorwlock_remote.swapping.row_plans import each_for_itself
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.table_store import TableStore
 from aiorwlock_remote.swapping.tables import TableCas, TableSteps, newer
+
+T = TypeVar("T")
 
 
 class HostedStore(TableStore):
@@ -48,6 +52,14 @@ class HostedStore(TableStore):
     @abstractmethod
     def _sending(self, side: Side, lines: Lines[Any]) -> Send:
         """Sends several requests at once."""
+
+    @abstractmethod
+    def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        """Begin with a plan, whose statements are committed one by one."""
+
+    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        """Statements on the user's tables; see ``HoldsRows``."""
+        return self._plans.add(each_for_itself(self._carry, plan))
 
     def renewer(self) -> SwapRenewer:
         """Renews over a connection of its own, in a loop of its own."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TypeVar
 
 from aiorwlock_remote.core.doubt import after_change
@@ -33,17 +32,21 @@ def each_for_itself(
 
     That nothing was done is said of the last one: not of a plan that had changed rows.
     """
-    changes: list[None] = []
+    changed = False
     told: Pending[T] = Pending()
+
+    def note() -> None:
+        nonlocal changed
+        changed = True
 
     def carried(done: Pending[T]) -> None:
         error = done.error
         if error is None:
             told.resolve(done.result())
-        elif changes and isinstance(error, BackendError):
+        elif changed and isinstance(error, BackendError):
             told.fail(after_change(error))
         else:
             told.fail(error)
 
-    carry(noting(plan, partial(changes.append, None))).then(carried)
+    carry(noting(plan, note)).then(carried)
     return told

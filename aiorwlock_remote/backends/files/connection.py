@@ -106,8 +106,9 @@ class Connection:
             if seen.record.updated or seen.seat is not None:
                 yield Snapshot(whose, seen.record, seen.seat, seen.now, seen.wall)
 
-    def forget(self, memory: float, after: Key = FIRST) -> Key | None:  # noqa: ARG002 - names are in no order
+    def forget(self, memory: float, after: Key = FIRST) -> Key | None:
         """As ``Connection.forget``; once, wherever they are."""
+        del after  # names are in no order
         with self._mapping():
             forget(self._folder, memory, self._clock.now() + LOOKING)
         return None

@@ -34,7 +34,6 @@ from aiorwlock_remote.swapping.hosted_store import HostedStore
 from aiorwlock_remote.swapping.joining import lock_row
 from aiorwlock_remote.swapping.lent_lines import Lender
 from aiorwlock_remote.swapping.own_lines import Lines
-from aiorwlock_remote.swapping.row_plans import each_for_itself
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.watcher import Looks
 
@@ -73,10 +72,6 @@ class MariadbStore(HostedStore):
         """Of statements on the user's tables."""
         return MARIADB
 
-    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Statements on the user's tables; see ``HoldsRows``."""
-        return self._plans.add(each_for_itself(self._carry, plan))
-
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
         """As ``JoinsTransactions``: a connection of asyncmy's, or SQLAlchemy's."""
         tables = self._options.tables or self._options.database
@@ -98,12 +93,13 @@ class MariadbStore(HostedStore):
     async def forget(self, seconds: float, after: Key = FIRST) -> Key | None:
         """As ``TableStore.forget``; behind ``after``, in the order of the keys."""
         begin = {"kind": after[0], "number": after[1]}
-        for last in await self._desk.rows("portion", **begin, most=PORTION):
-            kind, number = last[0].decode(), last[1]
-            end = {"last_kind": kind, "last_number": number}
-            await self._desk.rows("forget", **begin, **end, seconds=seconds)
-            return kind, number
-        return None
+        found = await self._desk.rows("portion", **begin, most=PORTION)
+        if not found:
+            return None
+        kind, number = found[0][0].decode(), found[0][1]
+        end = {"last_kind": kind, "last_number": number}
+        await self._desk.rows("forget", **begin, **end, seconds=seconds)
+        return kind, number
 
     def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         seconds = self._options.call_timeout / 2

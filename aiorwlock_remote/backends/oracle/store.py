@@ -36,7 +36,6 @@ from aiorwlock_remote.swapping.hosted_keeping import (
 from aiorwlock_remote.swapping.hosted_store import HostedStore
 from aiorwlock_remote.swapping.lent_lines import Lender
 from aiorwlock_remote.swapping.own_lines import Lines
-from aiorwlock_remote.swapping.row_plans import each_for_itself
 from aiorwlock_remote.swapping.server_time import ServerTime
 
 T = TypeVar("T")
@@ -86,10 +85,6 @@ class OracleStore(HostedStore):
     def dialect(self) -> Dialect:
         """Of statements on the user's tables."""
         return ORACLE
-
-    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Statements on the user's tables; see ``HoldsRows``."""
-        return self._plans.add(each_for_itself(self._carry, plan))
 
     def examine(self) -> AsyncIterator[Finding]:
         """The server's version and clock, and where the tables are."""

@@ -46,7 +46,6 @@ from aiorwlock_remote.swapping.hosted_store import HostedStore
 from aiorwlock_remote.swapping.joining import lock_row
 from aiorwlock_remote.swapping.lent_lines import Lender
 from aiorwlock_remote.swapping.own_lines import Lines
-from aiorwlock_remote.swapping.row_plans import each_for_itself
 from aiorwlock_remote.swapping.rows import Found, state_of
 from aiorwlock_remote.swapping.server_time import ServerTime
 
@@ -114,10 +113,6 @@ class PostgresqlStore(HostedStore):
         self._listen()
         return partial(self._attendance.go, row)
 
-    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Statements on the user's tables; see ``HoldsRows``."""
-        return self._plans.add(each_for_itself(self._carry, plan))
-
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
         """As ``JoinsTransactions``: a connection of asyncpg's, or SQLAlchemy's."""
         text = statement("join", self._options.schema)
@@ -136,9 +131,8 @@ class PostgresqlStore(HostedStore):
 
     async def forget(self, seconds: float, after: Key = FIRST) -> Key | None:
         """As ``TableStore.forget``; behind ``after``, in the order of the keys."""
-        for last in await self._desk.rows("forget", seconds, *after, PORTION):
-            return last["resource_type"], last["resource_id"]
-        return None
+        found = await self._desk.rows("forget", seconds, *after, PORTION)
+        return (found[0]["resource_type"], found[0]["resource_id"]) if found else None
 
     async def aclose(self) -> None:
         """Wait for what is under way; close the connections that are ours."""
