@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from uuid import uuid4
 
 import anyio
@@ -21,7 +22,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 TASKS = 8
 ENOUGH = 20
-LONGEST = 5.0  # at most 3 on a machine that has time
+ANSWERED_IN = 30.0  # a request may take two seconds, and the machine stand still
+IN_A_ROW = 3
+"""Requests of a task that may be refused, of two seconds each: mostly one, and another
+while the heartbeat is on its way, which a busy machine delays."""
+
+
+def fresh_options(*ips: str, port: int) -> Options:
+    """Of a keyspace that nobody has, not even this test when it is run again."""
+    name = f"stopped_{secrets.token_hex(4)}"
+    return Options(name, ips, port, connect_timeout=20.0)
 
 
 def prepare(visit: Visit, options: Options, copies: int) -> None:
@@ -45,7 +55,7 @@ async def cycle(table: Table, key: tuple[str, int]) -> None:
 
 async def test_the_only_node_stops_and_goes_on(start_cassandra: StartCassandra) -> None:
     node = start_cassandra()
-    options = Options("locks", (node.ip,), node.port, connect_timeout=20.0)
+    options = fresh_options(node.ip, port=node.port)
     with Visit(node.ip, node.port) as visit:
         prepare(visit, options, 1)
     table = await opening.connect(options, current_host())
@@ -53,7 +63,7 @@ async def test_the_only_node_stops_and_goes_on(start_cassandra: StartCassandra) 
         await cycle(table, ("order", 1))
         node.pause()
         try:
-            with anyio.fail_after(LONGEST):
+            with anyio.fail_after(ANSWERED_IN):
                 with pytest.raises(BackendUnavailable) as caught:
                     await cycle(table, ("order", 2))
             assert not caught.value.nothing_done
@@ -77,11 +87,13 @@ async def soon(table: Table, key: tuple[str, int]) -> None:
 
 
 class Runner:
-    """Cycles on keys of its own; remembers its longest time without success."""
+    """Cycles on keys of its own; remembers its longest silence, and what filled it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.longest = 0.0
+        self.refused: list[BackendError] = []
+        self.worst: list[BackendError] = []
         self.done = 0
         self.stopping = False
 
@@ -90,9 +102,12 @@ class Runner:
         while not self.stopping:
             try:
                 await cycle(table, (f"task{self.number},{turn}", 0))
-            except BackendError:
+            except BackendError as error:
                 turn += 1  # whatever became of that one
+                self.refused.append(error)
             else:
+                self.worst = max(self.worst, self.refused, key=len)
+                self.refused = []
                 now = anyio.current_time()
                 self.longest, last = max(self.longest, now - last), now
                 self.done += 1
@@ -110,7 +125,7 @@ async def progress(runners: list[Runner]) -> None:
 async def test_a_stopped_node_of_three_holds_nobody_up_for_long(
     cassandra_ring: CassandraRing,
 ) -> None:
-    options = Options("stopped", IPS, cassandra_ring.port, connect_timeout=20.0)
+    options = fresh_options(*IPS, port=cassandra_ring.port)
     with Visit(IPS[0], cassandra_ring.port) as visit:
         prepare(visit, options, 3)
     cassandra_ring.settle()
@@ -133,4 +148,5 @@ async def test_a_stopped_node_of_three_holds_nobody_up_for_long(
     finally:
         table.close()
     print([round(runner.longest, 2) for runner in runners])  # noqa: T201
-    assert max(runner.longest for runner in runners) < LONGEST
+    worst = max((runner.worst for runner in runners), key=len)
+    assert len(worst) <= IN_A_ROW, worst
