@@ -43,7 +43,7 @@ def test_four_processes_lock_while_nodes_die(
     """No fence goes back, nothing comes between the accesses of a session."""
     killed, stopped, restarted = ring.nodes
     with Fleet(f"{ring.url}/{KEYSPACE}?clock_skew=1", tmp_path) as fleet:
-        crowd = Crowd(fleet, body=0.02)
+        crowd = Crowd(fleet, body=0.1)
         crowd.start()
         crowd.goes_on("begun")
         killed.kill()
