@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 from sqlalchemy import Column, Integer, MetaData, String, Table
@@ -66,3 +67,13 @@ def other_table(name: str) -> Table:
         Column("lock_reason", String(200)),
         Column("lock_grants", String(4000)),
     )
+
+
+@asynccontextmanager
+async def engine_of(site: AlchemySite) -> AsyncIterator[AsyncEngine]:
+    """At it; its connections are closed afterwards."""
+    engine = create_async_engine(site.url)
+    try:
+        yield engine
+    finally:
+        await engine.dispose()

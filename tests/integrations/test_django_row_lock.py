@@ -5,30 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-from uuid import UUID
 
 import anyio
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connections, models, transaction
-from django.test import override_settings
+from django.db import connections, transaction
 
-from aiorwlock_remote import ConfigurationError, WouldDeadlock
+from aiorwlock_remote import ConfigurationError
 from aiorwlock_remote.errors import AcquireUncertain
-from aiorwlock_remote.integrations.django.row_lock import RowLockFields, row_lock
+from aiorwlock_remote.integrations.django.row_lock import row_lock
 from aiorwlock_remote.recipes import RowLock
 from aiorwlock_remote.testing.conformance.party import until
 from tests.integrations.fix_django_rows import DjangoSite, Invoice
-from tests.recipes.fix_rows import (
-    mariadb_site,
-    port_of,
-    postgresql_site,
-    sqlite_site,
-    through,
-)
+from tests.recipes.fix_rows import port_of, postgresql_site, through
 from tests.recipes.occupied_django import close, database
 from tests.recipes.row_basics import RowLockBasics
 from tests.recipes.row_sites import (
@@ -51,53 +40,41 @@ pytestmark = [
 
 class TestSqlite(RowLockSuite):
     @pytest.fixture
-    def site(self, tmp_path: Path) -> Iterator[RowSite]:
-        with sqlite_site(tmp_path) as site:
-            path = site.url.partition("?rows=")[2]
-            yield DjangoSite(site.plain, f"sqlite:///{path}")
+    def site(self, django_shop: DjangoSite) -> RowSite:
+        return django_shop
 
 
 class TestPostgresql(RowLockBasics):
     @pytest.fixture
-    def site(self, database: str) -> Iterator[RowSite]:
-        with postgresql_site(database) as site:
-            yield DjangoSite(site.plain, database)
+    def site(self, django_postgresql: DjangoSite) -> RowSite:
+        return django_postgresql
 
 
 class TestLeasedMariadb(RowLockBasics):
     @pytest.fixture
-    def site(self, mariadb_empty: str) -> Iterator[RowSite]:
-        with mariadb_site(mariadb_empty) as site:
-            made = DjangoSite(site.plain, mariadb_empty)
-            made.lease = 30.0
-            yield made
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[DjangoSite]:
-    with sqlite_site(tmp_path) as site:
-        path = site.url.partition("?rows=")[2]
-        yield DjangoSite(site.plain, f"sqlite:///{path}")
+    def site(self, django_mariadb: DjangoSite) -> RowSite:
+        django_mariadb.lease = 30.0
+        return django_mariadb
 
 
 @pytest.mark.parametrize("lease", [None, 30])
 async def test_saving_leaves_the_lock_alone(
-    shop: DjangoSite, lease: float | None
+    django_shop: DjangoSite, lease: float | None
 ) -> None:
     """What an instance was loaded with is older than the lock."""
-    alias = database(shop.url)
+    alias = database(django_shop.url)
     invoice = await Invoice.objects.using(alias).aget(pk=1)
     async with invoice.row_lock(lease=lease).write("saving"):
         invoice.total = 7
         await invoice.asave()
-        assert shop.plain.stands() == (*LOCKED["write"], "saving")
-        assert not shop.plain.step("RLock")
-    assert shop.plain.state() == FREE
-    assert shop.plain.rows("SELECT total FROM invoices WHERE id = 1") == [(7,)]
+        assert django_shop.plain.stands() == (*LOCKED["write"], "saving")
+        assert not django_shop.plain.step("RLock")
+    assert django_shop.plain.state() == FREE
+    assert django_shop.plain.rows("SELECT total FROM invoices WHERE id = 1") == [(7,)]
     new = Invoice(pk=9, total=3)
     await new.asave(using=alias)
     async with new.row_lock().read():
-        assert shop.plain.state(9) == LOCKED["read"]
+        assert django_shop.plain.state(9) == LOCKED["read"]
     await close(alias)
 
 
@@ -122,9 +99,9 @@ async def _wait(lock: RowLock) -> None:
             pass
 
 
-async def test_inside_of_atomic(shop: DjangoSite) -> None:
+async def test_inside_of_atomic(django_shop: DjangoSite) -> None:
     """Nobody would see it: refused."""
-    alias = database(shop.url)
+    alias = database(django_shop.url)
     lock = row_lock(Invoice, 1, database=alias)
     begun = transaction.atomic(using=alias)
     await sync_to_async(begun.__enter__)()
@@ -135,197 +112,56 @@ async def test_inside_of_atomic(shop: DjangoSite) -> None:
         await sync_to_async(begun.__exit__)(None, None, None)
     async with lock.write():
         pass
-    assert shop.plain.state() == FREE
+    assert django_shop.plain.state() == FREE
     await close(alias)
 
 
-class Plain(models.Model):
-    """Without the fields."""
-
-    class Meta:
-        app_label = "tests_plain"
-        managed = False
-
-
-async def test_what_cannot_be_locked(shop: DjangoSite) -> None:
-    alias = database(shop.url)
-    with pytest.raises(ConfigurationError, match="has no field"):
-        row_lock(Plain, 1, database=alias)
-    with pytest.raises(ConfigurationError, match="not saved"):
-        Invoice().row_lock()
-    with pytest.raises(ConfigurationError, match="nowhere"):
-        row_lock(Invoice, 1, database="nowhere")
-    with pytest.raises(ConfigurationError):
-        row_lock(Invoice, 1, lease=0, database=alias)
-
-
-class Ticketed(RowLockFields):
-    """With a key as many have it."""
-
-    id: Any = models.UUIDField(primary_key=True)
-
-    class Meta:
-        app_label = "tests_uuid"
-        db_table = "ticketed"
-
-
-@pytest.mark.parametrize("name", ["shop", "postgresql", "mariadb"])
-async def test_keys_that_are_uuids(name: str, request: pytest.FixtureRequest) -> None:
-    """Each database has its own way of writing them."""
-    site: DjangoSite = request.getfixturevalue(name)
-    alias, key = database(site.url), UUID(int=7)
-
-    def make() -> None:
-        with connections[alias].schema_editor() as editor:
-            editor.create_model(Ticketed)
-        Ticketed.objects.using(alias).create(pk=key)
-
-    await sync_to_async(make)()
-    for pk in (key, str(key)):
-        async with row_lock(Ticketed, pk, database=alias).write("mine"):
-            found = await Ticketed.objects.using(alias).aget(pk=key)
-            assert (found.lock_mark, found.lock_reason) == ("WriteLock", "mine")
-    with pytest.raises(ConfigurationError, match="no key"):
-        row_lock(Ticketed, "7", database=alias)
-    await close(alias)
-
-
-class Pro(Invoice):
-    """With a table of its own, beside that of the invoice's."""
-
-    class Meta:
-        app_label = "tests"
-        db_table = "pro_invoices"
-
-
-class Quote(models.Model):
-    """Another parent."""
-
-    quote_id: Any = models.AutoField(primary_key=True)
-
-    class Meta:
-        app_label = "tests"
-
-
-class Late(Quote, Invoice):
-    """Its key is that of the quote, its lock that of the invoice."""
-
-    class Meta:
-        app_label = "tests"
-
-
-async def test_a_model_with_a_table_for_its_parents(shop: DjangoSite) -> None:
-    """The lock is where its fields are: one for both models."""
-    alias = database(shop.url)
-    async with row_lock(Pro, 1, database=alias).write("mine"):
-        assert shop.plain.stands(1) == (*LOCKED["write"], "mine")
-        with pytest.raises(WouldDeadlock):
-            await row_lock(Invoice, 1, database=alias).read()
-    with pytest.raises(ConfigurationError, match=r"tests\.Invoice"):
-        row_lock(Late, 1, database=alias)
-    await close(alias)
-
-
-class Pair(RowLockFields):
-    """A key of two columns."""
-
-    pk: Any = models.CompositePrimaryKey("a", "b")
-    a: Any = models.IntegerField()
-    b: Any = models.IntegerField()
-
-    class Meta:
-        app_label = "tests_pair"
-
-
-def test_a_key_of_several_columns() -> None:
-    with pytest.raises(ConfigurationError, match="several columns"):
-        row_lock(Pair, (1, 2))
-
-
-class Router:
-    """Reads here, writes there."""
-
-    def __init__(self, reads: str, writes: str) -> None:
-        self._reads, self._writes = reads, writes
-
-    def db_for_read(self, model: Any, **_: Any) -> str | None:  # noqa: ANN401 - Django's
-        return self._reads if model is Invoice else None
-
-    def db_for_write(self, model: Any, **_: Any) -> str | None:  # noqa: ANN401 - Django's
-        return self._writes if model is Invoice else None
-
-
-async def test_databases_with_replicas(shop: DjangoSite, tmp_path: Path) -> None:
-    """A row that was read from one is locked where it is written."""
-    (tmp_path / "replica").mkdir()
-    with sqlite_site(tmp_path / "replica") as replica:
-        path = replica.url.partition("?rows=")[2]
-        reads, writes = database(f"sqlite:///{path}"), database(shop.url)
-        with override_settings(DATABASE_ROUTERS=[Router(reads, writes)]):
-            invoice = await Invoice.objects.aget(pk=1)
-            for lock in (invoice.row_lock(), row_lock(Invoice, 1)):
-                async with lock.write():
-                    assert shop.plain.state() == LOCKED["write"]
-                    assert replica.plain.state() == FREE
-        await close(reads)
-        await close(writes)
-
-
-@pytest.fixture
-def postgresql(database: str) -> Iterator[DjangoSite]:
-    with postgresql_site(database) as site:
-        yield DjangoSite(site.plain, database)
-
-
-async def test_a_server_that_came_back(postgresql: DjangoSite) -> None:
+async def test_a_server_that_came_back(django_postgresql: DjangoSite) -> None:
     """The reply was lost; the next lock has a connection again."""
-    with Proxy(port_of(postgresql.url)) as proxy:
-        alias = database(through(proxy, postgresql.url))
+    with Proxy(port_of(django_postgresql.url)) as proxy:
+        alias = database(through(proxy, django_postgresql.url))
         lock = row_lock(Invoice, 1, database=alias)
         async with lock.read():
             pass
         proxy.cut_after(1, to="client")
         with pytest.raises(AcquireUncertain):
             await lock.read(timeout=5)
-        assert postgresql.plain.state() == LOCKED["read"]
+        assert django_postgresql.plain.state() == LOCKED["read"]
         async with row_lock(Invoice, 2, database=alias).write():
-            assert postgresql.plain.state(2) == LOCKED["write"]
+            assert django_postgresql.plain.state(2) == LOCKED["write"]
         await close(alias)
 
 
 @pytest.mark.parametrize("lease", [None, 30])
 async def test_a_connection_that_was_cut_meanwhile(
-    postgresql: DjangoSite, lease: float | None
+    django_postgresql: DjangoSite, lease: float | None
 ) -> None:
     """Whoever wants them to be looked at first, by Django's setting, gets out."""
-    with Proxy(port_of(postgresql.url)) as proxy:
-        alias = database(through(proxy, postgresql.url))
+    with Proxy(port_of(django_postgresql.url)) as proxy:
+        alias = database(through(proxy, django_postgresql.url))
         connections.databases[alias]["CONN_HEALTH_CHECKS"] = True
         async with row_lock(Invoice, 1, lease=lease, database=alias).write():
             proxy.cut()
-        assert postgresql.plain.state() == FREE
+        assert django_postgresql.plain.state() == FREE
         await close(alias)
 
 
-@pytest.fixture
-def mariadb(mariadb_empty: str) -> Iterator[DjangoSite]:
-    with mariadb_site(mariadb_empty) as site:
-        yield DjangoSite(site.plain, mariadb_empty)
-
-
-def test_outside_of_a_loop(shop: DjangoSite) -> None:
+def test_outside_of_a_loop(django_shop: DjangoSite) -> None:
     with pytest.raises(ConfigurationError, match="loop"):
-        row_lock(Invoice, 1, database=database(shop.url))
+        row_lock(Invoice, 1, database=database(django_shop.url))
 
 
-def test_loops_that_ended_are_forgotten(shop: DjangoSite) -> None:
+def test_loops_that_ended_are_forgotten(django_shop: DjangoSite) -> None:
     """``async_to_sync`` makes one for each call."""
-    alias, loops = database(shop.url), list[weakref.ref[asyncio.AbstractEventLoop]]()
+    alias, loops = (
+        database(django_shop.url),
+        list[weakref.ref[asyncio.AbstractEventLoop]](),
+    )
 
     async def view() -> None:
         loops.append(weakref.ref(asyncio.get_running_loop()))
         async with row_lock(Invoice, 1, database=alias).write():
-            assert shop.plain.state() == LOCKED["write"]
+            assert django_shop.plain.state() == LOCKED["write"]
 
     for _ in range(3):
         asyncio.run(view())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -14,39 +16,91 @@ from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.cassandra.counted import Counted
-from tests.servers.fix_cassandra import Keyspace
+from tests.servers.cassandra_ring import Visit
+from tests.servers.fix_cassandra import Keyspace, SharedNode, fresh_keyspace
 from tests.servers.plain_cassandra import PUBLISHED
 
 LAYOUTS = ("pair", "type")
 
 both_layouts = pytest.mark.parametrize("layout", LAYOUTS, indirect=True)
 
+IN_TURN = 3
+"""Furnished keyspaces of a layout. Requests that come late, come where nobody is."""
 
-@pytest.fixture
-def options(keyspace: Keyspace) -> Options:
-    """Of the table in a keyspace of the test's own, which is not there yet."""
+Furnished = Callable[[str], Keyspace]
+
+
+@pytest.fixture(scope="session")
+def furnished(
+    cassandra_node: SharedNode, cassandra_visit: Visit
+) -> Iterator[Furnished]:
+    """Keyspaces with the empty table of a layout: half a second each, so made once."""
+    resting: dict[str, deque[Keyspace]] = defaultdict(deque)
+    with ExitStack() as stack:
+
+        def use(layout: str) -> Keyspace:
+            keyspaces = resting[layout]
+            if len(keyspaces) < IN_TURN:
+                fresh = fresh_keyspace(cassandra_node, cassandra_visit)
+                keyspaces.append(furnish(stack.enter_context(fresh), layout))
+            else:
+                keyspaces.rotate(-1)
+            keyspace = keyspaces[-1]
+            keyspace.visit.rows(f"TRUNCATE {options_at(keyspace).quoted}")
+            return keyspace
+
+        yield use
+
+
+def options_at(keyspace: Keyspace) -> Options:
+    """Of the table there, which need not be there yet."""
     return replace(options_of(parse(keyspace.url)), connect_timeout=20.0)
 
 
+def furnish(keyspace: Keyspace, layout: str) -> Keyspace:
+    """With the table, in one of the two layouts."""
+    options = options_at(keyspace)
+    if layout == "type":
+        keyspace.visit.rows(PUBLISHED.format(table=options.quoted))
+        keyspace.visit.rows(statement("widen", options))
+    else:
+        keyspace.visit.rows(statement("schema_pair", options))
+    return keyspace
+
+
 @pytest.fixture
-def create(keyspace: Keyspace, options: Options) -> Callable[[str], None]:
+def keyspace(
+    request: pytest.FixtureRequest, cassandra_node: SharedNode, cassandra_visit: Visit
+) -> Iterator[Keyspace]:
+    """Who asks for a layout changes nothing but rows. Others have an empty one."""
+    if "layout" in request.fixturenames:
+        furnished: Furnished = request.getfixturevalue("furnished")
+        yield furnished(request.getfixturevalue("layout"))
+        return
+    with fresh_keyspace(cassandra_node, cassandra_visit) as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def options(keyspace: Keyspace) -> Options:
+    """Of the table in the test's keyspace."""
+    return options_at(keyspace)
+
+
+@pytest.fixture
+def create(keyspace: Keyspace) -> Callable[[str], None]:
     """Makes the table, in one of the two layouts."""
 
     def make(layout: str) -> None:
-        if layout == "type":
-            keyspace.visit.rows(PUBLISHED.format(table=options.quoted))
-            keyspace.visit.rows(statement("widen", options))
-        else:
-            keyspace.visit.rows(statement("schema_pair", options))
+        furnish(keyspace, layout)
 
     return make
 
 
 @pytest.fixture
-def layout(request: pytest.FixtureRequest, create: Callable[[str], None]) -> str:
+def layout(request: pytest.FixtureRequest) -> str:
     """The table is there, as our schema has it or as ``both_layouts`` say."""
     name: str = getattr(request, "param", LAYOUTS[0])
-    create(name)
     return name
 
 

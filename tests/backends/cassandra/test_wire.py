@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 import anyio
@@ -86,11 +86,14 @@ async def test_cancelling_takes_nothing_back(table: Table) -> None:
 
 
 async def test_a_dropped_table_is_a_typed_error(
-    table: Table, options: Options, keyspace: Keyspace
+    create: Callable[[str], None], options: Options, keyspace: Keyspace
 ) -> None:
+    create("pair")
+    table = await opening.connect(options, current_host())
     keyspace.visit.rows(f"DROP TABLE {options.quoted}")
     with pytest.raises(Unsupported, match="rwlock schema cassandra"):
         await table.ask(current_host(), appear(table))
+    table.close()
 
 
 async def test_a_closed_session_was_not_asked(table: Table) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 
-from aiorwlock_remote import forgetting
 from aiorwlock_remote.backends.mariadb import store as mariadb
 from aiorwlock_remote.backends.mariadb.statements import statement
-from aiorwlock_remote.core.commands import Granted
-from aiorwlock_remote.swapping import table_store
 from tests.backends.redis.linking import eventually
 from tests.servers.mariadb import connected, run
-from tests.swapping.opened import acquire, opened, orders
+from tests.swapping.forgotten import forgets_all, goes_by_keys, often
+from tests.swapping.opened import opened
 
 pytestmark = [
     pytest.mark.anyio,
@@ -46,19 +45,11 @@ def left(url: str) -> list[int]:
 async def test_a_portion_at_a_time(mariadb_tables: str) -> None:
     """It is a portion of all there are: one statement takes as long in any table."""
     run(mariadb_tables, f"{OLD}seq_1_to_8")
-    async with opened(mariadb_tables) as store:
-        assert isinstance(await store.step(orders(3)[2], acquire("t")), Granted)
-        run(mariadb_tables, f"{USED}5")
-        last = await store.forget(99)
-        assert (last, left(mariadb_tables)) == (("order", 3), [2, 4, 5, 6, 7, 8])
-        last = await store.forget(99, ("order", 3))
-        assert (last, left(mariadb_tables)) == (("order", 6), [2, 5, 7, 8])
-        last = await store.forget(99, ("order", 6))
-        assert (last, left(mariadb_tables)) == (("order", 8), [2, 5])
-        assert await store.forget(99, ("order", 8)) is None
-        assert await store.forget(99, ("zebra", 0)) is None
-        assert await store.forget(99) == ("order", 5)
-        assert left(mariadb_tables) == [2, 5]
+
+    def use(number: int) -> None:
+        run(mariadb_tables, f"{USED}{number}")
+
+    await goes_by_keys(mariadb_tables, partial(left, mariadb_tables), use)
 
 
 async def test_a_name_with_a_space_behind_it_is_another_one(
@@ -106,11 +97,6 @@ async def test_what_was_used_just_before_is_seen(mariadb_tables: str) -> None:
 async def test_all_of_them_in_a_while(
     mariadb_tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step begins it; what it had to do before does not matter."""
-    monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
-    monkeypatch.setattr(forgetting, "choice", min)
-    monkeypatch.setattr(forgetting, "REST", 0.001)
+    often(monkeypatch)
     run(mariadb_tables, f"{OLD}seq_1_to_100")
-    async with opened(mariadb_tables) as store:
-        assert isinstance(await store.step(orders(1)[0], acquire("t")), Granted)
-        await eventually(lambda: left(mariadb_tables) == [0], "all but the one in use")
+    await forgets_all(mariadb_tables, partial(left, mariadb_tables))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio
 import oracledb
 import pytest
 
-from aiorwlock_remote import forgetting
 from aiorwlock_remote.backends.oracle import store as oracle
 from aiorwlock_remote.core.commands import Granted
 from aiorwlock_remote.forgetting import FIRST
-from aiorwlock_remote.swapping import table_store
 from tests.backends.oracle.programs import run
 from tests.backends.redis.linking import eventually
 from tests.servers.oracle.client import OracleUser
+from tests.swapping.forgotten import forgets_all, often
 from tests.swapping.opened import acquire, opened, orders
 
 pytestmark = [
@@ -81,10 +82,6 @@ async def test_what_was_used_just_before_is_seen(user: OracleUser) -> None:
 async def test_all_of_them_in_a_while(
     user: OracleUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step begins it; what it had to do before does not matter."""
-    monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
-    monkeypatch.setattr(forgetting, "REST", 0.001)
+    often(monkeypatch)
     make_old(user, 30)
-    async with opened(user.url) as store:
-        assert isinstance(await store.step(orders(1)[0], acquire("t")), Granted)
-        await eventually(lambda: left(user) == [0], "all but the one in use")
+    await forgets_all(user.url, partial(left, user))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import psycopg
 import pytest
 
 from aiorwlock_remote import forgetting
 from aiorwlock_remote.backends.postgresql import store as postgresql
-from aiorwlock_remote.core.commands import Granted
 from aiorwlock_remote.swapping import table_store
 from tests.backends.redis.linking import eventually
+from tests.swapping.forgotten import forgets_all, goes_by_keys, often
 from tests.swapping.opened import acquire, opened, orders
 
 pytestmark = [
@@ -21,7 +23,7 @@ OLD = """
 INSERT INTO doormans (resource_type, resource_id, updated_at)
 SELECT 'order', number, now() - interval '100 s' FROM generate_series(1, %s) AS number
 """
-LEFT = "SELECT resource_id FROM doormans ORDER BY resource_id"
+USED = "UPDATE doormans SET updated_at = now() WHERE resource_id = "
 
 
 @pytest.fixture(autouse=True)
@@ -35,22 +37,18 @@ def run(url: str, text: str, *values: object) -> list[int]:
         return [row[0] for row in done.fetchall()] if done.description else []
 
 
+def left(url: str) -> list[int]:
+    return run(url, "SELECT resource_id FROM doormans ORDER BY resource_id")
+
+
 async def test_a_portion_at_a_time(tables: str) -> None:
     """It is a portion of all there are: one statement takes as long in any table."""
     run(tables, OLD, 8)
-    async with opened(tables) as store:
-        assert isinstance(await store.step(orders(3)[2], acquire("t")), Granted)
-        run(tables, "UPDATE doormans SET updated_at = now() WHERE resource_id = 5")
-        last = await store.forget(99)
-        assert (last, run(tables, LEFT)) == (("order", 3), [2, 4, 5, 6, 7, 8])
-        last = await store.forget(99, ("order", 3))
-        assert (last, run(tables, LEFT)) == (("order", 6), [2, 5, 7, 8])
-        last = await store.forget(99, ("order", 6))
-        assert (last, run(tables, LEFT)) == (("order", 8), [2, 5])
-        assert await store.forget(99, ("order", 8)) is None
-        assert await store.forget(99, ("zebra", 0)) is None
-        assert await store.forget(99) == ("order", 5)
-        assert run(tables, LEFT) == [2, 5]
+
+    def use(number: int) -> None:
+        run(tables, f"{USED}{number}")
+
+    await goes_by_keys(tables, partial(left, tables), use)
 
 
 async def test_what_is_in_use_is_passed_by(tables: str) -> None:
@@ -60,7 +58,7 @@ async def test_what_is_in_use_is_passed_by(tables: str) -> None:
         with psycopg.connect(tables) as step:
             step.execute("SELECT 1 FROM doormans WHERE resource_id = 2 FOR UPDATE")
             assert await store.forget(99) == ("order", 3)
-            assert run(tables, LEFT) == [2]
+            assert left(tables) == [2]
 
 
 async def test_what_was_used_just_before_is_seen(tables: str) -> None:
@@ -68,23 +66,18 @@ async def test_what_was_used_just_before_is_seen(tables: str) -> None:
     run(tables, OLD, 3)
     async with opened(tables) as store:
         with psycopg.connect(tables) as step:
-            step.execute("UPDATE doormans SET updated_at = now() WHERE resource_id = 2")
+            step.execute(f"{USED}2")
             await store.forget(99)
         await store.forget(99)
-    assert run(tables, LEFT) == [2]
+    assert left(tables) == [2]
 
 
 async def test_all_of_them_in_a_while(
     tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step begins it; what it had to do before does not matter."""
-    monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
-    monkeypatch.setattr(forgetting, "choice", min)
-    monkeypatch.setattr(forgetting, "REST", 0.001)
+    often(monkeypatch)
     run(tables, OLD.replace("100 s", "2 h"), 100)
-    async with opened(tables) as store:
-        assert isinstance(await store.step(orders(1)[0], acquire("t")), Granted)
-        await eventually(lambda: run(tables, LEFT) == [0], "all but the one in use")
+    await forgets_all(tables, partial(left, tables))
 
 
 async def test_closing_ends_it(
@@ -96,6 +89,6 @@ async def test_closing_ends_it(
     run(tables, OLD.replace("100 s", "2 h"), 3_000)
     async with opened(tables) as store:
         await store.step(orders(1)[0], acquire("t"))
-        await eventually(lambda: len(run(tables, LEFT)) < 3_000, "it has begun")
-    assert len(run(tables, LEFT)) > 2_000
+        await eventually(lambda: len(left(tables)) < 3_000, "it has begun")
+    assert len(left(tables)) > 2_000
     assert not caplog.records
