@@ -104,13 +104,25 @@ def noting(plan: Plan[S, T], changed: Callable[[], object]) -> Plan[S, T]:
 
 
 def locking(
-    words: Words[S], mode: Mode, reason: str, *, check: bool = False
+    words: Words[S],
+    mode: Mode,
+    reason: str,
+    *,
+    check: bool = False,
+    alone: bool = False,
 ) -> Plan[S, Step]:
     """Take it; where that changed several rows, they are changed back.
 
     ``check``: look whether the mark stands there now. A column that is too narrow or no
     text takes anything, where a database is not strict.
+
+    ``alone``: look before whether it is one row. If there are more, and somebody else
+    has locked one of them, changing ours back would change that one, too.
     """
+    if alone:
+        ran = yield words.look()
+        if len(ran.rows) > 1:
+            return Step(len(ran.rows), ran.rows[0])
     ran = yield words.lock(mode, reason)
     if ran.count > 1:
         yield words.unlock(mode, reason)

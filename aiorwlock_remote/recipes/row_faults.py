@@ -38,7 +38,8 @@ class Hints:
 
     ``needs``: gives the table its columns. ``grant``: gives a user the rights.
     ``repair``: frees the row. ``insert``: makes it. ``forget``: takes away its grants.
-    ``leases``: the column of grants, and what gives the table that.
+    ``key``: the column of the key. ``leases``: the column of grants, and what gives the
+    table that.
     """
 
     needs: str
@@ -46,6 +47,7 @@ class Hints:
     repair: str
     insert: str
     forget: str
+    key: str
     leases: tuple[str, str] | None = None
 
 
@@ -74,7 +76,7 @@ class Row(Generic[S]):
     ) -> Row[T]:
         """One with the hints that these texts give."""
         way: Way[T] = Published(words) if lease is None else Leased(words, lease)
-        row = texts.repair, texts.insert, texts.forget
+        row = texts.repair, texts.insert, texts.forget, texts.key
         leases = None if lease is None else (texts.grants, texts.leases)
         hints = Hints(texts.needs, texts.grant, *row, leases)
         return Row(table, key, words, way, hints, watch)
@@ -107,7 +109,7 @@ class Row(Generic[S]):
         if step.count > 1:
             raise ConfigurationError(
                 what=f"{self.label}: {step.count} rows have this key",
-                hint="the key's column must be unique",
+                hint=f"column {self.hints.key} must be unique",
             )
         if step.found is None:
             raise ConfigurationError(

@@ -19,7 +19,7 @@ class Texts:
 
     def __init__(self, table: RowTable, key: RowKey, dialect: Dialect) -> None:
         """``dialect``: of the database that carries them out."""
-        self._key = str(key) if isinstance(key, UUID) and not dialect.uuids else key
+        self._id = str(key) if isinstance(key, UUID) and not dialect.uuids else key
         self.table: str = ".".join(map(dialect.quoted, parts_of(table.name)))
         names = {
             "table": self.table,
@@ -35,27 +35,28 @@ class Texts:
         self._names: Mapping[str, str] = {**names, "freed": freed}
         self._dialect = dialect
         self.grants: str = table.grants
+        self.key: str = table.key
 
     def lock(self, mode: Mode, reason: str) -> Statement:
         """RLock or WLock."""
-        return Statement(self._text(f"{mode}_lock"), (reason, self._key))
+        return Statement(self._text(f"{mode}_lock"), (reason, self._id))
 
     def unlock(self, mode: Mode, reason: str) -> Statement:
         """RUnlock or WUnlock."""
-        return Statement(self._text(f"{mode}_unlock"), (reason, self._key))
+        return Statement(self._text(f"{mode}_unlock"), (reason, self._id))
 
     def look(self) -> Statement:
         """Mark, count and reason."""
-        return Statement(self._text("look"), (self._key,), tells=True)
+        return Statement(self._text("look"), (self._id,), tells=True)
 
     def read(self) -> Statement:
         """Mark, count, reason, grants; and the time there."""
-        return Statement(self._text("read"), (self._key,), tells=True)
+        return Statement(self._text("read"), (self._id,), tells=True)
 
     def swap(self, old: Sequence[object], new: Sequence[object]) -> Statement:
         """Put these there in place of those."""
         mark, count, _, grants = old
-        values = (*new, self._key, mark, count)
+        values = (*new, self._id, mark, count)
         if grants is None:
             return Statement(self._text("swap_first"), values)
         return Statement(self._text("swap"), (*values, grants))
@@ -91,8 +92,8 @@ class Texts:
         return self._text("insert")
 
     def _literal(self) -> str:
-        literal = str(self._key)
-        if isinstance(self._key, int):
+        literal = str(self._id)
+        if isinstance(self._id, int):
             return literal
         return "'" + literal.replace("'", "''") + "'"
 

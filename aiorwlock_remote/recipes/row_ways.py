@@ -71,7 +71,8 @@ class Published(Generic[S]):
 
     def take(self, attempt: Attempt, *, check: bool) -> Plan[S, Got]:
         """RLock or WLock."""
-        plan = locking(self._words, attempt.mode, attempt.reason, check=check)
+        mode, reason = attempt.mode, attempt.reason
+        plan = locking(self._words, mode, reason, check=check, alone=check)
         step = yield from plan
         return Got(step, step.done)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
-from django.db import connections, models, transaction
+from django.db import connections, models, router, transaction
 
 from aiorwlock_remote import (
     BackendUnavailable,
@@ -95,6 +95,41 @@ async def test_a_model_as_users_have_it(tmp_path: Path) -> None:
             await desks.occupy(BOOK)
     assert not await Desk.objects.using(alias).aexists()
     await close(alias)
+
+
+class Elsewhere:
+    """A router: records are written to one database, and read from another."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+
+    def db_for_write(self, model: type[models.Model], **_: object) -> str | None:
+        return self.alias if model is Desk else None
+
+    def db_for_read(self, model: type[models.Model], **_: object) -> str | None:
+        return "replica" if model is Desk else None
+
+
+async def test_the_routers_are_asked_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time; records are read where they are written."""
+    desks = occupancies(Desk)
+    for name in ("one", "other"):
+        alias = database(f"sqlite:///{tmp_path}/{name}.sqlite3")
+        monkeypatch.setattr(router, "routers", [Elsewhere(alias)])
+
+        def make(alias: str = alias) -> None:
+            with connections[alias].schema_editor() as editor:
+                editor.create_model(Desk)
+
+        await sync_to_async(make)()
+        async with desks.occupy(BOOK, who="alice") as occupied:
+            assert await Desk.objects.using(alias).filter(status="using").aexists()
+            assert await desks.try_occupy(BOOK) is None
+            await occupied.extend()
+        assert not await Desk.objects.using(alias).aexists()
+        await close(alias)
 
 
 async def test_inside_of_a_transaction_nobody_would_see_it(place: ModelPlace) -> None:

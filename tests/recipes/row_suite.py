@@ -173,6 +173,25 @@ class RowLockSuite(RowLockBasics):
                 found = site.plain.rows("SELECT lock_mark, read_lock_count FROM odd")
                 assert found == [FREE, FREE]
 
+    async def test_a_key_of_several_rows_some_of_which_are_locked(
+        self, site: RowSite
+    ) -> None:
+        """By another program, and by a key that is one: nothing of that is changed."""
+        site.plain.run(
+            "CREATE TABLE odd (id INTEGER, lock_mark VARCHAR(9) DEFAULT 'Unlock',"
+            " read_lock_count INTEGER DEFAULT 0, lock_reason VARCHAR(200),"
+            " lock_grants VARCHAR(4000))"
+        )
+        site.plain.run("INSERT INTO odd (id) VALUES (1)")
+        site.plain.run("INSERT INTO odd (id, lock_mark) VALUES (1, 'WriteLock')")
+        query = "SELECT lock_mark, read_lock_count, lock_reason FROM odd ORDER BY 1"
+        before = site.plain.rows(query)
+        async with opened(site) as lock_of:
+            for mode in MODES:
+                with pytest.raises(ConfigurationError, match=r"2 rows.*id.* unique"):
+                    await ask(lock_of(1, "odd"), mode)(timeout=5)
+                assert site.plain.rows(query) == before
+
     async def test_cancelled_while_it_waits(self, site: RowSite) -> None:
         async with opened(site) as lock_of:
             site.plain.step("WLock")

@@ -84,8 +84,10 @@ async def unlucky(
 
 
 def cut_off(plan: Plan[Statement, Any]) -> Plan[Statement, Any]:
-    """The first of its statements is carried out; the others do not arrive."""
-    ran = yield next(plan)
+    """What comes after the first of its statements that changes rows is lost."""
+    statement = next(plan)
+    while not (ran := (yield statement)).count:
+        statement = plan.send(ran)
     plan.send(ran)
     raise BackendUnavailable(what="closed", nothing_done=True)
 

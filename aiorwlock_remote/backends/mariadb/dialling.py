@@ -11,15 +11,22 @@ from dataclasses import dataclass
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.driver import DRIVER, Connection, run
 from aiorwlock_remote.backends.mariadb.options import Options
+from aiorwlock_remote.backends.mariadb.statements import ALL
 from aiorwlock_remote.swapping.carrying import Custom
 from aiorwlock_remote.swapping.own_lines import OwnLines
 
-# Not what the server is set to: a name too long must not be cut, reads must not see
-# what is not committed, and the server must give up a little before we do: then it is
-# known that nothing was done.
+# Not what the server is set to, or begins a session with (`init_connect`): a name too
+# long must not be cut, reads must not see what is not committed, must see all there is
+# and tell it in our characters, and the server must give up a little before we do: then
+# it is known that nothing was done.
 _SOONER = 0.8
 _SESSION = (
-    "SET SESSION sql_mode = 'STRICT_ALL_TABLES', max_statement_time = {seconds}",
+    "SET NAMES utf8mb4",
+    (
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES', max_statement_time = {seconds}, "
+        f"sql_select_limit = {ALL}, sql_big_selects = ON, sql_safe_updates = OFF, "
+        "unique_checks = ON"
+    ),
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
 

@@ -17,6 +17,7 @@ any other of the driver's, OSError     BackendUnavailable    perhaps
 1267 1271 (collations)                 Unsupported           no: tables
 1048 1452 4025 (constraints)           Unsupported           no: tables
 1406 1366 1300 1264 1153               ConfigurationError    no: a bad name
+1104 1175 (big joins, safe updates)    ConfigurationError    no: the session
 any other of the server's              BackendUnavailable    no
 a certificate                          Unsupported           no: not trusted
 =====================================  ====================  ================
@@ -53,6 +54,10 @@ _TABLES = {1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 4025}
 _GRANTS = {1142, 1143, 1227}
 _NAMES = {1406, 1366, 1300, 1264, 1153}
 _BINLOG = 1665
+_SESSION = {
+    1104: "SET SESSION sql_big_selects = ON",
+    1175: "SET SESSION sql_safe_updates = OFF",
+}
 
 
 def code_of(exc: BaseException) -> int:
@@ -86,6 +91,8 @@ def of(exc: BaseException, where: str) -> Failure:
         return Unsupported(what=what, hint=grant)
     if code == _BINLOG:
         return Unsupported(what=what, hint="SET GLOBAL binlog_format = 'MIXED'")
+    if code in _SESSION:
+        return ConfigurationError(what=what, hint=_SESSION[code])
     if code in _NAMES:
         return ConfigurationError(what=what, hint="another name for the resource")
     return BackendUnavailable(what=what, nothing_done=True)

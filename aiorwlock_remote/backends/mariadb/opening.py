@@ -10,6 +10,7 @@ import anyio
 from aiorwlock_remote.backends.mariadb.desk import MariadbDesk
 from aiorwlock_remote.backends.mariadb.options import Options
 from aiorwlock_remote.backends.mariadb.schema import check
+from aiorwlock_remote.backends.mariadb.statements import ALL
 from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
@@ -20,6 +21,8 @@ from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.telling_time import told_time
 
 LEAST_SERVER = (10, 6)
+LEAST_ROWS = 500
+"""As many as one statement of ours tells, see ``scan``."""
 
 
 async def opened(
@@ -38,6 +41,7 @@ async def opened(
     with anyio.move_on_after(options.connect_timeout):
         server = await desk.server()
         let_in()
+        check_told(server, options.where)
         check_version(server["version"], options.where)
         check_session(server, options.where)
         owner = options.tables or options.database
@@ -52,6 +56,25 @@ async def opened(
         check(columns, await desk.rows("keys", owner=owner), options.where)
         return await told_time(desk, clock)
     raise not_connected(options.where, options.connect_timeout)
+
+
+def check_told(server: Mapping[str, str], where: str) -> None:
+    """Whether all was told that was asked for, and will be.
+
+    Raises:
+        ConfigurationError: names the statement that sessions have to begin with.
+    """
+    if any("\0" in name for name in server):
+        raise ConfigurationError(
+            what=f"{where}: answers are in characters that the driver does not read",
+            hint="SET NAMES utf8mb4",
+        )
+    needed = {"version", "sql_mode", "sql_select_limit"}
+    if not needed <= {*server} or int(server["sql_select_limit"]) < LEAST_ROWS:
+        raise ConfigurationError(
+            what=f"{where}: sql_select_limit keeps rows back",
+            hint=f"SET SESSION sql_select_limit = {ALL}",
+        )
 
 
 def check_version(version: str, where: str) -> None:

@@ -13,6 +13,8 @@ Door = Literal["change", "make", "adopt"]
 COMMIT = "COMMIT AND NO CHAIN NO RELEASE"
 ROLLBACK = "ROLLBACK AND NO CHAIN NO RELEASE"
 """And no more, whatever ``completion_type`` the session has."""
+ALL = 2**64 - 1
+"""Of ``sql_select_limit``: as many rows as there are."""
 
 
 def _all() -> dict[str, str]:

@@ -150,8 +150,8 @@ WHERE resource_type >= {kind} AND (resource_type > {kind} OR resource_id > {numb
 
 -- name: server
 SHOW VARIABLES WHERE variable_name IN (
-  'version', 'tx_isolation', 'transaction_isolation', 'sql_mode', 'read_only',
-  'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on'
+  'version', 'tx_isolation', 'transaction_isolation', 'sql_mode', 'sql_select_limit',
+  'read_only', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on'
 )
 
 -- name: owner

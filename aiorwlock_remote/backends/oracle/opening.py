@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import anyio
 
@@ -11,7 +11,7 @@ from aiorwlock_remote.backends.oracle.desk import OracleDesk
 from aiorwlock_remote.backends.oracle.driver import DRIVER
 from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.backends.oracle.schema import check
-from aiorwlock_remote.errors import Unsupported
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.swapping.own_lines import not_connected
 from aiorwlock_remote.swapping.server_time import ServerTime
@@ -35,7 +35,10 @@ async def opened(
     with anyio.move_on_after(options.connect_timeout):
         columns = await desk.rows("columns", {"i_owner": options.schema or None})
         let_in()
-        check([(t, c, k, n) for t, c, k, n in columns], options.schema, options.where)
+        check_session({row[4] for row in columns}, options)
+        check(
+            [(t, c, k, n) for t, c, k, n, _ in columns], options.schema, options.where
+        )
         check_version(await desk.version(), options)
         return await told_time(desk, clock)
     raise not_connected(options.where, options.connect_timeout)
@@ -54,6 +57,21 @@ def check_driver() -> None:
         )
     if not DRIVER.is_thin_mode():
         raise errors.thick("oracledb")
+
+
+def check_session(compares: Collection[str], options: Options) -> None:
+    """Whether names are equal only if they are the same. ``compares``: NLS_COMP.
+
+    Raises:
+        ConfigurationError: texts are compared by a language.
+    """
+    for other in {*compares} - {"BINARY"}:
+        raise ConfigurationError(
+            what=f"{options.where}: NLS_COMP is {other}, by which different names may "
+            "be equal",
+            hint="ALTER SESSION SET NLS_COMP = BINARY, in a trigger when it logs on or "
+            "the session_callback of a pool",
+        )
 
 
 def check_version(version: str, options: Options) -> None:

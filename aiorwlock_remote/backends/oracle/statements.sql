@@ -192,9 +192,10 @@ LEFT JOIN {schema}mutex_locks m
   ON m.resource_type = d.resource_type AND m.resource_id = d.resource_id
 WHERE d.resource_type = '%'
 
--- `i_owner` NULL: our own tables.
+-- `i_owner` NULL: our own tables. And how this session compares texts.
 -- name: columns
-SELECT table_name, column_name, data_type, char_length
+SELECT table_name, column_name, data_type, char_length,
+  (SELECT value FROM nls_session_parameters WHERE parameter = 'NLS_COMP') AS compares
 FROM all_tab_columns
 WHERE owner = NVL(UPPER(:i_owner), USER)
   AND table_name IN ('MUTEX_LOCKS', 'DOORMANS')

@@ -19,6 +19,7 @@ from aiorwlock_remote.backends.postgresql.dialling import connecting
 from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection
 from aiorwlock_remote.backends.postgresql.errors import said
 from aiorwlock_remote.backends.postgresql.options import Options
+from aiorwlock_remote.backends.postgresql.statements import statement
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.hosted import Side
 from aiorwlock_remote.logs import log_event
@@ -111,6 +112,7 @@ class Listener:
             attendance.begin()
             connection.add_termination_listener(ended)
             async with asyncio.timeout(patience):
+                await connection.execute(statement("stay"))
                 await connection.add_listener(self._channel, self._told)
             self._side.tell(self._listens, True)  # noqa: FBT003
             while not lost:

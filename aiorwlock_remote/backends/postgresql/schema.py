@@ -29,6 +29,7 @@ _TABLES: dict[str, dict[str, set[str]]] = {
         "record": _TEXT,
     },
 }
+_ELSEWHERE = "if they are not in the first schema of the search_path: ?schema=…"
 _OURS = {"version": "varchar", "record": "text"}
 
 
@@ -52,7 +53,7 @@ def check(
         if table not in found:
             raise Unsupported(
                 what=f"{where}: table {name} is not there, or not to be seen",
-                hint=SCHEMA,
+                hint=SCHEMA if schema else f"{SCHEMA}; {_ELSEWHERE}",
             )
         if table in keyless:
             raise Unsupported(

@@ -163,6 +163,12 @@ SELECT EXISTS (
   WHERE resource_type = $1::varchar AND resource_id = $2::integer AND ticket = $3::varchar
 ) AND NOT EXISTS (SELECT FROM free) AS joined
 
+-- For the connection that listens, which may hear nothing for long. Before PostgreSQL 14
+-- there is no such setting.
+-- name: stay
+SELECT set_config(name, '0', false) FROM pg_settings
+WHERE name = 'idle_session_timeout'
+
 -- Who waits for a row of the user's, see `attendance.py`; the two numbers as `freed` in
 -- `row_dialects.py` makes them.
 -- name: row_waited_for
@@ -228,8 +234,10 @@ SELECT resource_type, resource_id FROM portion
 ORDER BY resource_type DESC, resource_id DESC
 LIMIT 1
 
+-- With `quote_all_identifiers` the names of types are quoted, too.
 -- name: columns
-SELECT table_name, column_name, data_type FROM information_schema.columns
+SELECT table_name, column_name, trim(BOTH '"' FROM data_type) AS data_type
+FROM information_schema.columns
 WHERE table_schema = COALESCE($1::varchar, current_schema())
   AND table_name IN ('mutex_locks', 'doormans')
 

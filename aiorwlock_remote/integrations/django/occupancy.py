@@ -17,6 +17,7 @@ would see it until that ends. On asyncio; SQLite, PostgreSQL, MariaDB and MySQL.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -28,6 +29,7 @@ from django.db import (
     ProgrammingError,
     connections,
     models,
+    router,
     transaction,
 )
 from django.utils.connection import ConnectionDoesNotExist
@@ -83,16 +85,17 @@ class OccupancyRecord(models.Model):
 def occupancies(
     model: type[models.Model],
     *,
-    database: str = "default",
+    database: str | None = None,
     pending_age: float = 10.0,
     using_age: float | None = 600.0,
 ) -> Occupancies:
     """Objects occupied by rows of that model; no I/O.
 
     Its fields ``object``, ``who``, ``status`` and ``since`` are those of
-    ``OccupancyRecord``. ``database``: its alias in ``DATABASES``. Seconds: older
-    pending and using rows are dead; None: a using one never is. The same in every
-    program that occupies the same objects.
+    ``OccupancyRecord``. ``database``: its alias in ``DATABASES``; None: where the
+    routers have the model written, asked at each step. Seconds: older pending and
+    using rows are dead; None: a using one never is. The same in every program that
+    occupies the same objects.
 
     Raises:
         ConfigurationError: a field is missing, an age cannot be used.
@@ -146,7 +149,9 @@ class ModelOccupations:
 
     confirms: bool = False
 
-    def __init__(self, model: type[models.Model], database: str, ages: Ages) -> None:
+    def __init__(
+        self, model: type[models.Model], database: str | None, ages: Ages
+    ) -> None:
         """No I/O; as ``occupancies``."""
         known = {field.name for field in model._meta.get_fields()}
         for name in ("object", "who", "status", "since"):
@@ -170,7 +175,7 @@ class ModelOccupations:
         """Insert a row."""
         row = {"object": thing, "who": who, "status": PENDING, "since": _now()}
         save = self._model(**row).save
-        await self._do(lambda: save(using=self._database, force_insert=True))
+        await self._do(lambda alias: save(using=alias, force_insert=True))
 
     async def pendings(self, thing: str, who: str) -> Sequence[Record]:
         """The other rows of that status."""
@@ -186,70 +191,77 @@ class ModelOccupations:
         rows = self._rows(
             object=thing, who=record.who, status=status, since=record.mark
         )
-        await self._do(rows.delete)
+        await self._do(lambda alias: rows.using(alias).delete())
 
     async def promote(self, thing: str, who: str) -> bool:
         """Update the row."""
         rows = self._rows(object=thing, who=who, status=PENDING)
-        return await self._do(lambda: rows.update(status=USING, since=_now())) > 0
+        return await self._do(_updated(rows, status=USING, since=_now())) > 0
 
     async def extend(self, thing: str, who: str) -> bool:
         """Update the row."""
         rows = self._rows(object=thing, who=who, status=USING)
-        return await self._do(lambda: rows.update(since=_now())) > 0
+        return await self._do(_updated(rows, since=_now())) > 0
 
     async def remove(self, thing: str, who: str) -> bool:
         """Delete the row."""
-        gone, _ = await self._do(self._rows(object=thing, who=who).delete)
+        rows = self._rows(object=thing, who=who)
+        gone, _ = await self._do(lambda alias: rows.using(alias).delete())
         return gone > 0
 
     def _rows(self, **fields: str | int) -> models.QuerySet[Any]:
-        return self._model._default_manager.using(self._database).filter(**fields)
+        return self._model._default_manager.filter(**fields)
 
     async def _others(self, thing: str, who: str, status: str) -> list[Record]:
         others = self._rows(object=thing, status=status).exclude(who=who)
-        look = others.annotate(age=_now() - models.F("since"))
-        rows = await self._do(lambda: list(look.values_list("who", "since", "age")))
+        aged = others.annotate(age=_now() - models.F("since"))
+        look = aged.values_list("who", "since", "age")
+        rows = await self._do(lambda alias: list(look.using(alias)))
         if any(since is None for _, since, _ in rows):
             # Not in one transaction: SQLite refuses who reads first and then writes.
             unseen = self._rows(object=thing).filter(since=None)
-            await self._do(lambda: unseen.update(since=_now()))
+            await self._do(_updated(unseen, since=_now()))
         return [
             Record(name, max(0, age or 0) / MICROS, mark=since or 0)
             for name, since, age in rows
         ]
 
-    async def _do(self, function: Callable[[], T]) -> T:
-        return await sync_to_async(self._in_transaction)(function)
+    async def _do(self, function: Callable[[str], T]) -> T:
+        """What it makes of the alias of the database."""
+        alias = self._database or router.db_for_write(self._model)
+        return await sync_to_async(self._in_transaction)(
+            alias, partial(function, alias)
+        )
 
-    def _in_transaction(self, function: Callable[[], T]) -> T:
+    def _in_transaction(self, alias: str, function: Callable[[], T]) -> T:
         try:
-            self._check_commits(connections[self._database])
-            with transaction.atomic(using=self._database, durable=True):
+            self._check_commits(alias)
+            with transaction.atomic(using=alias, durable=True):
                 return function()
         except Error as exc:
-            connections[self._database].close_if_unusable_or_obsolete()
-            raise self._error(exc) from exc
+            connections[alias].close_if_unusable_or_obsolete()
+            raise self._error(exc, alias) from exc
         except (ImproperlyConfigured, ConnectionDoesNotExist) as exc:
-            raise ConfigurationError(what=f"{self._database}: {exc}") from exc
+            raise ConfigurationError(what=f"{alias}: {exc}") from exc
         except RuntimeError as exc:
-            if not connections[self._database].in_atomic_block:
+            if not connections[alias].in_atomic_block:
                 raise
             raise ConfigurationError(
                 what="occupying inside of atomic(): nobody would see it",
                 hint="occupy first, then begin the transaction",
             ) from exc
 
-    def _check_commits(self, connection: Any) -> None:  # noqa: ANN401 - Django's
+    def _check_commits(self, alias: str) -> None:
         """Else ``atomic()`` would leave that to the user."""
+        connection = connections[alias]
         if not connection.in_atomic_block and not connection.get_autocommit():
             raise ConfigurationError(
-                what=f"{self._database} is not in autocommit: nobody would see it",
+                what=f"{alias} is not in autocommit: nobody would see it",
                 hint='without "AUTOCOMMIT": False in DATABASES, or by another alias',
             )
 
-    def _error(self, exc: Error) -> BackendError:
-        what = f"{self._model._meta.label} in {self._database}: {exc}"
+    def _error(self, exc: Error, alias: str) -> BackendError:
+        what = f"{self._model._meta.label} in {alias}: {exc}"
         hint = f"python manage.py migrate {self._model._meta.app_label}"
         missing = "no such" in str(exc) or "no column" in str(exc)
         if missing or isinstance(exc, ProgrammingError):
@@ -257,3 +269,7 @@ class ModelOccupations:
         if isinstance(exc, OperationalError | InterfaceError):
             return BackendUnavailable(what=what)
         return BackendError(what=what)
+
+
+def _updated(rows: models.QuerySet[Any], **values: object) -> Callable[[str], int]:
+    return lambda alias: rows.using(alias).update(**values)

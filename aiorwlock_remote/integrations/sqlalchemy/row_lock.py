@@ -77,7 +77,8 @@ def row_lock(
     renewed, by one more column, ``grants``; None: as published, for ever.
 
     Raises:
-        ConfigurationError: no such column, not in an asyncio loop, no such engine.
+        ConfigurationError: no such column, a key that the table does not call unique,
+            not in an asyncio loop, no such engine.
     """
     engine = where.bind if isinstance(where, AsyncSession) else where
     if not isinstance(engine, AsyncEngine) or engine.dialect.name not in DIALECTS:

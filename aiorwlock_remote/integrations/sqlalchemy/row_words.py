@@ -37,6 +37,7 @@ from aiorwlock_remote.core.row_plans import locking, unlocking
 from aiorwlock_remote.core.shown import check_reason, quoted
 from aiorwlock_remote.core.ticket import Mode, mode_of
 from aiorwlock_remote.errors import ConfigurationError, LockBusy, LockLost
+from aiorwlock_remote.integrations.sqlalchemy.row_keys import column_of, key_of
 from aiorwlock_remote.integrations.sqlalchemy.rows import LOCK_WAIT, Statement, ran
 from aiorwlock_remote.recipes.row_faults import Row
 from aiorwlock_remote.recipes.row_texts import Texts
@@ -88,11 +89,11 @@ class RowWords:
                 what=f"a row's key must be a value, not {type(row_id).__name__}"
             )
         self._id = row_id
-        self._key = self._key_column(key)
-        self._mark = self._column(mark)
-        self._count = self._column(count)
-        self._reason = self._column(reason)
-        self._grants = None if grants is None else self._column(grants)
+        self._key = key_of(self.table, key)
+        self._mark = column_of(self.table, mark)
+        self._count = column_of(self.table, count)
+        self._reason = column_of(self.table, reason)
+        self._grants = None if grants is None else column_of(self.table, grants)
 
     async def take(
         self,
@@ -227,26 +228,6 @@ class RowWords:
 
     def _is_read(self) -> ColumnElement[bool]:
         return and_(self._mark == READ_LOCK, self._count > 0)
-
-    def _key_column(self, name: str | None) -> Column[Any]:
-        if name is not None:
-            return self._column(name)
-        keys = list(self.table.primary_key.columns)
-        if len(keys) != 1:
-            raise ConfigurationError(
-                what=f"{self.table.fullname}: {len(keys)} columns in its primary key",
-                hint="name the one column that tells its rows apart: key=…",
-            )
-        return keys[0]
-
-    def _column(self, name: str) -> Column[Any]:
-        column: Column[Any] | None = self.table.c.get(name)
-        if column is None:
-            raise ConfigurationError(
-                what=f"{self.table.fullname} has no column {name}",
-                hint="RowLockColumns gives a mapped class those of a lock",
-            )
-        return column
 
 
 class _Patient:

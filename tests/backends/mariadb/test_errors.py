@@ -68,6 +68,8 @@ def test_what_was_certainly_not_done(code: int, kind: type[Exception]) -> None:
         (4025, Unsupported, "rwlock schema mariadb"),
         (1665, Unsupported, "binlog_format"),
         (1406, ConfigurationError, "another name"),
+        (1104, ConfigurationError, "sql_big_selects = ON"),
+        (1175, ConfigurationError, "sql_safe_updates = OFF"),
     ],
 )
 def test_what_somebody_has_to_mend(code: int, kind: type[Exception], hint: str) -> None:

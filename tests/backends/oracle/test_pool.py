@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import oracledb
 import pytest
@@ -17,8 +18,11 @@ from tests.servers.oracle.client import OracleUser
 
 
 @asynccontextmanager
-async def pool_of(user: OracleUser) -> AsyncIterator[oracledb.AsyncConnectionPool]:
-    pool = oracledb.create_pool_async(**user.login, min=1, max=4)
+async def pool_of(
+    user: OracleUser,
+    **more: Any,  # noqa: ANN401 - of the driver's
+) -> AsyncIterator[oracledb.AsyncConnectionPool]:
+    pool = oracledb.create_pool_async(**user.login, min=1, max=4, **more)
     try:
         yield pool
     finally:
@@ -36,6 +40,20 @@ async def test_the_tables_are_made(oracle_user: OracleUser) -> None:
         assert pool.busy == 0
         async with pool.acquire() as connection:  # it is still open
             assert await connection.fetchone("SELECT 1 FROM dual") == (1,)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["LINGUISTIC", "ANSI"])
+async def test_sessions_that_compare_by_language(user: OracleUser, how: str) -> None:
+    """With NLS_SORT = BINARY_CI, say, "Order" and "order" were one row."""
+
+    async def begin(connection: oracledb.AsyncConnection, _: str | None) -> None:
+        await connection.execute(f"ALTER SESSION SET NLS_COMP = {how}")
+
+    async with pool_of(user, session_callback=begin) as pool:
+        says = rf"NLS_COMP is {how}.*ALTER SESSION SET NLS_COMP = BINARY"
+        with pytest.raises(ConfigurationError, match=says):
+            await connect(OracleBackend(pool))
 
 
 @pytest.mark.asyncio

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import anyio
 import pytest
+import redis
 
 from aiorwlock_remote import BackendError, connect
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
@@ -73,3 +74,26 @@ async def test_none_of_them_is_too_many(
     with suppress(BackendError, ExceptionGroup):
         await hand_over(redis_cluster, user_url)
     assert right[1:].encode() in refused(redis_cluster)
+
+
+@pytest.mark.only_on("asyncio", "what the server says is the same on both")
+@pytest.mark.usefixtures("user_url")
+async def test_a_node_looks_at_rights_before_it_sends_elsewhere(
+    redis_cluster: Cluster,
+) -> None:
+    """So who is sent elsewhere while the locks are opened has the right to hear."""
+    some = [rule for rule in (*rules(), *cluster_rules()) if rule != "+ssubscribe"]
+    for server in redis_cluster.servers:
+        server.ask("ACL", "SETUSER", "locks", *some)
+    another = redis_cluster.another(slot_of(b"wake/1"))
+    url = another.url.replace("://", "://locks:password@")
+    with (
+        redis.Redis.from_url(url) as client,
+        pytest.raises(redis.exceptions.NoPermissionError),
+    ):
+        client.execute_command("SSUBSCRIBE", "wake/1")
+    with (
+        redis.Redis.from_url(another.url) as client,
+        pytest.raises(redis.exceptions.MovedError),
+    ):
+        client.execute_command("SSUBSCRIBE", "wake/1")

@@ -140,3 +140,30 @@ def test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first() -> Non
     with pytest.raises(BackendUnavailable, match="no slots any more"):
         scene.connects()
     scene.loop.close()
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_slot_that_moves_while_we_connect_is_no_reason_to_fail(
+    monkeypatch: pytest.MonkeyPatch, *, knows: bool
+) -> None:
+    """Between the map and the question whether we may hear the channels of slots."""
+    scene = Scene()
+    one, two, _ = scene.truth.nodes
+    asked, goes_on = one._cluster, scene.everything_goes_its_way
+
+    def cluster(line: Line, command: list[bytes]) -> bytes:
+        told = asked(line, command)
+        if scene.truth.owner[b"a"] is one:
+            scene.truth.move(b"a", two)
+            one.view[b"a"] = two.address if knows else None  # it refuses otherwise
+        return told
+
+    def all_goes_on() -> None:
+        goes_on()
+        scene.clock.seconds += STEP / 4
+
+    monkeypatch.setattr(one, "_cluster", cluster)
+    monkeypatch.setattr(scene, "everything_goes_its_way", all_goes_on)
+    scene.connects()
+    scene.ask(ALL_KEYS)
+    scene.is_over()

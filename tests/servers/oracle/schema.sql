@@ -221,6 +221,9 @@ JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE has_table_privilege(c.oid, 'SELECT, INSERT, UPDATE, DELETE');
 CREATE OR REPLACE VIEW user_constraints AS
 SELECT * FROM all_constraints WHERE owner = upper(current_user);
+CREATE OR REPLACE VIEW nls_session_parameters AS
+SELECT 'NLS_COMP'::varchar AS parameter,
+    coalesce(nullif(current_setting('ora.nls_comp', true), ''), 'BINARY')::varchar AS value;
 CREATE OR REPLACE VIEW product_component_version AS
 SELECT 'Oracle Database'::varchar AS product, current_setting('ora.release')::varchar AS version,
     current_setting('ora.release')::varchar AS version_full, 'a test double'::varchar AS status;

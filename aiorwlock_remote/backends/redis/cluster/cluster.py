@@ -151,7 +151,8 @@ class Cluster:
         """
         with anyio.move_on_after(self._options.connect_timeout):
             node = await self._discovery.first()
-            # Whether the user may is to be known now.
+            # Whether the user may is to be known now. A node that has not got the slot
+            # any more looks at that first: then what it says is an answer, too.
             mine = (b"%b/%d" % (self._own, number) for number in count())
             owners = self.slots.owners
             channel = next(c for c in mine if owners[slot_of(c)] == node.server)
@@ -205,6 +206,7 @@ class Cluster:
         self._search.doubt(soon=new)
         if isinstance(call, Subscribing):  # sent again before the next call
             self._channels.forget(cast("bytes", call.args[1]), node)
+            call.answered(None)
             return True
         if not by_slot(call):
             return False
