@@ -31,6 +31,8 @@ class LinkScene(Timeless):
     """One link, from its first connection until it is closed."""
 
     link: Link | None = None
+    recent: int = 2
+    """How many of its last connections a server may be at work for."""
 
     def __init__(self, servers: Sequence[Server]) -> None:
         super().__init__()
@@ -135,7 +137,7 @@ class LinkScene(Timeless):
     @precondition(lambda self: self.lines)
     @rule(data=st.data(), commands=st.integers(1, 9))
     def a_server_works(self, data: st.DataObject, commands: int) -> None:
-        line = data.draw(st.sampled_from(self.lines[-2:]))
+        line = data.draw(st.sampled_from(self.lines[-self.recent :]))
         for _ in range(commands):
             line.carry_out()
 
@@ -215,12 +217,10 @@ class LinkScene(Timeless):
         assert talk is None or self.closing or talk is self.told_of
 
     def is_over(self) -> None:
-        try:
-            if self.closing is None and self.asked:
-                self.comes_to_rest()
-            self.ends()
-        finally:
-            self.loop.close()
+        if self.link is None:  # what went wrong before that is known
+            self.is_left()
+        else:
+            super().is_over()
 
     def comes_to_rest(self) -> None:
         """All is answered, and all is heard that somebody listens to."""
