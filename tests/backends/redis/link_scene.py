@@ -147,9 +147,16 @@ class LinkScene(Timeless):
         self.lines[-1].deliver(size)
 
     @precondition(lambda self: self.lines)
-    @rule(door=DOORS, channel=st.none() | CHANNELS)
-    def the_connection_is_cut(self, door: str, channel: bytes | None = None) -> None:
-        """At our end; the server does not notice. Perhaps while we have much to say."""
+    @rule(door=DOORS, channel=st.none() | CHANNELS, answered=st.booleans())
+    def the_connection_is_cut(
+        self, door: str, channel: bytes | None = None, answered: bool = False
+    ) -> None:
+        """At our end; the server does not notice. Perhaps while we have much to say.
+
+        Or just after all has been answered, before anybody was told.
+        """
+        if answered:
+            self.everything_goes_its_way()
         if channel is not None:
             self.ask([b"a", b"b", b"a"])
             self.listen(channel)

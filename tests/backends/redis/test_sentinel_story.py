@@ -15,6 +15,7 @@ from tests.backends.redis.link_scene import DOORS
 from tests.backends.redis.sentinel_scene import Scene
 
 SOME = st.integers(0, SERVERS - 1)
+TOLD = st.sets(SOME)
 MOOD = st.sampled_from(["", "", "slow", *MOODS])
 RARE = (
     *("all_is_well", "all_is_well", "somebody_tells", "it_flaps"),
@@ -27,6 +28,8 @@ TURN = st.sampled_from(
 )
 """That a server takes."""
 KNOWS = st.sampled_from(["", "", "the truth", "the truth", "nothing"])
+TROUBLE = st.sampled_from(["a Sentinel", "a server", "another name", "a failover"])
+"""Before the first connection."""
 
 
 class Story(Scene, RuleBasedStateMachine):
@@ -35,16 +38,21 @@ class Story(Scene, RuleBasedStateMachine):
     @initialize(data=st.data(), troubles=st.integers(0, 4))
     def begins(self, data: st.DataObject, troubles: int) -> None:
         for _ in range(troubles):
-            trouble = data.draw(st.sampled_from(["sentinel", "server", "failover"]))
-            if trouble == "sentinel":
+            trouble = data.draw(TROUBLE)
+            if trouble == "a Sentinel":
                 self.a_sentinel_changes(
                     *(data.draw(SOME), data.draw(MOOD), data.draw(DOORS)),
                     *(data.draw(KNOWS), data.draw(st.booleans())),
                 )
-            elif trouble == "server":
+            elif trouble == "a server":
                 self.a_server_changes(data.draw(SOME), data.draw(TURN))
+            elif trouble == "another name":
+                for sentinel in self.truth.sentinels:
+                    sentinel.view = None
             else:
-                self.a_primary_is_replaced(data.draw(SOME), data.draw(FATE), set())
+                self.a_primary_is_replaced(
+                    data.draw(SOME), data.draw(FATE), data.draw(TOLD)
+                )
         self.connects()
 
     def teardown(self) -> None:
@@ -52,7 +60,7 @@ class Story(Scene, RuleBasedStateMachine):
 
     # What becomes of the servers.
 
-    @rule(to=SOME, old=FATE, told=st.sets(SOME))
+    @rule(to=SOME, old=FATE, told=TOLD)
     def a_primary_is_replaced(self, to: int, old: str, told: set[int]) -> None:
         self.fails_over(self.truth.servers[to], old)
         for number in told:
