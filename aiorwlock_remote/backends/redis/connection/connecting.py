@@ -32,6 +32,7 @@ from aiorwlock_remote.backends.redis.sentinel import (
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Host
+from aiorwlock_remote.threads import refused
 
 STEADY = 5.0
 """Seconds a connection must have lasted for the back-off to start anew."""
@@ -180,8 +181,12 @@ class Connector:
 
     async def _primary(self, sentinels: Sentinels, timeout: float) -> Server:
         """In a thread: names are waited for there, too. A cancelled one ends itself."""
-        return await anyio.to_thread.run_sync(
-            partial(find_primary, sentinels, self._host.clock, timeout, self._lookups),
-            abandon_on_cancel=True,
-            limiter=anyio.CapacityLimiter(1),  # the user's may be used up
-        )
+        ask = partial(find_primary, sentinels, self._host.clock, timeout, self._lookups)
+        try:
+            return await anyio.to_thread.run_sync(
+                ask,
+                abandon_on_cancel=True,
+                limiter=anyio.CapacityLimiter(1),  # the user's may be used up
+            )
+        except RuntimeError as exc:
+            raise refused(exc) from exc
