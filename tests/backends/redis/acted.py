@@ -36,6 +36,11 @@ class Line:
     def write(self, data: bytes) -> None:
         if self.open:
             self.read.feed(data)
+        said = hiredis.Reader(notEnoughData=MORE)
+        said.feed(data)
+        while (command := said.gets()) is not MORE:
+            if command[0] in {b"EVAL", b"EVALSHA"}:
+                self._server.is_asked(self, int(command[4]))
 
     def wake(self) -> None:
         self._loop.call_soon(self.talk.flush)
@@ -75,23 +80,8 @@ class Line:
         return True
 
 
-class Noting(Line):
-    """Tells its server which requests were written, as soon as they are."""
-
-    def write(self, data: bytes) -> None:
-        super().write(data)
-        said = hiredis.Reader(notEnoughData=MORE)
-        said.feed(data)
-        while (command := said.gets()) is not MORE:
-            if command[0] in {b"EVAL", b"EVALSHA"}:
-                self._server.is_asked(self, int(command[4]))
-
-
 class Server:
     """Carries out what its lines ask for, and notes in which order."""
-
-    kind: type[Line] = Line
-    """What its lines are."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
@@ -101,14 +91,17 @@ class Server:
         self.run = 0
         self.done: list[tuple[bytes, int]] = []
         """By key and number."""
+        self.written: set[int] = set()
 
     def connected(self, talk: Conversation, loop: AbstractEventLoop) -> Line:
-        line = self.kind(self, len(self.lines), talk, loop)
+        line = Line(self, len(self.lines), talk, loop)
         self.lines.append(line)
         return line
 
     def is_asked(self, line: Line, number: int) -> None:
-        """A request was written to a line that notes it."""
+        """A request was written."""
+        del line
+        self.written.add(number)
 
     def restart(self) -> None:
         """All are hung up on, and what they sent is lost."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, slot_of
-from tests.backends.redis.acted import Line, Noting, Server, bulk, push
+from tests.backends.redis.acted import Line, Server, bulk, push
 
 Address = tuple[str, int]
 
@@ -82,8 +82,6 @@ class Truth:
 
 class Node(Server):
     """Carries out what is for its slots, and sends others to where it believes."""
-
-    kind = Noting
 
     def __init__(self, truth: Truth, number: int) -> None:
         super().__init__()

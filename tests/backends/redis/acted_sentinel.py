@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hiredis import pack_command
 
-from tests.backends.redis.acted import MORE, Line, Noting, Server, bulk
+from tests.backends.redis.acted import MORE, Line, Server, bulk
 from tests.backends.redis.plugs import Plug
 
 Address = tuple[str, int]
@@ -27,8 +27,6 @@ MOODS = ("", "asleep", "slow", "hangs up", "secretive", *SAYINGS)
 class Watched(Server):
     """A server of the primary's or a replica's; it knows itself which."""
 
-    kind = Noting
-
     def __init__(self, truth: Truth, number: int) -> None:
         super().__init__()
         self.truth = truth
@@ -42,6 +40,7 @@ class Watched(Server):
         """Those it told that it is a replica."""
 
     def is_asked(self, line: Line, number: int) -> None:
+        super().is_asked(line, number)
         assert line not in self.refused, "it said that it is a replica"
         assert self.truth.asked.setdefault(number, line) is line, "sent twice"
 
@@ -109,6 +108,11 @@ class Sentinel:
         """Whether it calls servers by their names."""
         self.plugs: list[Plug] = []
         self.learns()
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its address is to be looked up."""
+        return self.address[0].isalpha()
 
     def learns(self) -> None:
         """What is the case."""

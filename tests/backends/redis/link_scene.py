@@ -108,7 +108,7 @@ class LinkScene(Timeless):
         for key in keys:
             number = len(self.asked)
             pending = self.the_link.run(PUSH, (1, key, number), int, must_go=must_go)
-            self.asked.append(Asked(number, key, pending))
+            self.asked.append(Asked(number, key, pending, must_go=must_go))
 
     @rule(key=KEYS)
     def ask_for_two_together(self, key: bytes) -> None:
@@ -207,6 +207,10 @@ class LinkScene(Timeless):
             if error is not None:
                 assert isinstance(error, BackendUnavailable)
                 assert not error.nothing_done or asked.number not in done
+                if asked.key and not any(
+                    asked.number in server.written for server in self.servers
+                ):
+                    assert error.nothing_done or asked.must_go
             elif asked.pending.done:
                 assert asked.pending.result() == asked.number
                 assert not asked.key or asked.number in done

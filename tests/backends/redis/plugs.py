@@ -6,6 +6,7 @@ import errno
 import socket
 import threading
 from asyncio import AbstractEventLoop
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from selectors import EVENT_READ, SelectorKey
@@ -21,6 +22,9 @@ from tests.backends.redis.acted import MORE
 from tests.backends.redis.beside import Event, Threads
 
 Address = tuple[str, int]
+
+BUSY = 100
+"""Looks at the sockets at one time."""
 
 
 class Asked(Protocol):
@@ -112,6 +116,7 @@ class Choice:
     def __init__(self, net: Net) -> None:
         self._net = net
         self._keys: dict[int, SelectorKey] = {}
+        self._looks: Counter[float] = Counter()
 
     def __enter__(self) -> Self:
         return self
@@ -141,6 +146,8 @@ class Choice:
                 for key in self._keys.values()
                 if self._net.plugs[key.fd].is_ready(key.events)
             ]
+            self._looks[self._net.loop.time()] += 1
+            assert max(self._looks.values()) < BUSY, "a busy loop"
             if ready or self._net.loop.time() >= end:
                 return ready
             self._net.threads.wait(end)

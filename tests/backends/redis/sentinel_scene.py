@@ -39,19 +39,25 @@ class Scene(LinkScene):
         self.net = Net(self.loop, self.truth.sentinels)
         self.options = options_of(parse(URL), connect_timeout=CONNECT)
 
-    def connects(self) -> None:
-        """In time, unless nobody who knows can tell; then it is said why."""
+    def connects(self, patience: float = 3 * CONNECT) -> None:
+        """In time, unless nobody who knows can tell; then it is said why.
+
+        Or somebody loses patience, and it is begun anew when all is well.
+        """
         can, begun = self.somebody_can_tell(), self.clock.seconds
         opening = self.loop.create_task(self.opens(self.options))
         while not opening.done():
             self.all_goes_well()
             assert self.clock.seconds <= begun + CONNECT + 3 * TICK
-        error = opening.exception()
-        if error is None:
-            assert self.is_there or not can
-        else:
+            if self.clock.seconds > begun + patience:
+                opening.cancel()
+        error = None if opening.cancelled() else opening.exception()
+        if error is not None:
             assert not can, error
             self.is_said(error)
+        if self.link is not None:
+            assert self.is_there or not can
+        else:
             self.patience_ends()
             self.nothing_is_under_way()
             self.all_is_well()
@@ -67,19 +73,22 @@ class Scene(LinkScene):
             assert error.hint
 
     def somebody_can_tell(self) -> bool:
-        """A Sentinel that answers knows who the primary is, and that answers, too."""
-        truth, primary = self.truth, self.truth.primary
-        return (
-            primary.door == "open"
-            and not (primary.asleep or primary.locked or primary.mood)
-            and any(map(self.knows, truth.sentinels))
-        )
+        """The Sentinels that are believed name the primary, and that answers, too."""
+        primary = self.truth.primary
+        if primary.door != "open" or primary.asleep or primary.locked or primary.mood:
+            return False
+        told = [
+            (0 if sentinel.mood == "secretive" else sentinel.view[0], sentinel.view[1])
+            for sentinel in self.truth.sentinels
+            if sentinel.view and self.tells(sentinel)
+        ]
+        latest = max((epoch for epoch, _ in told), default=0)
+        return {server for epoch, server in told if epoch == latest} == {primary}
 
-    def knows(self, sentinel: Sentinel) -> bool:
-        found = self.net.resolver == "well" or sentinel.address[0][0].isdigit()
-        now = self.truth.epoch, self.truth.primary
-        is_well = sentinel.door == "open" and sentinel.mood in {"", "slow"}
-        return found and is_well and sentinel.view == now
+    def tells(self, sentinel: Sentinel) -> bool:
+        found = self.net.resolver == "well" or not sentinel.is_named
+        is_well = sentinel.mood in {"", "slow", "secretive"}
+        return found and is_well and sentinel.door == "open"
 
     # What the network and the servers do.
 
@@ -118,11 +127,23 @@ class Scene(LinkScene):
         for server in self.truth.servers:
             if server is not primary:
                 server.obeys(kills=False)
-        self.net.resolver = "well"
-        self.net.threads.changed()
         knows = self.truth.sentinels[len(self.asked) % len(self.truth.sentinels)]
         knows.learns()
         knows.is_well()
+        if knows.is_named:
+            self.the_resolver_is("well")
+
+    def the_resolver_is(self, state: str) -> None:
+        self.net.resolver = state
+        self.net.threads.changed()
+
+    def all_forget_the_name(self) -> None:
+        """And are asked for it, once there is a connection to be lost."""
+        for sentinel in self.truth.sentinels:
+            sentinel.view = None
+        self.truth.sentinels[0].is_well()
+        for line in self.lines[-1:]:
+            line.cut()
 
     def everything_goes_its_way(self) -> None:
         if self.lines and not self.server_behind(self.lines[-1]).asleep:
@@ -190,6 +211,7 @@ class Scene(LinkScene):
         assert not asyncio.all_tasks(self.loop)
 
     def ends(self) -> None:
+        self.the_resolver_is("well")
         super().ends()
         self.nothing_is_under_way()
 

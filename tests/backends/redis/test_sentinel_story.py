@@ -12,13 +12,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.backends.redis.acted_sentinel import MOODS, SERVERS
 from tests.backends.redis.link_scene import DOORS
-from tests.backends.redis.sentinel_scene import Scene
+from tests.backends.redis.sentinel_scene import CONNECT, Scene
 
 SOME = st.integers(0, SERVERS - 1)
 TOLD = st.sets(SOME)
-MOOD = st.sampled_from(["", "", "slow", *MOODS])
+MOOD = st.sampled_from(["", "", "slow", "secretive", *MOODS])
 RARE = (
-    *("all_is_well", "all_is_well", "somebody_tells", "it_flaps"),
+    *(
+        "all_is_well",
+        "all_is_well",
+        "somebody_tells",
+        "it_flaps",
+        "all_forget_the_name",
+    ),
     *("every_task_is_cancelled", "nothing_is_answered_for_long", "we_close"),
 )
 FATE = st.sampled_from(["dies", "sleeps", "obeys", "is told", "believes", "believes"])
@@ -28,15 +34,22 @@ TURN = st.sampled_from(
 )
 """That a server takes."""
 KNOWS = st.sampled_from(["", "", "the truth", "the truth", "nothing"])
-TROUBLE = st.sampled_from(["a Sentinel", "a server", "another name", "a failover"])
+RESOLVER = st.sampled_from(["well", "well", "fails", "silent"])
+TROUBLE = st.sampled_from(
+    ["a Sentinel", "a server", "another name", "a failover", "the resolver"]
+)
 """Before the first connection."""
 
 
 class Story(Scene, RuleBasedStateMachine):
     """One link, from its first connection, which may fail, until it is closed."""
 
-    @initialize(data=st.data(), troubles=st.integers(0, 4))
-    def begins(self, data: st.DataObject, troubles: int) -> None:
+    @initialize(
+        data=st.data(),
+        troubles=st.integers(0, 4),
+        patience=st.sampled_from([3 * CONNECT] * 3 + [0, 0.2, 0.6]),
+    )
+    def begins(self, data: st.DataObject, troubles: int, patience: float) -> None:
         for _ in range(troubles):
             trouble = data.draw(TROUBLE)
             if trouble == "a Sentinel":
@@ -47,13 +60,14 @@ class Story(Scene, RuleBasedStateMachine):
             elif trouble == "a server":
                 self.a_server_changes(data.draw(SOME), data.draw(TURN))
             elif trouble == "another name":
-                for sentinel in self.truth.sentinels:
-                    sentinel.view = None
+                self.all_forget_the_name()
+            elif trouble == "the resolver":
+                self.the_resolver_is(data.draw(RESOLVER))
             else:
                 self.a_primary_is_replaced(
                     data.draw(SOME), data.draw(FATE), data.draw(TOLD)
                 )
-        self.connects()
+        self.connects(patience)
 
     def teardown(self) -> None:
         self.is_over()
@@ -120,10 +134,9 @@ class Story(Scene, RuleBasedStateMachine):
         for plug in self.truth.sentinels[number].plugs:
             plug.cut()
 
-    @rule(resolver=st.sampled_from(["well", "well", "fails", "silent"]))
-    def the_resolver_changes(self, resolver: str) -> None:
-        self.net.resolver = resolver
-        self.net.threads.changed()
+    @rule(state=RESOLVER)
+    def the_resolver_changes(self, state: str) -> None:
+        self.the_resolver_is(state)
 
     # What happens once in a while.
 
