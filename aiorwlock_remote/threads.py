@@ -20,9 +20,14 @@ def running(function: Callable[[], object], name: str) -> threading.Thread:
     try:
         thread.start()
     except RuntimeError as exc:
-        raise BackendUnavailable(
-            what=f"no thread could be started ({exc})",
-            hint="let the process have more: ulimit -u, pids.max",
-            nothing_done=True,
-        ) from exc
+        raise refused(exc) from exc
     return thread
+
+
+def refused(exc: RuntimeError) -> BackendUnavailable:
+    """The error of ours for a thread that could not be started."""
+    return BackendUnavailable(
+        what=f"no thread could be started ({exc})",
+        hint="let the process have more: ulimit -u, pids.max",
+        nothing_done=True,
+    )

@@ -36,6 +36,11 @@ class Line:
     def write(self, data: bytes) -> None:
         if self.open:
             self.read.feed(data)
+        said = hiredis.Reader(notEnoughData=MORE)
+        said.feed(data)
+        while (command := said.gets()) is not MORE:
+            if command[0] in {b"EVAL", b"EVALSHA"}:
+                self._server.is_asked(self, int(command[4]))
 
     def wake(self) -> None:
         self._loop.call_soon(self.talk.flush)
@@ -86,11 +91,17 @@ class Server:
         self.run = 0
         self.done: list[tuple[bytes, int]] = []
         """By key and number."""
+        self.written: set[int] = set()
 
     def connected(self, talk: Conversation, loop: AbstractEventLoop) -> Line:
         line = Line(self, len(self.lines), talk, loop)
         self.lines.append(line)
         return line
+
+    def is_asked(self, line: Line, number: int) -> None:
+        """A request was written."""
+        del line
+        self.written.add(number)
 
     def restart(self) -> None:
         """All are hung up on, and what they sent is lost."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
 from collections import defaultdict
 from itertools import pairwise
 
-import hiredis
-
 from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, slot_of
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
-from tests.backends.redis.acted import MORE, Line, Server, bulk, push
+from tests.backends.redis.acted import Line, Server, bulk, push
 
 Address = tuple[str, int]
 
@@ -98,10 +94,9 @@ class Node(Server):
         self.carried: defaultdict[int, set[int]] = defaultdict(set)
         """By line, the numbers of what it has carried out."""
 
-    def connected(self, talk: Conversation, loop: AbstractEventLoop) -> Line:
-        line = Noting(self, len(self.lines), talk, loop)
-        self.lines.append(line)
-        return line
+    def is_asked(self, line: Line, number: int) -> None:
+        del line
+        self.truth.written[number] = self.truth.told
 
     def no_more(self, tag: bytes) -> None:
         """Whoever hears channels of the slot is told that no more comes."""
@@ -178,21 +173,3 @@ class Node(Server):
     def _named(self, address: Address) -> bytes:
         host = b"$-1\r\n" if self.terse else bulk(address[0].encode())
         return b"*3\r\n%b:%d\r\n%b" % (host, address[1], bulk(b"%d" % address[1]))
-
-
-class Noting(Line):
-    """Notes which requests were written."""
-
-    def __init__(
-        self, node: Node, number: int, talk: Conversation, loop: AbstractEventLoop
-    ) -> None:
-        super().__init__(node, number, talk, loop)
-        self._truth = node.truth
-
-    def write(self, data: bytes) -> None:
-        super().write(data)
-        said = hiredis.Reader(notEnoughData=MORE)
-        said.feed(data)
-        while (command := said.gets()) is not MORE:
-            if command[0] in {b"EVAL", b"EVALSHA"}:
-                self._truth.written[int(command[4])] = self._truth.told

@@ -170,14 +170,6 @@ class Scene(Timeless):
             numbers = [number for at, number in self.truth.done if at == key]
             assert numbers == sorted(numbers)
 
-    def is_over(self) -> None:
-        try:
-            if self.closing is None and self.asked:
-                self.comes_to_rest()
-            self.ends()
-        finally:
-            self.loop.close()
-
     def comes_to_rest(self) -> None:
         """All is answered, and all is heard where it is told."""
         self.all_is_well()

@@ -139,7 +139,7 @@ def test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first() -> Non
     scene.dials = dial  # type: ignore[method-assign]
     with pytest.raises(BackendUnavailable, match="no slots any more"):
         scene.connects()
-    scene.loop.close()
+    scene.is_left()
 
 
 @pytest.mark.parametrize("knows", [True, False])

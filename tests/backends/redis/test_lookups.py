@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import threading
@@ -175,3 +176,31 @@ async def test_a_link_leaves_time_for_the_next_address(
         monkeypatch.setattr(asyncio_wire, "_addresses", addresses)
         async with linked(fresh_redis.url, connect_timeout=2) as link:
             assert await link.run(INCR, (1, "k"), int) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_resolver_that_is_away_keeps_one_thread_of_the_loops(
+    fresh_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often we try: the user's own calls in threads need the others."""
+    loop, told, asked = asyncio.get_running_loop(), asyncio.Event(), list[str]()
+
+    async def getaddrinfo(host: str, _: int, **__: int) -> list[Any]:
+        asked.append(host)
+        await told.wait()
+        known = (LOCAL, fresh_redis.port)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", known)]
+
+    monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+    options = replace(options_of(parse(fresh_redis.url)), host=SLOW)
+    for _ in range(3):
+        dialling = asyncio.create_task(asyncio_wire._addresses(options))
+        await asyncio.sleep(0)
+        dialling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await dialling
+    told.set()
+    await asyncio_wire._addresses(options)
+    assert asked == [SLOW]
+    await asyncio_wire._addresses(options)
+    assert asked == [SLOW, SLOW]

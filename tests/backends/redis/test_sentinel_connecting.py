@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.spare import OnTheLoop, WithSpare
 from aiorwlock_remote.errors import (
     BackendUnavailable,
 )
 from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.redis.linking import linked
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.backends.redis.test_sentinel import LOCAL, read, says
@@ -125,6 +128,30 @@ async def test_the_keeper_does_not_spend_a_lease_on_a_silent_server(
     assert time.monotonic() - started < 5
     server.resume()
     keeper.close()
+
+
+async def test_sentinels_that_forgot_the_primary_do_not_keep_us_from_renewing(
+    start_redis: StartRedis,
+) -> None:
+    """Those that were reset, say: the connection that is there is good enough."""
+    nil = b"*-1\r\n-ERR No such master with that name\r\n"
+    server = start_redis()
+    with stranger(nil) as port:
+        async with linked(server.url) as link:
+            host = current_host()
+            own = BlockingLink(read(through(port)), SystemClock(), BOTH)
+            batches = WithSpare(own, OnTheLoop(server.url, host, link), host)
+            batch = [(INCR, (1, "k"))]
+            assert await anyio.to_thread.run_sync(batches.run_many, batch, 5) == [1]
+
+
+async def test_no_thread_to_ask_sentinel_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(anyio.to_thread, "run_sync", refused)
+    with pytest.raises(BackendUnavailable, match="no thread could be started"):
+        await connect(through(1))
 
 
 async def test_examined_through_sentinel(sentinel_group: SentinelGroup) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import invariant, rule
 
 from aiorwlock_remote.pending import Pending
 from tests.standing import StandingClock
@@ -65,11 +66,32 @@ class Asked:
         self.answers += 1
 
 
+class Defects(logging.Handler):
+    """What our code, or a story's called back by it, raised, and was only logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[object] = []
+        self._log = logging.getLogger("aiorwlock_remote")
+        self._log.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.found.append(record.exc_info[1])
+
+    def close(self) -> None:
+        self._log.removeHandler(self)
+        super().close()
+
+
 class Timeless:
     """One who is asked: a link, or a cluster's. Its servers answer in a subclass."""
 
     closes: Callable[[], Coroutine[Any, Any, None]]
     """Closes it."""
+
+    longest: float = 3.5 * PATIENCE
+    """Seconds until whoever asked has been told."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,6 +100,7 @@ class Timeless:
         self.asked: list[Asked] = []
         self.channels: set[bytes] = set()
         self.closing: asyncio.Task[None] | None = None
+        self.defects = Defects()
 
     def everything_goes_its_way(self) -> None:
         """What was sent is carried out, what was answered comes."""
@@ -121,10 +144,36 @@ class Timeless:
             self.loop.turn()
 
     def patience_ends(self) -> None:
-        self.time_passes(int(3.5 * PATIENCE / STEP))
+        self.time_passes(int(self.longest / STEP))
 
     def is_closed(self) -> None:
         """In time."""
         closing = self.closing or self.loop.create_task(self.closes())
         self.patience_ends()
         assert closing.done()
+
+    @invariant()
+    def nothing_went_wrong(self) -> None:
+        assert not self.defects.found
+
+    def is_over(self) -> None:
+        try:
+            if self.closing is None and self.asked:
+                self.comes_to_rest()
+            self.ends()
+            self.nothing_went_wrong()
+        finally:
+            self.is_left()
+
+    def comes_to_rest(self) -> None:
+        """All is well again, and all is as it must be then."""
+        raise NotImplementedError
+
+    def ends(self) -> None:
+        """Nothing is left of it."""
+        raise NotImplementedError
+
+    def is_left(self) -> None:
+        """As it is."""
+        self.defects.close()
+        self.loop.close()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from typing import cast
+from functools import partial
+from typing import TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -15,10 +17,16 @@ from aiorwlock_remote.backends.redis.connection.sockets import (
     tune,
 )
 from aiorwlock_remote.backends.redis.connection.transport_wire import TransportWire
+from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.lookups import Target
 from aiorwlock_remote.backends.redis.options import Options
 
 ROOM = 65_536
+
+_Lookup: TypeAlias = "asyncio.Task[list[Target]]"
+_UnderWay: TypeAlias = dict[Server, _Lookup]
+
+_lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _UnderWay] = WeakKeyDictionary()
 
 
 class AsyncioWire(TransportWire, asyncio.BufferedProtocol):
@@ -80,10 +88,32 @@ async def dial(options: Options, talk: Conversation) -> AsyncioWire:
 
 
 async def _addresses(options: Options) -> list[Target]:
+    """Asked for in a thread of the loop's, which nobody can cancel.
+
+    So one question at a time for each host: else a resolver that is away, asked again
+    and again, would use up the threads that our user's own calls need.
+    """
+    loop, server = asyncio.get_running_loop(), (options.host, options.port)
+    under_way = _lookups.setdefault(loop, {})
+    lookup = under_way.get(server)
+    if lookup is None or lookup.done():
+        lookup = under_way[server] = loop.create_task(_look_up(server))
+        lookup.add_done_callback(partial(_looked_up, under_way, server))
+    return await asyncio.shield(lookup)
+
+
+async def _look_up(server: Server) -> list[Target]:
     told = await asyncio.get_running_loop().getaddrinfo(
-        options.host, options.port, type=socket.SOCK_STREAM
+        *server, type=socket.SOCK_STREAM
     )
     return [(family, address) for family, _, _, _, address in told]
+
+
+def _looked_up(under_way: _UnderWay, server: Server, lookup: _Lookup) -> None:
+    if under_way.get(server) is lookup:
+        del under_way[server]
+    if not lookup.cancelled():
+        lookup.exception()  # seen, if nobody waits for it any more
 
 
 async def _connected(addresses: Sequence[Target]) -> socket.socket:

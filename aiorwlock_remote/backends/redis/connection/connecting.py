@@ -32,12 +32,16 @@ from aiorwlock_remote.backends.redis.sentinel import (
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Host
+from aiorwlock_remote.threads import refused
 
 STEADY = 5.0
 """Seconds a connection must have lasted for the back-off to start anew."""
 
 AGAIN = 0.05
 """Seconds until Sentinel is asked again."""
+
+RUNS = 16
+"""Of servers whose last connection of ours is remembered."""
 
 Dial = Callable[[Options, Conversation, Host], Awaitable[Wire]]
 """Connects a conversation to the server; what it raises is an error of the network's
@@ -76,9 +80,26 @@ class Connector:
         self._lookups = Lookups()
         self._since = 0.0
         self._attempts = 0
+        self._peers: dict[str, Peer] = {}
         self.outage: Outage = Outage(options.where)
-        self.peer: Peer | None = None
-        """The last connection, to be ended before there is another."""
+        self.peer = None
+
+    @property
+    def peer(self) -> Peer | None:
+        """The last connection, to be ended before there is another to that server.
+
+        So are the last ones to other servers, where we may be sent back to.
+        """
+        return self._peer
+
+    @peer.setter
+    def peer(self, peer: Peer | None) -> None:
+        self._peer = peer
+        if peer is not None and peer.run:
+            self._peers.pop(peer.run, None)
+            self._peers[peer.run] = peer
+            if len(self._peers) > RUNS:
+                del self._peers[next(iter(self._peers))]
 
     async def connect(self, channels: Sequence[bytes]) -> Conversation:
         """A connection that is fit for commands, within ``connect_timeout``.
@@ -148,8 +169,9 @@ class Connector:
         for call in greeting.calls:
             with suppress(BackendError):  # judged together
                 await call
-        peer, before = greeting.judge(), self.peer
-        if before is not None and before.run and before.run == peer.run:
+        peer = greeting.judge()
+        before = self._peers.get(peer.run)
+        if before is not None:
             stale = kill(before)
             talk.send_all([stale])
             await stale
@@ -159,8 +181,12 @@ class Connector:
 
     async def _primary(self, sentinels: Sentinels, timeout: float) -> Server:
         """In a thread: names are waited for there, too. A cancelled one ends itself."""
-        return await anyio.to_thread.run_sync(
-            partial(find_primary, sentinels, self._host.clock, timeout, self._lookups),
-            abandon_on_cancel=True,
-            limiter=anyio.CapacityLimiter(1),  # the user's may be used up
-        )
+        ask = partial(find_primary, sentinels, self._host.clock, timeout, self._lookups)
+        try:
+            return await anyio.to_thread.run_sync(
+                ask,
+                abandon_on_cancel=True,
+                limiter=anyio.CapacityLimiter(1),  # the user's may be used up
+            )
+        except RuntimeError as exc:
+            raise refused(exc) from exc

@@ -9,7 +9,11 @@ from typing import Any, Protocol, cast
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.script import Request
 from aiorwlock_remote.backends.redis.errors import not_sent
-from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+)
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
@@ -111,7 +115,7 @@ class WithSpare:
         deadline = self._clock.now() + timeout
         try:
             self._own.open(timeout)
-        except BackendError:
+        except (BackendError, ConfigurationError):  # Sentinels forget names, too
             left = deadline - self._clock.now()
             if left <= 0:
                 raise
