@@ -122,6 +122,46 @@ def test_a_node_that_we_left_carries_nothing_out_when_we_are_back(scene: Scene) 
     scene.truth.nodes[0].asleep = False
 
 
+def test_a_node_that_had_a_slot_for_a_moment_is_left_again(scene: Scene) -> None:
+    """It was named by another node alone; each map that we were told is the same."""
+    one, two, three = scene.truth.nodes
+    scene.truth.move(b"", two)
+    scene.truth.tell()
+    scene.ask(ALL_KEYS)
+    scene.all_goes_well_for_long()
+    scene.truth.move(b"a", three)
+    scene.ask([b"{a}1"])
+    scene.loop.turn()
+    scene.everything_goes_its_way()  # the first one names the third
+    scene.loop.turn()
+    scene.truth.move(b"a", one)
+
+
+def test_a_key_is_heard_of_where_a_look_for_the_map_connects_us(scene: Scene) -> None:
+    """The map is as it was, and nobody has asked that node for anything."""
+    channel = b"__keyspace@0__:c"
+    scene.listen(channel)
+    scene.all_goes_well()
+    one, two, three = scene.truth.nodes
+    for node in (one, two):
+        scene.truth.doors[node.address] = "refused"
+    one.lines[-1].cut()
+    scene.all_goes_well_for_long()
+    assert [channel in line.channels for line in three.lines if line.open] == [True]
+
+
+def test_a_node_that_we_left_when_we_had_lost_it_carries_nothing_out(
+    scene: Scene,
+) -> None:
+    """We are back before the one that we left is closed."""
+    scene.ask_for_two_together(b"{a}1")
+    scene.truth.nodes[0].lines[-1].cut()
+    for there in ADDRESSES[1:]:
+        scene.truth.doors[there] = "refused"
+    scene.cluster.told(SlotMap(ADDRESSES[:2]))
+    scene.all_goes_well_for_long()
+
+
 def test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first() -> None:
     """No seed has slots, and the map changes under us."""
     scene = Scene()

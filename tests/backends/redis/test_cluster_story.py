@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
+from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, SlotMap
 from tests.backends.redis.acted_cluster import TAGS, Node
 from tests.backends.redis.cluster_scene import (
     ADDRESSES,
@@ -171,8 +171,11 @@ class Story(Scene, RuleBasedStateMachine):
     def the_keeper_tells(self, _: object, data: st.DataObject) -> None:
         """Of what it was told by one of the nodes."""
         node = data.draw(st.sampled_from(self.truth.nodes))
-        slots = SlotMap(ADDRESSES[:2])
-        slots.owners = [node.view[b""]] * len(slots.owners)
+        slots, owner = SlotMap(ADDRESSES[:2]), node.view[b""]
+        if owner is not None:
+            nodes = owner, *(each.address for each in self.truth.nodes)
+            told = [[host.encode(), port] for host, port in nodes]
+            slots.learn([[0, SLOTS - 1, *told]], node.address)
         self.cluster.told(slots)
 
 

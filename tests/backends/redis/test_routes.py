@@ -54,7 +54,7 @@ class FakeNode:
     """A link and its server: what was sent lies in a queue until it is answered."""
 
     def __init__(self, server: tuple[str, int]) -> None:
-        self.server = server
+        self.server, self.before = server, None
         self.connected = True
         self.sent: deque[Call[Any]] = deque()
         self.unsent: list[Call[Any]] = []

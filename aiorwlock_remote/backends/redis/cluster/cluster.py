@@ -83,7 +83,7 @@ class Cluster:
             search=self._search,
         )
         self._telling = False
-        self._adopted = self.slots.owners
+        self._adopted: list[Server | None] | None = self.slots.owners
 
     def run(
         self,
@@ -213,6 +213,7 @@ class Cluster:
         self._routes.refused(node, call, text, told)
         if told is not None and new:
             self.slots.note(told)
+            self._adopted = None  # of the next map, too, all has to be done
             self._changed()
         return True
 

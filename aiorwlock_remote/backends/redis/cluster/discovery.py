@@ -124,9 +124,8 @@ class Discovery:
             await node.open()
             if do is not None:
                 await do(node)
-            if server in self._slots.primaries and self._nodes.find(server) is None:
-                self._nodes.add(node)
-                kept = True
+            if server in self._slots.primaries:
+                kept = self._nodes.add(node)
         finally:
             if not kept:
                 with anyio.CancelScope(shield=True):

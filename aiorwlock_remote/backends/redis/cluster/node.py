@@ -60,6 +60,7 @@ class Node(Link):
         )
         self.server: Server = server
         self._cluster = cluster
+        self.before: Peer | None = before
         self._connector.peer = before
 
     @property
@@ -71,6 +72,11 @@ class Node(Link):
     def connected(self) -> bool:
         """Whether there is a connection, as far as we know."""
         return self._talk is not None
+
+    def follow(self, before: Peer | None) -> None:
+        """An earlier connection to the server is to be ended before there is ours."""
+        if not self.connected:
+            self.before = self._connector.peer = before
 
     def start(self) -> None:
         """Connect in the background; until then it is as if the connection was lost."""

@@ -33,6 +33,7 @@ class Nodes:
     ) -> None:
         """None yet."""
         self._host = host
+        self._cluster = cluster
         self._made = partial(
             Node,
             *(options, host, scripts),
@@ -49,9 +50,16 @@ class Nodes:
         """An unconnected one, for a question; whoever made it closes it."""
         return self._made(server, self._left.get(server))
 
-    def add(self, node: Node) -> None:
-        """From now on it is ours."""
+    def add(self, node: Node) -> bool:
+        """From now on it is ours: what waited for a connection to it has one.
+
+        Unless there is one, or was one meanwhile: that one's was not ended before.
+        """
+        if node.server in self._nodes or self._left.get(node.server) != node.before:
+            return False
         self._nodes[node.server] = node
+        self._cluster.back(node)
+        return True
 
     def find(self, server: Server | None) -> Node | None:
         """The one there is."""
@@ -78,16 +86,25 @@ class Nodes:
         """Close it in the background, when all is answered or 1 s is over."""
         del self._nodes[node.server]
         self._retired.append(node)
+        if not node.connected:
+            self._leave(node)
 
         async def close() -> None:
             try:
                 await node.aclose()
-            finally:  # what was not answered may still be carried out there
-                self._left[node.server] = node.peer
+            finally:
+                self._leave(node)
             if not self._closed:
                 self._retired.remove(node)
 
         self._host.spawn(close)
+
+    def _leave(self, node: Node) -> None:
+        """What was not answered there is not to be carried out when we are back."""
+        self._left[node.server] = node.peer
+        again = self._nodes.get(node.server)
+        if again is not None:
+            again.follow(node.peer)
 
     async def aclose(self) -> None:
         """Close all, at the same time; at once if it is cancelled."""
