@@ -17,7 +17,6 @@ would see it until that ends. On asyncio; SQLite, PostgreSQL, MariaDB and MySQL.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -229,15 +228,13 @@ class ModelOccupations:
     async def _do(self, function: Callable[[str], T]) -> T:
         """What it makes of the alias of the database."""
         alias = self._database or router.db_for_write(self._model)
-        return await sync_to_async(self._in_transaction)(
-            alias, partial(function, alias)
-        )
+        return await sync_to_async(self._in_transaction)(alias, function)
 
-    def _in_transaction(self, alias: str, function: Callable[[], T]) -> T:
+    def _in_transaction(self, alias: str, function: Callable[[str], T]) -> T:
         try:
             self._check_commits(alias)
             with transaction.atomic(using=alias, durable=True):
-                return function()
+                return function(alias)
         except Error as exc:
             connections[alias].close_if_unusable_or_obsolete()
             raise self._error(exc, alias) from exc
