@@ -26,6 +26,8 @@ EVENTS = {b"__keyspace@0__:" + key: key for key in ALL_KEYS[1:]}
 class Scene(Timeless):
     """From the first connection until all are closed."""
 
+    long = 40
+
     def __init__(self) -> None:
         super().__init__()
         self.truth = Truth(NODES)
@@ -124,11 +126,6 @@ class Scene(Timeless):
         self.truth.moving.clear()
         for node in self.truth.nodes:
             node.asleep = False
-
-    def all_goes_well_for_long(self) -> None:
-        for _ in range(40):
-            self.all_goes_well()
-            self.clock.seconds += STEP
 
     def everything_goes_its_way(self) -> None:
         """Over connections that are open: what was sent over others is late."""

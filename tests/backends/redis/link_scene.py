@@ -243,11 +243,6 @@ class LinkScene(Timeless):
         assert self.asked[-1].pending.error is None
         assert self.lines[-1].talk is self.the_link._talk is self.told_of
 
-    def all_goes_well_for_long(self) -> None:
-        for _ in range(30):
-            self.all_goes_well()
-            self.clock.seconds += STEP
-
     def ends(self) -> None:
         """Nothing is left of it."""
         self.is_closed()

@@ -92,6 +92,8 @@ class Timeless:
 
     longest: float = 3.5 * PATIENCE
     """Seconds until whoever asked has been told."""
+    long: int = 30
+    """Rounds after which all is found and made again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,6 +144,11 @@ class Timeless:
             self.everything_goes_its_way()
             self.clock.seconds += STEP / 4
             self.loop.turn()
+
+    def all_goes_well_for_long(self) -> None:
+        for _ in range(self.long):
+            self.all_goes_well()
+            self.clock.seconds += STEP
 
     def patience_ends(self) -> None:
         self.time_passes(int(self.longest / STEP))
