@@ -42,7 +42,6 @@ class InTransaction:
         self._inside = Inside("in_transaction(…)")
         self._grip: Grip | None = None
         self._held: Held | None = None
-        self._looking = anyio.Lock()  # a look locks the row: another would see that
 
     async def __aenter__(self) -> Held:
         with self._inside:
@@ -102,9 +101,8 @@ class InTransaction:
         store, grip = self._session.drive.store, self._grip
         assert isinstance(store, JoinsTransactions)
         assert grip is not None
-        async with self._looking:
-            held = grip.lease.state is State.HELD
-            if held and await store.joined(self._request.resource, grip.lease.ticket):
-                return False
+        held = grip.lease.state is State.HELD
+        if held and await store.joined(self._request.resource, grip.lease.ticket):
+            return False
         grip.give_back()
         return True

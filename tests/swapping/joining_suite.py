@@ -22,6 +22,7 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.locks.joined import LEASE
+from aiorwlock_remote.recipe_ports import JoinsTransactions
 from aiorwlock_remote.testing.conformance.party import until
 from tests.servers.proxy import Proxy
 
@@ -37,6 +38,8 @@ class User(ABC):
     url: str
     engine: str
     """The URL for SQLAlchemy."""
+    under_way: tuple[str, ...]
+    """What our own programs do to the rows of ("order", 1) without changing them."""
 
     @abstractmethod
     def opened(self) -> AbstractAsyncContextManager[Connection]:
@@ -142,6 +145,27 @@ class JoinSuite:
                     assert not await other.locked()
                 async with locks.multi(other, lock):
                     pass
+
+    async def test_no_step_of_ours_is_taken_for_it(self, user: User) -> None:
+        """A renewal, or another look, under way when it is looked at."""
+        for statement in user.under_way:
+            async with (
+                connect(user.url) as locks,
+                user.opened() as step,
+                locks.mutex("order", 1) as held,
+                anyio.create_task_group() as group,
+            ):
+                store, lease = locks._session.drive.store, held._grip.lease
+                assert isinstance(store, JoinsTransactions)
+                await user.begin(step)
+                await user.ask(step, statement)
+
+                async def end(step: Connection = step) -> None:
+                    await anyio.sleep(0.05)
+                    await user.ask(step, "COMMIT")
+
+                group.start_soon(end)
+                assert not await store.joined(lease.resource, lease.ticket)
 
     async def test_it_vanishes_with_a_rollback(self, user: User) -> None:
         async with connect(user.url) as locks, user.opened() as connection:

@@ -95,9 +95,14 @@ LOCK IN SHARE MODE
 SELECT 1 FROM {schema}mutex_locks
 WHERE resource_type = {kind} AND resource_id = {number} AND ticket = {ticket}
 
+-- Nothing if a step of ours, or another look, has the doorman's row: it may have locked
+-- the seat, too. Else whether nobody has locked the seat.
 -- name: free_to_change
-SELECT 1 FROM {schema}mutex_locks
-WHERE resource_type = {kind} AND resource_id = {number} AND ticket = {ticket}
+SELECT m.ticket IS NOT NULL
+FROM {schema}doormans AS d
+LEFT JOIN {schema}mutex_locks AS m
+  ON m.resource_type = {kind} AND m.resource_id = {number} AND m.ticket = {ticket}
+WHERE d.resource_type = {kind} AND d.resource_id = {number}
 FOR UPDATE SKIP LOCKED
 
 -- name: scan

@@ -152,11 +152,12 @@ SELECT 1 FROM {schema}mutex_locks
 WHERE resource_type = $1::varchar AND resource_id = $2::integer AND ticket = $3::varchar
 FOR UPDATE
 
+-- Two that look share the row with each other, and with nothing else that locks it.
 -- name: joined
 WITH free AS MATERIALIZED (
   SELECT 1 FROM {schema}mutex_locks
   WHERE resource_type = $1::varchar AND resource_id = $2::integer AND ticket = $3::varchar
-  FOR UPDATE SKIP LOCKED
+  FOR KEY SHARE SKIP LOCKED
 )
 SELECT EXISTS (
   SELECT FROM {schema}mutex_locks

@@ -17,9 +17,20 @@ from tests.swapping.joining_suite import BOOK, Connection, JoinSuite, User, Valu
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
+RENEWAL = (
+    "UPDATE doormans SET updated_at = UTC_TIMESTAMP(6) WHERE resource_id = 1"
+    " AND EXISTS (SELECT 1 FROM mutex_locks WHERE resource_id = 1)"
+)
+LOOK = (
+    "SELECT 1 FROM doormans JOIN mutex_locks USING (resource_type, resource_id)"
+    " WHERE resource_id = 1 FOR UPDATE"
+)
+
 
 class Asyncmy(User):
     """A program that uses asyncmy."""
+
+    under_way = (RENEWAL, LOOK)
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -17,6 +17,12 @@ from tests.swapping.joining_suite import Connection, JoinSuite, User, Value
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
+RENEWAL = (
+    "UPDATE doormans SET version = version WHERE resource_id = 1"
+    " AND EXISTS (SELECT FROM mutex_locks WHERE resource_id = 1) RETURNING 1"
+)
+LOOK = "SELECT 1 FROM mutex_locks WHERE resource_id = 1 FOR KEY SHARE"
+
 CHILD = """
 import asyncio, sys, asyncpg
 from aiorwlock_remote import connect
@@ -36,6 +42,8 @@ asyncio.run(main(sys.argv[1]))
 
 class Asyncpg(User):
     """A program that uses asyncpg."""
+
+    under_way = (RENEWAL, LOOK)
 
     def __init__(self, url: str) -> None:
         self.url = url
