@@ -173,6 +173,19 @@ def soak(session: nox.Session) -> None:
 
 
 @nox.session
+def stories(session: nox.Session) -> None:
+    """What is told at random, by twenty times as many examples; ten minutes.
+
+    `-- TIMES` for another number.
+    """
+    install(session, "test", package=WORKING_COPY)
+    (times,) = session.posargs or ["20"]
+    tests = ROOT.glob("tests/**/test_*.py")
+    told = [str(path) for path in tests if "import many" in path.read_text()]
+    session.run("pytest", "-n", "2", *told, env={"STORIES": times})
+
+
+@nox.session
 def paxos_v1(session: nox.Session) -> None:
     """What depends on Cassandra's transactions, by the older Paxos; ten minutes.
 

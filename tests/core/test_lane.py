@@ -19,6 +19,7 @@ from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode, Policy
 from tests.core.lanes import Sim, Visit
+from tests.telling import many
 
 VISITS = st.lists(
     st.builds(
@@ -35,7 +36,7 @@ VISITS = st.lists(
 
 
 @pytest.mark.parametrize("faulty", [False, True])
-@settings(max_examples=300)
+@settings(max_examples=many(300))
 @given(st.integers(0, 2**32), VISITS)
 def test_whatever_happens_nothing_is_left_behind(
     faulty: bool, seed: int, visits: list[Visit]

@@ -10,6 +10,7 @@ from aiorwlock_remote.core.ticket import Mode, Policy
 from tests.core.machine import GATES, POLICIES, STORIES, Event, Machine
 from tests.core.progress import Ending
 from tests.core.world import SECOND
+from tests.telling import many
 
 LEAST_STEPS = 10_000
 COMERS = st.tuples(st.sampled_from(["dan", "eve"]), st.sampled_from(Mode))
@@ -20,7 +21,7 @@ def test_every_step_of_every_story_is_just(purges: bool) -> None:
     """All policies, purging and keeping stores; at least 10,000 steps of each."""
     steps = 0
 
-    @settings(max_examples=400)
+    @settings(max_examples=many(400))
     @given(POLICIES, STORIES)
     def tell(policies: list[Policy], story: list[Event]) -> None:
         nonlocal steps
@@ -33,7 +34,7 @@ def test_every_step_of_every_story_is_just(purges: bool) -> None:
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-@settings(max_examples=100)
+@settings(max_examples=many(100))
 @given(STORIES)
 def test_from_any_state_every_fair_waiter_is_served(
     deaf: bool, story: list[Event]
@@ -48,7 +49,7 @@ def test_from_any_state_every_fair_waiter_is_served(
     Ending(machine, deaf=deaf).play(within=(10 + 3 * waiters) * SECOND)
 
 
-@settings(max_examples=100)
+@settings(max_examples=many(100))
 @given(STORIES, st.lists(COMERS, max_size=3))
 def test_nobody_starves_while_others_come_and_go(
     story: list[Event], comers: list[tuple[str, Mode]]

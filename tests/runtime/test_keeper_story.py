@@ -24,6 +24,7 @@ from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease, State, Terms
 from aiorwlock_remote.runtime.renewing import BATCH, UNDER_WAY
 from tests.standing import StandingClock
+from tests.telling import many
 
 ORDER = resource("order", 1)
 TERMS = st.builds(
@@ -163,4 +164,4 @@ class Story(RuleBasedStateMachine):
 
 
 TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=300, stateful_step_count=40)
+TestStory.settings = settings(max_examples=many(300), stateful_step_count=40)

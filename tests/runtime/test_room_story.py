@@ -42,6 +42,7 @@ from aiorwlock_remote.runtime.insisting import Insisting
 from aiorwlock_remote.runtime.room import Room
 from aiorwlock_remote.runtime.visitor import Visitor
 from tests.standing import StandingClock
+from tests.telling import many
 
 ORDER = resource("order", 1)
 SECONDS = st.sampled_from([0.0, 0.1, 0.7, 1.5, 3.0])
@@ -209,4 +210,4 @@ class Story(RuleBasedStateMachine):
 
 
 TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=200, stateful_step_count=30)
+TestStory.settings = settings(max_examples=many(200), stateful_step_count=30)

@@ -19,6 +19,7 @@ from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.swapping import GaveUp
 from aiorwlock_remote.swapping.tables import newer
 from tests.swapping.stage import LEASE, ORDER, Stage, Visit
+from tests.telling import many
 
 MEMORY = 60.0
 SECONDS = st.sampled_from([0.003, 0.05, 0.05, 0.3, 1.0, 1.0, 8.0])
@@ -198,4 +199,4 @@ class Story(Stage):
 
 
 TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestStory.settings = settings(max_examples=many(80), stateful_step_count=40)

@@ -24,6 +24,7 @@ from tests.backends.redis.cluster_scene import (
     NODES,
     Scene,
 )
+from tests.telling import many
 
 KEYS = st.sampled_from(ALL_KEYS)
 SOME_NODE = st.integers(0, NODES - 1)
@@ -180,4 +181,4 @@ class Story(Scene, RuleBasedStateMachine):
 
 
 TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=100, stateful_step_count=50)
+TestStory.settings = settings(max_examples=many(100), stateful_step_count=50)

@@ -10,6 +10,7 @@ from aiorwlock_remote.backends.redis.options import Options
 from tests.backends.redis.acted import Line, Server
 from tests.backends.redis.link_scene import LinkScene
 from tests.backends.redis.timeless import PATIENCE
+from tests.telling import many
 
 RARE = (
     *("somebody_tells", "it_is_a_replica", "it_is_loading", "all_is_well"),
@@ -75,4 +76,4 @@ class Story(LinkScene, RuleBasedStateMachine):
 
 
 TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=150, stateful_step_count=50)
+TestStory.settings = settings(max_examples=many(150), stateful_step_count=50)

@@ -29,6 +29,7 @@ from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import LEAVE
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.standing import StandingClock
+from tests.telling import many
 
 KEY = b"mutex_locks/a,1"
 SLOT = slot_of(KEY)
@@ -251,7 +252,7 @@ def test_sending_on_at_once_breaks_the_order() -> None:
 
 TestMoving = Moving.TestCase
 TestMoving.settings = settings(
-    max_examples=100,
+    max_examples=many(100),
     report_multiple_bugs=False,
     stateful_step_count=60,
     deadline=None,

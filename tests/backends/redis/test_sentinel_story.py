@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.backends.redis.acted_sentinel import MOODS, SERVERS
 from tests.backends.redis.link_scene import DOORS
 from tests.backends.redis.sentinel_scene import CONNECT, Scene
+from tests.telling import many
 
 SOME = st.integers(0, SERVERS - 1)
 TOLD = st.sets(SOME)
@@ -146,4 +147,4 @@ class Story(Scene, RuleBasedStateMachine):
 
 
 TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=100, stateful_step_count=50)
+TestStory.settings = settings(max_examples=many(100), stateful_step_count=50)
