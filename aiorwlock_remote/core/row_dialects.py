@@ -87,7 +87,7 @@ MARIADB = Dialect(
 # Double quotes would do, but a name in them that is no column's is taken for a text.
 SQLITE = Dialect(
     quote="`",
-    bind="?{}",
+    bind=":{}",
     alters=(
         "ALTER TABLE {table} ADD {mark} TEXT NOT NULL DEFAULT 'Unlock'",
         "ALTER TABLE {table} ADD {count} INTEGER NOT NULL DEFAULT 0",

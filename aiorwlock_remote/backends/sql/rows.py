@@ -118,6 +118,8 @@ class Rows:
 
 
 def _run(db: sqlite3.Connection, statement: Statement) -> Ran:
-    cursor = db.execute(statement.text, statement.values)
+    # By name: in a sequence Python 3.12 wants nothing but bare question marks.
+    values = {str(number): value for number, value in enumerate(statement.values, 1)}
+    cursor = db.execute(statement.text, values)
     found: list[Any] = cursor.fetchall()
     return Ran(rows=tuple(found)) if statement.tells else Ran(cursor.rowcount)
