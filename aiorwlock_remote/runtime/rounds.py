@@ -80,7 +80,7 @@ class Rounds:
                 if pause > 0:
                     with anyio.move_on_after(pause):
                         await self._nearer.wait()
-                elif self._wanted:
+                else:
                     self._hinted = math.inf
                     self._looks.append(self._clock.now())
                     self._plan()

@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Closed, Locks, connect
 from aiorwlock_remote.locks.source import NotWanted
-from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.testing.faults import Fate, FaultyStore, Link
 from aiorwlock_remote.testing.memory import FaultyMemory
 
 pytestmark = pytest.mark.anyio
@@ -97,6 +97,46 @@ async def test_a_request_under_way(
         link.let_through()
     assert [type(error) for error in errors] == [Closed]
     assert [d async for d in near.list()] == []
+
+
+@pytest.mark.parametrize("story", [downgrades, upgrades, tries_to_upgrade])
+async def test_a_move_whose_answer_is_lost(
+    store: FaultyMemory, link: Link, story: Story
+) -> None:
+    """Who moves it is told that it was closed, not that the link broke by then."""
+    locks = await connect(store, lease=None)
+
+    async def asks() -> None:
+        with pytest.raises(Closed):
+            await story(locks, link)
+
+    async with anyio.create_task_group() as tasks:
+        link.fate = lambda _: Fate.LOSE if link.hold_back else Fate.PASS
+        tasks.start_soon(asks)
+        with anyio.fail_after(5):
+            while not link.held_back:
+                await checkpoint()
+        await locks.aclose()
+        link.let_through()
+
+
+async def test_who_closes_and_is_cancelled_waits_for_the_end(
+    store: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sent is carried out; a loop that ended before would take it along."""
+    locks, ended = await connect(store), anyio.Event()
+    close = FaultyStore.aclose
+
+    async def slowly(inner: FaultyStore) -> None:
+        await anyio.sleep(0.05)
+        await close(inner)
+        ended.set()
+
+    monkeypatch.setattr(FaultyStore, "aclose", slowly)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await locks.aclose()
+    assert ended.is_set()
 
 
 async def test_a_grant_that_somebody_may_not_want(

@@ -130,6 +130,31 @@ async def test_closed(link: Link, locks: Locks, near: Locks, way: Way) -> None:
         pass
 
 
+async def test_closed_while_it_is_asked_again(link: Link, locks: Locks) -> None:
+    """What is on its way may be lost: closing asks nonetheless."""
+    ask = await waits(locks)
+    link.fate = ends_fail
+    await cancelled(link, ask)
+    link.fate, link.hold_back = lambda _: Fate.PASS, True
+    await until(lambda: held_back(link), 10)
+    sent = len(link.sent)
+    await locks.aclose()
+    assert await asked_again(link, sent)
+    link.let_through()
+
+
+async def test_once_answered_it_is_not_asked_again(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    ask = await waits(locks)
+    link.fate = ends_fail
+    await cancelled(link, ask)
+    await is_free_once_the_store_hears(link, near)
+    sent = len(link.sent)
+    await locks.aclose()
+    assert not await asked_again(link, sent)
+
+
 @pytest.mark.only_on("asyncio", "elsewhere whoever was granted something is told")
 async def test_granted_and_cancelled_at_once(
     link: Link, locks: Locks, near: Locks

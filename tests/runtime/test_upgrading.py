@@ -17,12 +17,14 @@ from aiorwlock_remote import (
     LockError,
     LockLost,
     Locks,
+    LockTimeout,
     NotOwner,
     OptionArgs,
 )
 from aiorwlock_remote.core.commands import Upgrade
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.testing.conformance.party import until
-from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.testing.faults import FaultyStore, Link
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +57,20 @@ async def test_it_ends_while_it_waits(
             await ENDS[told](locks, held)
     await other.release()
     assert not await near.rwlock(*NAME).locked()
+
+
+async def test_who_has_stopped_waiting_is_not_looked_for(
+    locks: Locks, near: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that nobody tells of changes would be asked on and on."""
+    unwatched: list[Resource] = []
+    monkeypatch.setattr(FaultyStore, "unwatch", lambda _, what: unwatched.append(what))
+    async with near.rwlock(*NAME).reader:
+        held = await locks.rwlock(*NAME, lease=60).reader.acquire()
+        with pytest.raises(LockTimeout):
+            await held.upgrade(timeout=0.05)
+        assert len(unwatched) == 1
+        await held.release()
 
 
 MOVES: dict[str, Callable[[Held], Awaitable[Held]]] = {

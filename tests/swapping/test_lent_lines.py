@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.swapping import returning
 from aiorwlock_remote.swapping.lent_lines import LentLines
 from aiorwlock_remote.swapping.returning import Returning
@@ -64,6 +65,16 @@ async def test_nobody_waits_until_it_is_back_but_who_closes() -> None:
     owner.lets.set()
     await closing
     assert owner.back == ["connection 1"]
+
+
+async def test_closed_it_lends_none() -> None:
+    owner = Owner()
+    own = lines(owner)
+    await own.close()
+    with pytest.raises(BackendUnavailable, match="closed") as told:
+        await own.take()
+    assert told.value.nothing_done
+    assert not owner.lent
 
 
 async def test_one_that_is_back_at_once_is_waited_for() -> None:

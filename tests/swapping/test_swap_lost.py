@@ -36,6 +36,19 @@ def test_a_lost_swap_from_a_version_is_burnt_before_an_answer() -> None:
     assert shelf.state == before
 
 
+def test_once_it_is_burnt_each_step_is_one_request_again() -> None:
+    party = Party(Shelf())
+    party.do(write("t1"))
+    party.cas.fates = ["late"]
+    lost = party.begin(Renew((("t1", 9 * LEASE),)))
+    party.cas.run()
+    assert isinstance(lost.error, BackendUnavailable)
+    party.do(Renew((("t1", 9 * LEASE),)))
+    party.asked.clear()
+    assert party.do(Release("t1")).held
+    assert party.asked == ["swap"]
+
+
 @pytest.mark.parametrize("carried", [False, True])
 def test_a_grant_that_seemed_lost_is_as_old_as_its_request(carried: bool) -> None:
     shelf = Shelf()

@@ -52,6 +52,15 @@ def test_a_refused_step_goes_on_from_what_it_was_told() -> None:
     assert two.asked in (["load", "swap"], ["swap", "swap"])
 
 
+def test_who_has_something_to_claim_is_woken() -> None:
+    party = Party(Shelf())
+    party.do(write("t1"))
+    party.do(write("t2", gate=GATE, may_queue=True, place_life=LEASE, window=LEASE))
+    assert party.woken == []
+    party.do(Release("t1"))
+    assert party.woken == [(GATE,)]
+
+
 def test_no_answer_is_given_from_memory() -> None:
     shelf = Shelf()
     one, two = Party(shelf), Party(shelf)
