@@ -81,6 +81,7 @@ class Process:
     """One ``Locks``; opened in the running loop. Its keeper has no threads."""
 
     def __init__(self, server: Server, number: int, lease: float) -> None:
+        self.number = number
         settings = Settings(f"gate{number}", connect_timeout=PATIENCE)
         own = channel("", settings.gate)
         self.line = Line(server, own, PATIENCE, SILENCE)
@@ -171,11 +172,12 @@ class User:
     def waits(self) -> bool:
         return self.held is None and not self.gone
 
-    @property
     def believes(self) -> bool:
-        """Whether ``check()`` would pass; what it changes is not changed."""
+        """Whether ``check()`` would pass; for who entered the keeper finds that out."""
         if self.held is None:
             return False
+        if self.way != "enters":
+            return self.held.valid
         lease, now = self.held._lease, self.process.session.host.clock.now()
         assert lease.deadline is not None
         return lease.state is State.HELD and now < lease.deadline
@@ -234,6 +236,15 @@ class User:
         assert self.name in (None, held.name)
         self.held, self.fence = held, held.fence
         held.check()
+
+    def was_told_once(self) -> None:
+        """That it was lost."""
+        assert self.held is not None
+        assert self.held.lost is not None
+        if self.way == "enters":
+            assert isinstance(self.error, LockLost)
+        else:
+            assert [held is self.held for held in self.process.told].count(True) == 1
 
     def is_over(self) -> None:
         """How it ended is as it must be."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from aiorwlock_remote.errors import LockError
 from tests.backends.redis.timeless import Defects, Loop
 from tests.recipes.acted_sets import Server
 from tests.recipes.set_people import PATIENCE, SILENCE, Process, User
@@ -19,7 +21,10 @@ from tests.standing import StandingClock
 
 NAMES = ("a", "b")
 PROCESSES = 3
+SOME = st.integers(0, PROCESSES - 1)
 STEP = 0.1
+CALM = 6.0
+"""Seconds after which no place is left of what was cut off."""
 RENEWALS = st.sampled_from(["well", "well", "away", "lost reply"])
 
 
@@ -50,8 +55,6 @@ class Scene:
 
     def present(self, wanted: Callable[[User], bool]) -> list[User]:
         return [user for user in self.users if not user.gone and wanted(user)]
-
-    # What happens.
 
     def come(
         self,
@@ -98,7 +101,11 @@ class Scene:
         if self.server.score(name) == self.theirs.pop(name):
             self.server.write(name, 0.0)
 
-    # What goes on by itself.
+    @rule(who=SOME, answers=st.integers(1, 3), turns=st.integers(0, 2))
+    def answers_come(self, who: int, answers: int, turns: int) -> None:
+        for _ in range(answers):
+            self.processes[who].line.deliver()
+        self.loop.turn(turns)
 
     @rule(steps=st.sampled_from([1, 2, 5, 12, 40]), outcome=RENEWALS)
     def time_passes(self, steps: int, outcome: str) -> None:
@@ -110,6 +117,7 @@ class Scene:
                 process.the_keeper_has_its_turn(outcome)
             self.loop.turn()
             self.who_waited_for_long_is_told()
+            self.who_believes_has_it()
 
     @rule(rounds=st.sampled_from([1, 1, 5]))
     def all_goes_well(self, rounds: int) -> None:
@@ -123,13 +131,18 @@ class Scene:
                         pass
                 self.loop.turn()
             self.time_passes(1, "well")
+        for process in self.processes:
+            if self.clock.seconds - process.line.troubled_at > CALM:
+                own = f"gate{process.number}.".encode()
+                places = [p for p in self.server.queue() if p.startswith(own)]
+                assert len(places) <= len(process.set._pool._lanes._lanes)
 
     # What must be the case.
 
     @invariant()
     def who_believes_has_it(self) -> None:
         for user in self.users:
-            if user.believes:
+            if user.believes():
                 held = user.held
                 assert held is not None
                 lease, gone = held._lease, self.gone.get(held.name)
@@ -184,6 +197,8 @@ class Scene:
         assert not any(process.owed() for process in [*self.processes, *self.old])
         assert not self.server.queue()
         self.all_hand_over()
+        self.some_are_lost()
+        self.a_release_is_lost()
         for process in self.processes:
             process.closes(self.loop)
         self.all_goes_well(5)
@@ -196,19 +211,75 @@ class Scene:
     def all_hand_over(self) -> None:
         """One mutex from process to process; nothing stays of whoever had it before."""
         for name in NAMES:
-            before = self.come(PROCESSES - 1, name)
+            first, before = self.come(0, name), self.come(0, name)
             self.all_goes_well(1)
-            for who in range(PROCESSES):
+            first.leaves()
+            self.all_goes_well(1)
+            assert before.believes(), "it asked at once"
+            for who in (1, 2, 0):
                 after = self.come(who, name)
                 self.all_goes_well(1)
                 assert after.waits
                 before.leaves()
                 self.all_goes_well(1)
                 assert before.gone
-                assert after.believes, "its turn was told"
+                assert after.believes(), "its turn was told"
                 before = after
             self.gives_up_at_the_last_moment(name, before)
         assert not self.server.traces()
+
+    def some_are_lost(self) -> None:
+        """Granted late, and not renewed; or removed, and extended by hand."""
+        for way in ("enters", "awaits", "tries") if self.lease < PATIENCE * 5 else ():
+            for trouble in ("", "LOADING soon"):
+                user = self.come(0, "a", way=way)
+                user.process.line.carry_out()
+                self.time_passes(4, "well")
+                self.answers_come(0, 1, 2)
+                assert user.believes()
+                self.server.mood = trouble
+                outcome = "well" if trouble else "away"
+                self.time_passes(round(self.lease / STEP), outcome)
+                assert not user.believes()
+                user.leaves()
+                self.all_goes_well(3)
+                user.was_told_once()
+        for way in ("enters", "awaits"):
+            user = self.come(0, "a", way=way)
+            self.all_goes_well(1)
+            self.server.remove("a")
+            self.gone["a"] = self.clock.seconds
+            self.extend(user)
+            self.all_goes_well(1)
+            assert not user.believes()
+            user.leaves()
+            self.all_goes_well(1)
+            user.was_told_once()
+            self.all_are_there()
+
+    def a_release_is_lost(self) -> None:
+        """And is asked for again."""
+        for cut in (True, False):
+            user = self.come(0, "b")
+            self.all_goes_well(1)
+            user.leaves()
+            self.loop.turn()
+            if cut:
+                user.process.line.cut()
+            else:
+                self.server.mood = "LOADING soon"
+                user.process.line.carry_out()
+            self.all_goes_well(20)
+            assert not self.server.grants(self.lease)
+
+    def extend(self, user: User) -> None:
+        async def extend() -> None:
+            assert user.held is not None
+            with suppress(LockError):
+                await user.process.set.update(user.held)
+
+        self.extensions.append(self.loop.create_task(extend()))
+        self.loop.turn(1)
 
     def gives_up_at_the_last_moment(self, name: str, before: User) -> None:
         """When it has just been granted; the next one has it at once."""
@@ -224,6 +295,6 @@ class Scene:
         first.is_cancelled()
         self.all_goes_well(1)
         assert first.gone
-        assert second.believes, "its turn was told"
+        assert second.believes(), "its turn was told"
         second.leaves()
         self.all_goes_well(1)

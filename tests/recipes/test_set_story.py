@@ -16,12 +16,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aiorwlock_remote.errors import LockError
 from tests.recipes.set_people import User
-from tests.recipes.set_scene import NAMES, PROCESSES, RENEWALS, Scene
+from tests.recipes.set_scene import NAMES, PROCESSES, RENEWALS, SOME, Scene
 from tests.servers.redis import RedisServer
 
-SOME = st.integers(0, PROCESSES - 1)
 WAYS = st.sampled_from(["enters", "enters", "awaits", "tries"])
 TIMEOUTS = st.sampled_from([None, None, None, 0.0, 0.3, 2.0])
 RARE = (
@@ -51,6 +49,7 @@ class Story(Scene, RuleBasedStateMachine):
         timeout=TIMEOUTS,
         way=WAYS,
         by_scope=st.booleans(),
+        more=st.sampled_from([0, 0, 1]),
     )
     def comes(
         self,
@@ -60,8 +59,10 @@ class Story(Scene, RuleBasedStateMachine):
         way: str,
         *,
         by_scope: bool,
+        more: int,
     ) -> None:
-        self.come(who, name, timeout, way, by_scope=by_scope)
+        for _ in range(1 + more):
+            self.come(who, name, timeout, way, by_scope=by_scope)
 
     @precondition(lambda self: self.present(lambda _: True))
     @rule(data=st.data())
@@ -84,15 +85,7 @@ class Story(Scene, RuleBasedStateMachine):
     def extends(self, data: st.DataObject) -> None:
         user = data.draw(st.sampled_from(self.present(User.holds)))
 
-        async def extend() -> None:
-            assert user.held is not None
-            try:
-                await user.process.set.update(user.held)
-            except LockError:
-                return
-
-        self.extensions.append(self.loop.create_task(extend()))
-        self.loop.turn(1)
+        self.extend(user)
 
     # What the server and the network do.
 
@@ -101,11 +94,11 @@ class Story(Scene, RuleBasedStateMachine):
         for _ in range(requests):
             self.processes[who].line.carry_out()
 
-    @rule(who=SOME, answers=st.integers(1, 3), turns=st.integers(0, 2))
-    def answers_come(self, who: int, answers: int, turns: int) -> None:
-        for _ in range(answers):
-            self.processes[who].line.deliver()
-        self.loop.turn(turns)
+    @rule(who=SOME, steps=st.integers(1, 8))
+    def answers_come_late(self, who: int, steps: int) -> None:
+        self.the_server_works(who, 4)
+        self.time_passes(steps, "well")
+        self.answers_come(who, 4, 2)
 
     @rule(who=SOME, carried_out=st.integers(0, 3))
     def a_connection_is_cut_or_made(self, who: int, carried_out: int) -> None:
@@ -152,5 +145,5 @@ def test_story(fresh_redis: RedisServer) -> None:
             super().__init__(fresh_redis.port)
 
     run_state_machine_as_test(
-        Told, settings=settings(max_examples=100, stateful_step_count=40)
+        Told, settings=settings(max_examples=60, stateful_step_count=40)
     )
