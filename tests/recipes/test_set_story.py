@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 from tests.recipes.set_people import User
 from tests.recipes.set_scene import NAMES, PROCESSES, RENEWALS, SOME, Scene
 from tests.servers.redis import RedisServer
+from tests.telling import many
 
 WAYS = st.sampled_from(["enters", "enters", "awaits", "tries"])
 TIMEOUTS = st.sampled_from([None, None, None, 0.0, 0.3, 2.0])
@@ -145,5 +146,5 @@ def test_story(fresh_redis: RedisServer) -> None:
             super().__init__(fresh_redis.port)
 
     run_state_machine_as_test(
-        Told, settings=settings(max_examples=60, stateful_step_count=40)
+        Told, settings=settings(max_examples=many(60), stateful_step_count=40)
     )
