@@ -1,4 +1,4 @@
-"""Three processes and another program at one mutex set: what must hold, in any order."""
+"""Three processes and another program at one mutex set: what must always hold."""
 
 from __future__ import annotations
 
