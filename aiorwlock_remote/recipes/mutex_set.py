@@ -8,6 +8,7 @@ from functools import partial
 from typing import final
 from weakref import WeakValueDictionary
 
+from aiorwlock_remote.core.commands import Reply
 from aiorwlock_remote.core.lease import check_seconds, micros
 from aiorwlock_remote.core.pool import ANY, Member, check_name
 from aiorwlock_remote.core.ticket import Mode, Policy
@@ -17,7 +18,9 @@ from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held, grip_of
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.recipe_ports import HoldsSets
+from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.pool import Pool
 from aiorwlock_remote.runtime.request import Request
 
@@ -131,13 +134,12 @@ class MutexSet:
             LockLost: it had been lost (with ``on_lost="raise"``); nothing was changed.
             NotOwner: of another set.
             ConfigurationError: no ``Held``.
-            BackendError: the store failed; the grant ends with its lease.
+            BackendError: the store failed; it is asked again until the lease ends.
         """
         grip = self._mine(held, "release")
         if not remove:
             return await grip.release()
-        members = self._pool.members
-        return await grip.release(lambda lease: members.end(lease.ticket))
+        return await grip.release(self._end)
 
     async def list(self) -> AsyncIterator[str]:
         """The names of all mutexes, held or not, in no order.
@@ -148,6 +150,11 @@ class MutexSet:
         self._session.check()
         async for name in self._pool.members.names():
             yield name
+
+    def _end(self, lease: Lease) -> Pending[Reply]:
+        again = partial(self._pool.members.end, lease.ticket)
+        insisting = self._session.drive.insisting
+        return insisting.on(again(), lease.resource, again, lease.left)
 
     def _mine(self, held: Held, action: str) -> Grip:
         grip = grip_of(held)

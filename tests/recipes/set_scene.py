@@ -1,8 +1,4 @@
-"""Three processes and another program at one mutex set: what must hold, in any order.
-
-The scripts are real, and so is all that runs in a process; what reaches the server and
-what comes back, time, the turns of the loop and of the keepers are a story's own.
-"""
+"""Three processes and another program at one mutex set: what must always hold."""
 
 from __future__ import annotations
 
@@ -46,6 +42,11 @@ class Scene:
         self.theirs: dict[str, int] = {}
         """What another program has, and its score."""
         self.lease = 0.0
+
+    def begin(self, lease: float) -> None:
+        self.lease = lease
+        self.processes = [self.opened() for _ in range(PROCESSES)]
+        self.all_are_there()
 
     def opened(self) -> Process:
         async def opens() -> Process:
@@ -135,8 +136,6 @@ class Scene:
                 own = f"gate{process.number}.".encode()
                 places = [p for p in self.server.queue() if p.startswith(own)]
                 assert len(places) <= len(process.set._pool._lanes._lanes)
-
-    # What must be the case.
 
     @invariant()
     def who_believes_has_it(self) -> None:

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from tests.recipes.set_people import User
-from tests.recipes.set_scene import NAMES, PROCESSES, RENEWALS, SOME, Scene
+from tests.recipes.set_scene import NAMES, RENEWALS, SOME, Scene
 from tests.servers.redis import RedisServer
 from tests.telling import many
 
@@ -38,9 +38,7 @@ class Story(Scene, RuleBasedStateMachine):
 
     @initialize(lease=LEASES)
     def begins(self, lease: float) -> None:
-        self.lease = lease
-        self.processes = [self.opened() for _ in range(PROCESSES)]
-        self.all_are_there()
+        self.begin(lease)
 
     # What users do.
 
