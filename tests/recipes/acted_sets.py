@@ -155,8 +155,6 @@ class Line:
         self.on_message: Callable[[bytes, bytes], object] = lambda *_: None
         self.on_reconnect: Callable[[], object] = lambda: None
         self.closed = False
-        self.troubled_at = 0.0
-        """When something was lost or refused."""
         self._aside: deque[Call[Any]] = deque()
         self._patience = patience
         self._silence = silence
@@ -196,7 +194,6 @@ class Line:
             self.on_message(self.own, answer)
         elif isinstance(answer, Exception):
             self.server.bereft |= self.closed
-            self.troubled_at = self.server.clock.now()
             call.refused(str(answer), HERE)
         else:
             call.answered(answer)
@@ -205,7 +202,6 @@ class Line:
     def cut(self) -> None:
         """What was not answered is lost."""
         self.up = False
-        self.troubled_at = self.server.clock.now()
         lost = [call for call, _ in self.answers if call is not None] + [*self.sent]
         self.answers.clear()
         self.sent.clear()

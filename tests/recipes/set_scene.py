@@ -19,8 +19,6 @@ NAMES = ("a", "b")
 PROCESSES = 3
 SOME = st.integers(0, PROCESSES - 1)
 STEP = 0.1
-CALM = 6.0
-"""Seconds after which no place is left of what was cut off."""
 RENEWALS = st.sampled_from(["well", "well", "away", "lost reply"])
 
 
@@ -129,13 +127,6 @@ class Scene:
                         pass
                 self.loop.turn()
             self.time_passes(1, "well")
-        for process in self.processes:
-            line = process.line
-            calm = not line.sent and not line.answers
-            if calm and self.clock.seconds - line.troubled_at > CALM:
-                own = f"gate{process.number}.".encode()
-                places = [p for p in self.server.queue() if p.startswith(own)]
-                assert len(places) <= len(process.set._pool._lanes._lanes)
 
     @invariant()
     def who_believes_has_it(self) -> None:
