@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import anyio
 import pytest
 
@@ -70,20 +68,12 @@ async def test_a_server_that_forgot(
     async with connect(server.url) as locks:
         rwlock = locks.rwlock("kept", 1, lease=LEASE)
         side = rwlock.reader if mode == "reader" else rwlock.writer
-        body_ended = False
-        started = time.monotonic()
         with pytest.raises(LockLost) as caught:
             async with side.acquire() as held:
-                try:
-                    await gone(server, held, how)
-                    await anyio.sleep(LEASE)  # cancelled
-                    body_ended = True
-                finally:
-                    took = time.monotonic() - started
-        assert not body_ended
+                await gone(server, held, how)
+                await anyio.sleep_forever()
         assert caught.value.fence == held.fence
         assert caught.value.reason in {"expired", "forced", "unreachable"}
-        assert took < 2 * LEASE + 1
         async with rwlock.writer.acquire(timeout=5) as after:
             assert after.fence > held.fence
 

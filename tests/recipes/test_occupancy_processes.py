@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,11 +86,10 @@ async def test_one_at_a_time_and_a_killed_one_is_in_nobodys_way(
             assert await anyio.to_thread.run_sync(said, child) == "in"
             assert await occupancies.holders(BOOK) == (name,)
             assert await occupancies.try_occupy(BOOK) is None
-            killed = time.monotonic()
             child.kill()
             with anyio.fail_after(60):
                 async with await entered(occupancies, ours):
-                    assert time.monotonic() >= killed
+                    pass
     assert Counter(name for *_, name in in_order) == {name: TURNS, ours: TURNS}
     for (_, left, first), (since, _, second) in pairwise(in_order):
         assert left <= since, f"{first} and {second} used it together"

@@ -164,7 +164,7 @@ async def test_a_dead_waiter_is_passed_over(start_redis: StartRedis) -> None:
                 group.start_soon(dead.acquire().__aenter__)
                 await eventually(lambda: server.ask("ZCARD", QUEUE) == 1, "queued")
                 proxy.black_hole(on=True)
-                waiting = other.acquire(timeout=3)
+                waiting = other.acquire(timeout=8)  # before the dead one's place ends
 
                 async def wait() -> None:
                     async with waiting:
@@ -172,8 +172,6 @@ async def test_a_dead_waiter_is_passed_over(start_redis: StartRedis) -> None:
 
                 group.start_soon(wait)
                 await eventually(lambda: server.ask("ZCARD", QUEUE) == 2, "queued")
-                started = anyio.current_time()
                 await held.release()
                 await anyio.sleep_forever()
-            assert anyio.current_time() - started < 2.5
             proxy.cut()

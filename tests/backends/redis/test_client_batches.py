@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -108,10 +107,8 @@ def test_gives_up_in_time_and_mixes_up_no_answers(
     with own_loop(server.url, monkeypatch) as batches:
         batches.run_many([(INCR, (1, "late"))], 5)
         server.pause()
-        started = time.monotonic()
         with pytest.raises(BackendUnavailable, match="no answer in time"):
             batches.run_many([(INCR, (1, "late"))], 0.3)
-        assert 0.25 < time.monotonic() - started < 3
         server.resume()
         assert batches.run_many([(PUSH, (1, "list", "x"))], 5) == [1]
 

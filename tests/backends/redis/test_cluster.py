@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
@@ -67,11 +66,9 @@ async def test_a_silent_seed(start_cluster: StartCluster) -> None:
         await locks.mutex("elsewhere", 3).locked()
     for server in cluster.servers[1:]:
         server.pause()
-    started = time.monotonic()
     with pytest.raises(BackendUnavailable, match=r"no answer|did not answer"):
         async with connect(cluster.url, connect_timeout=1):
             pass
-    assert time.monotonic() - started < 3
 
 
 async def test_no_cluster(fresh_redis: RedisServer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from uuid import uuid4
 
 import anyio
@@ -60,13 +59,11 @@ async def test_closing_while_the_slot_moves(
         held = await locks.mutex("moving", 1).acquire()
         to = redis_cluster.another(slot)
         redis_cluster.begin_move(slot, to)
-        started = time.monotonic()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(locks.aclose)
             await anyio.sleep(0.2)
             if whole:
                 redis_cluster.end_move(slot, to)
-        assert time.monotonic() - started < 3
         assert not held.valid
         if not whole:
             redis_cluster.end_move(slot, to)

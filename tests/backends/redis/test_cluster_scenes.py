@@ -14,7 +14,7 @@ from aiorwlock_remote.ports import Host
 from tests.backends.redis.acted import Line
 from tests.backends.redis.acted_cluster import TAGS
 from tests.backends.redis.cluster_scene import ADDRESSES, ALL_KEYS, Scene
-from tests.backends.redis.timeless import STEP
+from tests.backends.redis.timeless import PATIENCE, STEP
 
 
 @pytest.fixture
@@ -179,6 +179,24 @@ def test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first() -> Non
     scene.dials = dial  # type: ignore[method-assign]
     with pytest.raises(BackendUnavailable, match="no slots any more"):
         scene.connects()
+    scene.is_left()
+
+
+def test_seeds_that_are_all_silent_are_given_up_in_time() -> None:
+    """Each has a share of the time, and all of them no more than there is."""
+    scene = Scene()
+    begun = scene.clock.seconds
+    goes_on = scene.everything_goes_its_way
+
+    def all_goes_on() -> None:
+        goes_on()
+        scene.clock.seconds += STEP / 4
+
+    scene.everything_goes_its_way = all_goes_on  # type: ignore[method-assign]
+    scene.truth.doors.update(dict.fromkeys(ADDRESSES, "silent"))
+    with pytest.raises(BackendUnavailable, match="no answer in time"):
+        scene.connects()
+    assert PATIENCE / 2 < scene.clock.seconds - begun < PATIENCE
     scene.is_left()
 
 

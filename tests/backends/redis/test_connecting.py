@@ -188,13 +188,11 @@ async def test_strangers(
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
 async def test_a_peer_that_says_nothing(reach: Reach, scheme: str) -> None:
-    started = anyio.current_time()
     with (
         stranger(None) as port,
         pytest.raises(BackendUnavailable, match="no answer in time"),
     ):
         await reach(f"{scheme}://127.0.0.1:{port}", 0.4)
-    assert 0.3 < anyio.current_time() - started < 3
 
 
 async def test_nobody_there(reach: Reach, tmp_path: Path) -> None:

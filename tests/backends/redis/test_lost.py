@@ -105,10 +105,8 @@ async def test_a_silent_server_counts_as_lost(start_redis: StartRedis) -> None:
     server = start_redis()
     async with linked(server.url, command_timeout=0.4, connect_timeout=0.4) as link:
         server.pause()
-        started = anyio.current_time()
         error = await settled(link.run(INCR, (1, "k"), int))
         assert isinstance(error, BackendUnavailable)
-        assert 0.35 < anyio.current_time() - started < 3
         server.resume()
         # In its own time: the first tries may still meet the paused server.
         result = await settled(link.run(INCR, (1, "k"), int, must_go=True))

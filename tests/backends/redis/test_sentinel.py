@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hiredis import pack_command
 
@@ -102,10 +100,9 @@ def test_one_that_is_down_and_one_that_is_silent_cost_no_time(
     with stranger(None) as gone:
         pass
     with stranger(None) as silent:
-        started = time.monotonic()
-        found = ask(gone, silent, sentinel_group.sentinels[0].port)
+        # Long before the silent one's time is over:
+        found = ask(gone, silent, sentinel_group.sentinels[0].port, timeout=3600)
     assert found == (LOCAL, sentinel_group.primary.port)
-    assert time.monotonic() - started < 1
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -88,12 +87,11 @@ async def test_asked_again_while_it_names_the_wrong_one(
 async def test_a_replica_is_refused_in_the_end(start_redis: StartRedis) -> None:
     primary, replica = start_redis(), start_redis()
     replica.ask("REPLICAOF", LOCAL, primary.port)
-    with stranger(says(replica.port, 1)) as port:
-        started = anyio.current_time()
-        with pytest.raises(BackendUnavailable, match="it is a replica"):
-            async with connect(through(port), connect_timeout=1):
-                pass
-        assert anyio.current_time() - started < 1.5
+    with (
+        stranger(says(replica.port, 1)) as port,
+        pytest.raises(BackendUnavailable, match="it is a replica"),
+    ):
+        await connect(through(port), connect_timeout=1)
 
 
 async def test_the_keeper_leaves_a_primary_that_became_a_replica(
@@ -122,10 +120,8 @@ async def test_the_keeper_does_not_spend_a_lease_on_a_silent_server(
     )
     assert keeper.run_many([(INCR, (1, "k"))], 5) == [1]
     server.pause()
-    started = time.monotonic()
     with pytest.raises(BackendUnavailable, match="no answer in time"):
-        keeper.run_many([(INCR, (1, "k"))], 60)
-    assert time.monotonic() - started < 5
+        keeper.run_many([(INCR, (1, "k"))], 3600)
     server.resume()
     keeper.close()
 

@@ -149,11 +149,9 @@ def test_strangers_and_silence_cost_no_time(vault: Vault) -> None:
         ports = gone, silent, plain, vault.sentinel.port, vault.sentinel.tls_port
         servers = tuple(("localhost", port) for port in ports)
         asked = Sentinels(NAME, servers, tls=tls)
-        clock = SystemClock()
-        started = clock.now()
-        found = find_primary(asked, clock, 30, Lookups())
+        # Long before the silent one's time is over:
+        found = find_primary(asked, SystemClock(), 3600, Lookups())
         assert found == ("localhost", vault.server.tls_port)
-        assert clock.now() - started < 15  # not until the silent one's time was over
 
 
 @pytest.mark.parametrize(
