@@ -69,7 +69,7 @@ def test_without_java_it_says_what_to_install(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HOME", os.environ["HOME"])
-    with pytest.raises(SystemExit, match="apt-get install openjdk"):
+    with pytest.raises(SystemExit, match="apt-get install default-jre"):
         main(["--quick", "--scenario", "C1"])
 
 

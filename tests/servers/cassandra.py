@@ -93,6 +93,7 @@ _PROPERTIES = {
     "jdk.attach.allowAttachSelf": "true",
     "io.netty.tryReflectionSetAccessible": "true",
     "cassandra-foreground": "yes",
+    "java.security.manager": "allow",  # it sets one, which Java 21 refuses otherwise
     # 100 would do for the first start, but a node started again would find no peers.
     "cassandra.ring_delay_ms": "5000",
     "cassandra.broadcast_interval_ms": "100",
@@ -126,7 +127,7 @@ def node_command(
 
     ``restarts``: whether it is to know its tables when it is started again.
     """
-    java, lib = needed("java", "openjdk-17-jre-headless"), jars()
+    java, lib = needed("java", "default-jre-headless"), jars()
     conf = folder / "conf"
     conf.mkdir(parents=True, exist_ok=True)
     text = _YAML.format(
