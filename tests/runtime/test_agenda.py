@@ -6,12 +6,13 @@ import pytest
 
 from aiorwlock_remote.runtime.agenda import Agenda
 from aiorwlock_remote.runtime.lease import Lease, State, Terms
-from tests.runtime.leases import StoppedClock, leased
+from tests.runtime.leases import leased
+from tests.standing import StandingClock
 
 
 @pytest.fixture
 def lease() -> Lease:
-    return leased(Terms(60.0), StoppedClock())
+    return leased(Terms(60.0), StandingClock())
 
 
 def test_it_is_due_at_its_time_and_once(lease: Lease) -> None:

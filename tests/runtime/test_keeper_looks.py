@@ -11,14 +11,15 @@ import pytest
 from aiorwlock_remote.ports import Renewer
 from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease, State, Terms
-from tests.runtime.leases import StoppedClock, leased
+from tests.runtime.leases import leased
+from tests.standing import StandingClock
 
 
 @dataclass
 class Loop:
     """It is asked whether it is alive; ``asked``: how often."""
 
-    clock: StoppedClock = field(default_factory=StoppedClock)
+    clock: StandingClock = field(default_factory=StandingClock)
     asked: int = 0
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
@@ -47,7 +48,7 @@ def keeper(loop: Loop) -> Iterator[Keeper]:
         thread.join()
 
 
-def looked(keeper: Keeper, clock: StoppedClock) -> None:
+def looked(keeper: Keeper, clock: StandingClock) -> None:
     """It has seen to all that is due by now, as to one that ends now."""
     ends, lost = leased(Terms(None, max_hold=0.0), clock), threading.Event()
     ends.on_loss = lambda _: lost.set()
@@ -56,7 +57,7 @@ def looked(keeper: Keeper, clock: StoppedClock) -> None:
     assert lost.wait(30)
 
 
-def watched(keeper: Keeper, clock: StoppedClock) -> Lease:
+def watched(keeper: Keeper, clock: StandingClock) -> Lease:
     """Lost if the loop hangs for ten seconds."""
     lease = leased(Terms(None, max_stall=10.0), clock)
     keeper.add(lease)
@@ -68,10 +69,10 @@ def test_a_loop_is_asked_twice_in_the_time_it_may_hang(
 ) -> None:
     """No sooner: a thread that asks on and on would take the processor."""
     lease = watched(keeper, loop.clock)
-    loop.clock.at += 4.9
+    loop.clock.seconds += 4.9
     looked(keeper, loop.clock)
     assert loop.asked == 0
-    loop.clock.at += 0.2
+    loop.clock.seconds += 0.2
     looked(keeper, loop.clock)
     assert loop.asked == 1
     assert lease.state is State.HELD
