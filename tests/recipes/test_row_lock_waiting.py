@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import BackendUnavailable
+from aiorwlock_remote import BackendUnavailable, Closed
 from aiorwlock_remote.core.row import UNLOCK, WRITE_LOCK, RowState
 from aiorwlock_remote.core.row_plans import Plan, Step
 from aiorwlock_remote.core.ticket import Mode
@@ -43,17 +43,24 @@ class Acted:
     def __init__(self) -> None:
         self.clock = StandingClock()
         self.host = current_host(self.clock)
-        self.answers: list[Got | BackendUnavailable] = []
+        self.answers: list[Got | BackendUnavailable | Pending[Any]] = []
         self.took = 0.0
         self.sent = 0
         self.freed: list[str] = []
         self.requests = RowRequests(self, self.host, self.freed.append)
-        self.waiting = RowWaiting(self.requests, self.host, lambda: None)
+        self.closed = False
+        self.waiting = RowWaiting(self.requests, self.host, self.check)
+
+    def check(self) -> None:
+        if self.closed:
+            raise Closed
 
     def carry(self, _: Plan[Any, Any]) -> Pending[Any]:
         self.sent += 1
         self.clock.seconds += self.took
         answer = self.answers.pop(0) if self.answers else HELD
+        if isinstance(answer, Pending):
+            return answer
         pending: Pending[Any] = Pending()
         if isinstance(answer, Got):
             pending.resolve(answer)
@@ -82,8 +89,9 @@ async def acted(monkeypatch: pytest.MonkeyPatch) -> Acted:
 
 
 async def a_few_steps() -> None:
-    for _ in range(20):
-        await checkpoint()
+    with anyio.CancelScope(shield=True):
+        for _ in range(20):
+            await checkpoint()
 
 
 async def test_all_who_look_share_one_watch() -> None:
@@ -148,6 +156,27 @@ async def test_or_when_its_time_is_over(acted: Acted) -> None:
     with pytest.raises(BackendUnavailable):
         await acted.obtain(row(), acted.clock.now() + 2.0)
     assert acted.sent == 1
+
+
+async def test_once_closed_nothing_is_tried_again(acted: Acted) -> None:
+    acted.answers, acted.closed = [AWAY] * 9, True
+    with pytest.raises(Closed):
+        await acted.obtain(row())
+    assert acted.sent == 1
+
+
+async def test_closed_and_cancelled_it_is_given_back_once(acted: Acted) -> None:
+    answer: Pending[Any] = Pending()
+    acted.answers = [answer]
+    async with anyio.create_task_group() as group:
+        group.start_soon(acted.obtain, row())
+        await a_few_steps()
+        acted.requests.close()
+        group.cancel_scope.cancel()
+        await a_few_steps()
+        answer.resolve(HELD)
+    assert acted.sent == 2
+    assert acted.freed == ["invoices/1"]
 
 
 async def test_a_try_is_made_some_times_while_others_are_faster(acted: Acted) -> None:
