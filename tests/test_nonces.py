@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -34,6 +36,22 @@ def test_nobody_gets_the_same_in_any_thread() -> None:
         drawn = [each for many in pool.map(draw, range(32)) for each in many]
     assert len(set(drawn)) == 32 * 3 * STOCK
     assert {len(each) for each in drawn} == {SIZE}
+
+
+def test_the_system_is_asked_for_many_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def urandom(size: int, read: Callable[[int], bytes] = os.urandom) -> bytes:
+        asked.append(size)
+        return read(size)
+
+    monkeypatch.setattr(os, "urandom", urandom)
+    nonce.anew()
+    for _ in range(STOCK):
+        nonce()
+    assert asked == [SIZE * STOCK]
 
 
 def test_a_forked_child_has_none_of_its_parents() -> None:

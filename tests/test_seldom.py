@@ -20,3 +20,8 @@ def test_of_all_processes_together() -> None:
     short_lives = (Seldom(7) for _ in range(700))
     said = sum(life.now() or life.now() for life in short_lives)
     assert 150 < said < 250  # two of seven
+
+
+def test_in_each_that_lives_long_enough() -> None:
+    random.seed(1)
+    assert all(any(life.now() for _ in range(7)) for life in map(Seldom, [7] * 100))

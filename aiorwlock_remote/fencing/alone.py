@@ -33,7 +33,7 @@ class Stay:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)
         except BaseException:
-            self._end()
+            self.end()
             raise
 
     def come(self) -> None:
@@ -41,19 +41,12 @@ class Stay:
         self._inside += 1
 
     def leave(self) -> bool:
-        """One less; whether it was the last one."""
+        """One less; whether it was the last one, with whom the stay is to end."""
         self._inside -= 1
-        if self._inside:
-            return False
-        self._end()
-        return True
+        return not self._inside
 
-    def sever(self) -> None:
-        """This is a forked child: the stay is its parent's, and ends with that."""
-        os.close(self._file)
-        self._file = -1
-
-    def _end(self) -> None:
+    def end(self) -> None:
+        """The next one may come."""
         _open.discard(self)
         if self._file < 0:
             return
@@ -62,6 +55,11 @@ class Stay:
             fcntl.flock(self._file, fcntl.LOCK_UN)
         finally:
             os.close(self._file)
+
+    def sever(self) -> None:
+        """This is a forked child: the stay is its parent's, and ends with that."""
+        os.close(self._file)
+        self._file = -1
 
 
 _open: set[Stay] = set()
@@ -91,8 +89,9 @@ def alone(lock: Path) -> Iterator[Stay]:
     try:
         yield stay
     finally:
-        if stay.leave() and stays.get(lock) is stay:
-            del stays[lock]
+        if stay.leave():
+            del stays[lock]  # first: if another thread leaves, ours may come meanwhile
+            stay.end()
 
 
 def _sever_all() -> None:

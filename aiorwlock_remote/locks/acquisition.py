@@ -162,9 +162,9 @@ class Acquisition(Coroutine[Any, Any, Held]):
     def __repr__(self) -> str:
         return f"<Acquisition {self._request.resource.label} {self._request.mode}>"
 
-    def __del__(self, warn: object = warnings.warn) -> None:
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         # As Python has it of coroutines: a forgotten `await` would lock nothing.
-        if not getattr(self, "_used", True) and callable(warn):
+        if not getattr(self, "_used", True):
             what = f"acquire() of {self._request.resource.label}"
             warn(
                 f"{what} was never awaited: nothing is locked; await it, or enter it "

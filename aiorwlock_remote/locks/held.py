@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import NoReturn, TypeVar, final
@@ -267,9 +267,9 @@ class Held:
             "a Held can be neither copied nor pickled; detach() gives it to others"
         )
 
-    def __del__(self, warn: object = warnings.warn) -> None:
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         grip = getattr(self, "_grip", None)
-        if grip is None or grip.owned_by_task or not callable(warn):
+        if grip is None or grip.owned_by_task:
             return
         if grip.session.forked:
             return

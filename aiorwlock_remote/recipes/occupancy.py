@@ -219,10 +219,6 @@ class Occupancies:
         age = self.store.ages.using
         return None if age is None else local_deadline(sent_at, age, None)
 
-    def forget(self, occupied: Occupied) -> None:
-        """It is being given back."""
-        self._live.discard(occupied)
-
     async def aclose(self) -> None:
         """Give everything back; what its holders find out when they leave is nothing.
 

@@ -24,7 +24,7 @@ from aiorwlock_remote.runtime.host import LoopHost
 
 
 class Home(Protocol):
-    """What keeps track of all that is in use."""
+    """Where an object is in use."""
 
     @property
     def store(self) -> Occupations:
@@ -32,9 +32,6 @@ class Home(Protocol):
 
     def deadline(self, sent_at: float) -> float | None:
         """Local time until which a record made, or made anew, then is no dead one."""
-
-    def forget(self, occupied: Occupied) -> None:
-        """It is being given back."""
 
 
 @final
@@ -149,7 +146,6 @@ class Occupied:
         except BackendError:
             self._released = False
             raise
-        self._home.forget(self)
         if not removed:
             raise self._lost()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, NoReturn, final
 
@@ -164,13 +164,13 @@ class RowHeld:
         """Refused: a copy that is dropped would end the care for what is held still."""
         raise TypeError("a RowHeld can be neither copied nor pickled")
 
-    def __del__(self, warn: object = warnings.warn) -> None:
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         holding = getattr(self, "_holding", None)
         if holding is None or holding.entered or self._desk.forked:
             return
         holding.dropped = True  # first: whoever records the warning refers to it again
         over = holding.over.is_set() or not holding.believed(self._desk.now())
-        if not over and callable(warn):
+        if not over:
             leased = holding.grant is not None
             rest = "it ends with its lease" if leased else "the row stays locked"
             warn(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from aiorwlock_remote import BadRecord, StaleFence, WouldDeadlock
 from aiorwlock_remote.fencing.files import FencedFile
+from tests.fencing.staying import free
 from tests.fencing.writer import LINES
 
 FAR = 2**53 - 1
@@ -84,6 +82,13 @@ def test_nobody_writes_through_a_link_laid_in_the_way(tmp_path: Path) -> None:
     assert victim.read_bytes() == b"precious"
 
 
+def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / ".data.new").write_bytes(b"longer than what comes")
+    file = FencedFile(tmp_path / "data")
+    file.write(5, b"short")
+    assert file.read(5) == b"short"
+
+
 def test_what_cannot_be_put_in_its_place_does_not_stay(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with pytest.raises(IsADirectoryError):
@@ -131,122 +136,6 @@ def test_who_is_inside_reads_and_writes(tmp_path: Path) -> None:
     assert file.read(5) == b"x"
     file.write(6, b"y")
     assert free(tmp_path)
-
-
-def test_it_is_locked_until_the_last_one_has_left(tmp_path: Path) -> None:
-    """Two tasks on one thread, of one phase: who came first need not leave last."""
-    file = FencedFile(tmp_path / "data")
-    first, second = file.admitted(5), file.admitted(5)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert not free(tmp_path)
-    file.write(5, b"x")
-    second.__exit__(None, None, None)
-    assert free(tmp_path)
-
-
-def test_who_leaves_by_another_thread_has_left(tmp_path: Path) -> None:
-    file = FencedFile(tmp_path / "data")
-    body = file.admitted(5)
-    body.__enter__()
-    thread = threading.Thread(target=body.__exit__, args=(None, None, None))
-    thread.start()
-    thread.join()
-    file.write(6, b"x")
-    assert free(tmp_path)
-
-
-def free(folder: Path) -> bool:
-    """Whether anybody else would get in."""
-    with (folder / ".data.lock").open("rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-
-def test_a_child_forked_inside_locks_nobody_out(tmp_path: Path) -> None:
-    file = FencedFile(tmp_path / "data")
-    with file.admitted(5):
-        child = os.fork()
-        if not child:
-            signal.pause()
-            os._exit(1)
-    try:
-        assert free(tmp_path)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-
-
-def test_the_lock_ends_with_its_process_whoever_was_forked(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", FORKS, str(tmp_path / "data")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"inside\n"
-        assert not free(tmp_path)
-        process.kill()
-        process.wait()
-        assert free(tmp_path)
-        process.communicate()  # so the child ends
-
-
-FORKS = """
-import os, sys
-from aiorwlock_remote.fencing.files import FencedFile
-
-with FencedFile(sys.argv[1]).admitted(5):
-    if os.fork():
-        os.wait()
-    print("inside", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_a_forked_child_is_not_inside(tmp_path: Path) -> None:
-    """It waits, as anybody; leaving, it does not end its parent's stay."""
-    file = FencedFile(tmp_path / "data")
-    reading, writing = os.pipe()
-    body = file.admitted(5)
-    body.__enter__()
-    child = os.fork()
-    if not child:
-        try:
-            body.__exit__(None, None, None)
-            os.write(writing, b"a")
-            file.write(6, b"theirs")
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.read(reading, 1) == b"a"
-    assert not free(tmp_path)
-    file.write(5, b"ours")
-    body.__exit__(None, None, None)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    for end in (reading, writing):
-        os.close(end)
-    assert file.read(6) == b"theirs"
-
-
-def test_threads_exclude_each_other(tmp_path: Path) -> None:
-    file, order = FencedFile(tmp_path / "data"), list[str]()
-
-    def newer() -> None:
-        with file.admitted(6):
-            order.append("newer")
-
-    with file.admitted(5):
-        thread = threading.Thread(target=newer)
-        thread.start()
-        thread.join(0.2)
-        order.append("older")
-    thread.join()
-    assert order == ["older", "newer"]
 
 
 def test_on_the_disk_before_it_returns(

@@ -7,6 +7,7 @@ from typing import Literal
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Closed, Held, LockLost, Locks, connect
 from tests.locks.bodies import Body
@@ -32,6 +33,16 @@ async def test_a_body_under_several_locks_is_cancelled(locks: Locks) -> None:
         await locks.aclose()
         assert await body.left() == "cancelled"
     assert isinstance(body.error, Closed)
+
+
+async def test_who_closes_it_goes_on(locks: Locks) -> None:
+    """It knows what it does."""
+    went_on = False
+    async with locks.mutex("order", 1):
+        await locks.aclose()
+        await checkpoint()
+        went_on = True
+    assert went_on
 
 
 async def test_one_that_ends_before_it_hears_of_it_is_told(locks: Locks) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from aiorwlock_remote import Held, Locks, connect
 from aiorwlock_remote.locks.client import session_of
+from aiorwlock_remote.locks.held import grip_of
 from tests.forking import exit_code, fork
 
 pytestmark = pytest.mark.anyio
@@ -104,6 +105,18 @@ async def test_a_forked_child_tells_nothing() -> None:
                 del held
                 os._exit(len(told))
         assert exit_code(pid) == 0
+        await held.release()
+
+
+async def test_nor_does_it_give_it_back() -> None:
+    """As when a wait for several locks falls apart there; observers would be told."""
+    async with connect("memory://") as locks:
+        held = await locks.mutex("order", 1).acquire()
+        pid = fork()
+        if pid == 0:
+            grip_of(held).give_back()
+            os._exit(7 if held.valid else 1)
+        assert exit_code(pid) == 7
         await held.release()
 
 

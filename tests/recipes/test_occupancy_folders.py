@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import pytest
@@ -76,6 +77,13 @@ async def test_empty_folders_may_be_swept_away(tmp_path: Path) -> None:
     assert await store.usings(NAME, me) == []
     assert await store.promote(NAME, me)
     assert await store.remove(NAME, me)
+
+
+async def test_of_a_long_name_the_beginning_is_shown(tmp_path: Path) -> None:
+    """As much as a file's name holds; no letter is cut in two."""
+    store = folders.occupancies(tmp_path).store
+    shown, _, _ = store.sign("first" + "ä" * 200).split(",")
+    assert shown == "first" + quote("ä") * 15
 
 
 async def test_what_is_no_record(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ from aiorwlock_remote import (
     NotOwner,
 )
 from aiorwlock_remote.recipes import Occupancies, folders
+from aiorwlock_remote.recipes.occupied import Occupied
+from aiorwlock_remote.runtime.loops import current_host
+from tests.standing import StandingClock
 
 pytestmark = [
     pytest.mark.anyio,
@@ -147,6 +150,27 @@ async def test_one_that_is_too_old_is_not_entered(tmp_path: Path) -> None:
     with pytest.raises(LockLost, match="expired"):
         async with occupied:
             pytest.fail("it protects nothing")
+    assert await occupied.release()
+
+
+async def test_extended_it_is_as_young_as_when_that_was_asked_for(
+    books: Occupancies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the store took to do it."""
+    clock = StandingClock()
+    occupied = Occupied(books, current_host(clock), "book:1", "me", 1.0)
+    young = occupied.expires_in
+
+    async def slowly(*_: str) -> bool:
+        clock.seconds += 20.0
+        return True
+
+    monkeypatch.setattr(books.store, "extend", slowly)
+    clock.seconds += 50.0
+    await occupied.extend()
+    assert young is not None
+    assert occupied.expires_in == pytest.approx(young - 20.0)
+    monkeypatch.setattr(books.store, "remove", slowly)
     assert await occupied.release()
 
 

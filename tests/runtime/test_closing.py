@@ -10,6 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Closed, Locks, connect
 from aiorwlock_remote.locks.source import NotWanted
+from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.testing.faults import Fate, FaultyStore, Link
 from aiorwlock_remote.testing.memory import FaultyMemory
 
@@ -170,3 +171,20 @@ async def test_a_grant_that_somebody_may_not_want(
         closed.set()
     assert [type(error) for error in errors] == [Closed]
     assert [d async for d in near.list()] == []
+
+
+async def test_what_failed_is_not_taken_back() -> None:
+    """Nor remembered: a store that is away for long would fill the memory."""
+    closing, taken_back = Closing(), list[str]()
+    with pytest.raises(KeyError), closing.under(lambda: taken_back.append("failed")):
+        raise KeyError
+    with pytest.raises(Closed), closing.under(lambda: taken_back.append("asked")):
+        closing.close()
+    assert taken_back == ["asked"]
+
+
+async def test_once_closed_no_request_begins() -> None:
+    closing = Closing()
+    closing.close()
+    with pytest.raises(Closed):
+        closing.begin(lambda: None)

@@ -47,16 +47,52 @@ async def test_it_ends_while_it_waits(
         with pytest.raises(told):
             await held.upgrade()
 
-    async def waits() -> bool:
-        return any(isinstance(command, Upgrade) for command in link.sent)
-
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(upgrade)
-            await until(waits, 10)
+            await until(lambda: upgrades(link), 10)
             await ENDS[told](locks, held)
     await other.release()
     assert not await near.rwlock(*NAME).locked()
+
+
+async def test_its_owner_closes_while_another_task_waits(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """Nobody released it: it was closed."""
+
+    async def upgrade() -> None:
+        with pytest.raises(Closed):
+            await held.upgrade()
+
+    async with (
+        near.rwlock(*NAME).reader,
+        locks.rwlock(*NAME).reader as held,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(upgrade)
+        await until(lambda: upgrades(link), 10)
+        await locks.aclose()
+
+
+async def test_what_has_expired_does_not_ask_again(
+    link: Link, locks: Locks, near: Locks
+) -> None:
+    """Though the keeper has not told yet."""
+    async with near.rwlock(*NAME).reader:
+        held = await locks.rwlock(*NAME, lease=60).reader.acquire()
+        link.hold_back = True
+        async with anyio.create_task_group() as group:
+
+            async def upgrade() -> None:
+                with pytest.raises(LockLost):
+                    await held.upgrade()
+
+            group.start_soon(upgrade)
+            await until(lambda: ready(link), 10)
+            held._lease.deadline = 0.0
+            link.let_through()
+    assert len([command for command in link.sent if isinstance(command, Upgrade)]) == 1
 
 
 async def test_who_has_stopped_waiting_is_not_looked_for(
@@ -218,3 +254,8 @@ async def test_it_is_renewed_while_it_is_moved(
 async def ready(link: Link, answers: int = 1) -> bool:
     """Whether so many answers are held back."""
     return link.held_back >= answers
+
+
+async def upgrades(link: Link) -> bool:
+    """Whether one has been asked for."""
+    return any(isinstance(command, Upgrade) for command in link.sent)

@@ -158,3 +158,29 @@ async def test_one_that_comes_after_the_end_is_ended(how: str) -> None:
         await asyncio.sleep(0)
     assert dialler.made == 1
     connecting.cancel()
+
+
+@pytest.mark.parametrize("end", ["connected", "failed", "cancelled"])
+async def test_one_that_is_too_late_is_ended(end: str) -> None:
+    """However the driver takes it; the loop has nothing to tell."""
+
+    class Late(Dialler):
+        async def dial(self) -> int:
+            try:
+                return await super().dial()
+            except asyncio.CancelledError:
+                if end == "connected":
+                    return 7
+                if end == "failed":
+                    raise OSError("refused") from None
+                raise
+
+    told: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    dialler = Late()
+    with pytest.raises(BackendUnavailable):
+        await lines(dialler, seconds=0.0).take()
+    await anyio.wait_all_tasks_blocked()
+    assert dialler.ended == ([7] if end == "connected" else [])
+    assert told == []

@@ -22,6 +22,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.swapping import State, steps
 from tests.swapping.party import GATE, LEASE, NOTHING, Party, Shelf, write
 
 
@@ -88,6 +89,24 @@ def test_who_is_refused_for_no_reason_to_be_seen_is_told(lost: bool) -> None:
     assert caught.value.nothing_done is not lost
     shelf.refuses = False
     assert isinstance(party.do(write("t2")), Granted)
+
+
+def test_who_is_refused_for_a_reason_is_not_counted_with_the_others() -> None:
+    """Another one swapped in between: the count begins anew."""
+
+    class Told(Random):
+        def random(self) -> float:
+            return 0.5  # each refusal tells what stands there
+
+    shelf = Shelf(random=Told(), refuses=True)
+    party = Party(shelf)
+    pending = party.begin(write("t1"))
+    for _ in range(steps.VAIN - 1):
+        party.cas.todo.pop(0)()
+    shelf.state = State(None, None, 1)
+    party.cas.run()
+    assert party.asked == ["swap"] * (steps.VAIN - 1 + 1 + steps.VAIN)
+    assert isinstance(pending.error, BackendUnavailable)
 
 
 def test_commands_for_one_resource_keep_their_order() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.loops import current_host
 from aiorwlock_remote.swapping import State
 from aiorwlock_remote.swapping import watcher as module
 from aiorwlock_remote.swapping.watcher import Looks, Watcher
 from aiorwlock_remote.testing.conformance.party import until
+from tests.standing import StandingClock
 from tests.swapping.party import ORDER
 
 pytestmark = pytest.mark.anyio
@@ -22,8 +25,8 @@ pytestmark = pytest.mark.anyio
 class Reads:
     """What stands there, told a step of the loop later, and how often it was read."""
 
-    def __init__(self) -> None:
-        self.host = current_host()
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.host = current_host(clock)
         self.state = State(Record(), None, 1)
         self.times: list[float] = []
         self.rung = 0
@@ -44,6 +47,24 @@ class Reads:
         await until(read, 30)
 
 
+def watching(reads: Reads, longest: float) -> Watcher:
+    return Watcher(
+        reads.read,
+        lambda _: 1_000,
+        lambda *_: None,
+        "g",
+        reads.host,
+        reads.ring,
+        Looks(near=longest, far=longest),
+    )
+
+
+async def a_few_steps() -> None:
+    """Of the loop: what is due is read, and answered."""
+    for _ in range(20):
+        await checkpoint()
+
+
 @pytest.fixture
 async def reads() -> Reads:
     return Reads()
@@ -57,15 +78,7 @@ async def watcher(
     monkeypatch.setattr(module, "uniform", lambda *_: 1.0)
     monkeypatch.setattr(module, "STRETCH", 2.0)
     monkeypatch.setattr(module, "AGAIN", 600)
-    watcher = Watcher(
-        reads.read,
-        lambda _: 1_000,
-        lambda *_: None,
-        "g",
-        reads.host,
-        reads.ring,
-        Looks(near=0.03, far=0.03),
-    )
+    watcher = watching(reads, 0.03)
     yield watcher
     watcher.close()
 
@@ -111,3 +124,33 @@ async def test_many_that_are_watched_share_the_reads(
         watcher.watch(Resource("order", str(number)))
     await reads.were(7)
     assert reads.times[6] - reads.times[0] >= 0.4
+
+
+async def test_when_something_has_changed_it_reads_often_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever was here for a moment may be gone in the next."""
+    monkeypatch.setattr(module, "uniform", lambda *_: 1.0)
+    monkeypatch.setattr(module, "STRETCH", 2.0)
+    monkeypatch.setattr(module, "MOST", 1e6)
+    clock = StandingClock()
+    reads = Reads(clock)
+    watcher = watching(reads, 3600.0)
+
+    async def reads_after(seconds: float) -> bool:
+        clock.seconds += seconds
+        before = len(reads.times)
+        watcher.watch(Resource("woken", "1"))  # and read
+        await a_few_steps()
+        return len(reads.times) == before + 2
+
+    watcher.watch(ORDER)
+    await a_few_steps()
+    for pause in (0.01, 0.02, 0.04):
+        assert not await reads_after(0.9 * pause)
+        assert await reads_after(0.2 * pause)
+    reads.state = State(Record(last=7), Seat("other", None), 2)
+    assert await reads_after(0.1)
+    assert await reads_after(0.011)
+    assert not await reads_after(0.011)
+    watcher.close()

@@ -1,0 +1,78 @@
+"""When the keeper looks at what it watches over, by a clock that stands still."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from aiorwlock_remote.ports import Renewer
+from aiorwlock_remote.runtime.keep import Keeper
+from aiorwlock_remote.runtime.lease import Lease, State, Terms
+from tests.runtime.leases import leased
+from tests.standing import StandingClock
+
+
+@dataclass
+class Loop:
+    """It is asked whether it is alive; ``asked``: how often."""
+
+    clock: StandingClock = field(default_factory=StandingClock)
+    asked: int = 0
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        function(*args)
+        self.asked += 1
+
+    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
+        raise AssertionError(function)
+
+
+def no_store() -> Renewer:
+    raise AssertionError("there is nothing to renew")
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def keeper(loop: Loop) -> Iterator[Keeper]:
+    keeper = Keeper(no_store, loop)
+    yield keeper
+    thread = keeper.close()
+    if thread is not None:
+        thread.join()
+
+
+def looked(keeper: Keeper, clock: StandingClock) -> None:
+    """It has seen to all that is due by now, as to one that ends now."""
+    ends, lost = leased(Terms(None, max_hold=0.0), clock), threading.Event()
+    ends.on_loss = lambda _: lost.set()
+    keeper.ready(ends.terms)
+    keeper.add(ends)
+    assert lost.wait(30)
+
+
+def watched(keeper: Keeper, clock: StandingClock) -> Lease:
+    """Lost if the loop hangs for ten seconds."""
+    lease = leased(Terms(None, max_stall=10.0), clock)
+    keeper.add(lease)
+    return lease
+
+
+def test_a_loop_is_asked_twice_in_the_time_it_may_hang(
+    loop: Loop, keeper: Keeper
+) -> None:
+    """No sooner: a thread that asks on and on would take the processor."""
+    lease = watched(keeper, loop.clock)
+    loop.clock.seconds += 4.9
+    looked(keeper, loop.clock)
+    assert loop.asked == 0
+    loop.clock.seconds += 0.2
+    looked(keeper, loop.clock)
+    assert loop.asked == 1
+    assert lease.state is State.HELD
