@@ -23,7 +23,7 @@ def counted() -> Counter[str]:
     )
     for one in gc.get_objects():
         kind = type(one)
-        if kind.__module__.startswith(PACKAGE):
+        if str(kind.__module__).startswith(PACKAGE):  # of some types it is no text
             found[kind.__qualname__] += 1
             found.update(_held(kind.__qualname__, _attributes(one)))
     for name, module in list(sys.modules.items()):
