@@ -48,7 +48,7 @@ class Shelf:
         with self.lock:
             now, wall = micros(clock.now()), micros(clock.wall())
             seat = self.seats.get(resource)
-            if seat is not None and seat.expires is not None and seat.expires <= now:
+            if seat is not None and _over(seat, now):
                 seat = None
             step = transition(self.records.get(resource), seat, command, now, wall)
             self.records[resource] = step.record
@@ -59,7 +59,7 @@ class Shelf:
             return step
 
     def sweep(self, now: int, wall: int, memory: float) -> None:
-        """Forget records that nobody used for ``memory`` seconds."""
+        """Forget records that nobody used for ``memory`` seconds, and their seats."""
         self._steps += 1
         if self._steps % SWEEP_EVERY:
             return
@@ -70,6 +70,15 @@ class Shelf:
                 if record.updated > wall - micros(memory)
                 or any(not grant.dead(now) for grant in record.grants)
             }
+            self.seats = {
+                resource: seat
+                for resource, seat in self.seats.items()
+                if resource in self.records or not _over(seat, now)
+            }
+
+
+def _over(seat: Seat, now: int) -> bool:
+    return seat.expires is not None and seat.expires <= now
 
 
 _shelves: dict[str, Shelf] = {}

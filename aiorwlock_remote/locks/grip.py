@@ -32,6 +32,12 @@ Mover = Callable[[Request], Awaitable[Lease | None]]
 Sender = Callable[[Lease], Pending[Reply]]
 
 
+class _Line:
+    """What was one grant after the other: none of them keeps those between."""
+
+    newest: Grip
+
+
 class Grip:
     """A grant, whose it is, and what happens when it ends.
 
@@ -64,7 +70,7 @@ class Grip:
         self.shared: bool = False
         self._closed_under = False
         self._followers = followers
-        self._successor: Grip | None = None
+        self._line: _Line | None = None
 
     def shown_as(self, face: object) -> None:
         """From now on it is the user's, and the keeper looks after it."""
@@ -76,10 +82,7 @@ class Grip:
     @property
     def newest(self) -> Grip:
         """This grant, or what it was moved to."""
-        grip = self
-        while grip._successor is not None:
-            grip = grip._successor
-        return grip
+        return self if self._line is None else self._line.newest
 
     def check(self) -> None:
         """Make sure that it is still held; no I/O."""
@@ -115,7 +118,7 @@ class Grip:
     async def release(self, send: Sender | None = None) -> bool:
         """Give it back; see ``Held.release``. ``send``: in another way than usual."""
         lease, drive = self.lease, self.session.drive
-        if self._successor is not None or lease.state is State.DETACHED:
+        if self.newest is not self or lease.state is State.DETACHED:
             raise NotOwner(resource=lease.resource.label, action="release")
         if lease.state is State.RELEASED:
             return False
@@ -221,7 +224,8 @@ class Grip:
             return None
         owned = self.owned_by_task
         new = Grip(self.session, lease, self.options, followers, owned_by_task=owned)
-        self._successor = new
+        self._line = new._line = self._line or _Line()
+        self._line.newest = new
         self.loss.pass_on(new.loss)
         return new
 

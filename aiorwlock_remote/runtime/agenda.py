@@ -1,7 +1,7 @@
 """Leases by the time when they are to be looked at, in slots.
 
-A lease that ends leaves its slot at once, so that many short grants cost no memory
-until they would have been renewed.
+A lease that ends leaves its slot at once, and slots that everybody has left are
+forgotten, so that many short grants cost no memory until they would have been renewed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from aiorwlock_remote.runtime.lease import Lease, State
 
 GRAIN = 0.002
 """Seconds: leases due within so long of each other are looked at together."""
+FEW = 1024
+"""Slots that may stand empty."""
 
 
 class Agenda:
@@ -21,6 +23,7 @@ class Agenda:
     def __init__(self) -> None:
         self._due: dict[int, set[Lease]] = {}
         self._slots: list[int] = []  # a heap of the keys of ``_due``
+        self._sweep_at = FEW
 
     @property
     def next(self) -> float:
@@ -34,6 +37,8 @@ class Agenda:
         slot = math.ceil(due / GRAIN)
         leases = self._due.get(slot)
         if leases is None:
+            if len(self._due) >= self._sweep_at:
+                self._forget_left()
             leases = self._due[slot] = set()
             heapq.heappush(self._slots, slot)
         leases.add(lease)
@@ -49,8 +54,8 @@ class Agenda:
     def take(self, now: float, most: int) -> list[Lease]:
         """What is due, and slots that everybody has left are forgotten on the way.
 
-        Only on the way: a thread that forgot the slot it was to wake for would have to
-        be told of the next lease at once, each time.
+        Not as soon as they are left: a thread that forgot the slot it was to wake for
+        would have to be told of the next lease at once, each time.
         """
         batch: list[Lease] = []
         if self.next > now:
@@ -65,3 +70,11 @@ class Agenda:
             if not leases:
                 del self._due[heapq.heappop(self._slots)]
         return batch
+
+    def _forget_left(self) -> None:
+        """One that lies a day ahead would be come upon in a day."""
+        self._due = {slot: leases for slot, leases in self._due.items() if leases}
+        self._slots = list(self._due)
+        heapq.heapify(self._slots)
+        # So many are in use: not to be looked through for each new one.
+        self._sweep_at = max(FEW, 2 * len(self._due))

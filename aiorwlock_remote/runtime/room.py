@@ -14,7 +14,7 @@ from aiorwlock_remote.runtime.gate import Gate
 from aiorwlock_remote.runtime.insisting import Insisting
 
 FEW = 1024
-"""Gates that may stand idle."""
+"""Gates that may stand idle, and alarms that nobody may wait for."""
 
 
 class Knock:
@@ -52,8 +52,9 @@ class Room:
         self._sweep_at = FEW
         self._knocks: dict[Resource, set[Knock]] = {}
         self._alarms: list[tuple[float, int, Gate | Resource]] = []
-        self._armed: dict[Gate, float] = {}
-        """A gate's alarm that counts; never later than the gate is due."""
+        self._armed: dict[Gate | Resource, float] = {}
+        """The alarm that counts: a gate's is never later than the gate is due."""
+        self._sweep_alarms_at = FEW
         self._order = count()
         self._nearer: anyio.Event | None = None
         self._sleeping_until = 0.0
@@ -84,7 +85,7 @@ class Room:
             gate = self._gates.get(resource)
             if gate is not None:
                 gate.ring()
-        else:
+        else:  # what was hinted before is not so any more
             self._push(self._host.clock.now() + seconds, resource)
 
     def listen(self, resource: Resource) -> Knock:
@@ -126,14 +127,29 @@ class Room:
         if due is None:
             return
         if due < self._armed.get(gate, math.inf):
-            self._armed[gate] = due
             self._push(due, gate)
         else:
             self._watch(due)
 
     def _push(self, due: float, what: Gate | Resource) -> None:
+        if len(self._alarms) >= self._sweep_alarms_at:
+            self._sweep_alarms()
+        self._armed[what] = due
         heapq.heappush(self._alarms, (due, next(self._order), what))
         self._watch(due)
+
+    def _sweep_alarms(self) -> None:
+        """Leases may end in a day, and whoever waited for that has left long before."""
+        self._armed = {w: due for w, due in self._armed.items() if self._awaited(w)}
+        self._alarms = [a for a in self._alarms if self._armed.get(a[2]) == a[0]]
+        heapq.heapify(self._alarms)
+        self._sweep_alarms_at = max(FEW, 2 * len(self._alarms))
+
+    def _awaited(self, what: Gate | Resource) -> bool:
+        if isinstance(what, Gate):
+            return not what.idle
+        gate = self._gates.get(what)
+        return what in self._knocks or (gate is not None and not gate.idle)
 
     def _watch(self, due: float) -> None:
         if self._nearer is None:
@@ -159,12 +175,14 @@ class Room:
     def _fire(self) -> None:
         now = self._host.clock.now()
         for _ in range(len(self._alarms)):  # those set meanwhile have their turn later
-            if self._alarms[0][0] > now:
+            if not self._alarms or self._alarms[0][0] > now:
                 return
             due, _, what = heapq.heappop(self._alarms)
+            if self._armed.get(what) != due:
+                continue  # another one was set since
+            del self._armed[what]
             if isinstance(what, Resource):
                 self.ring(what, 0)
-            elif self._armed.get(what) == due:  # else a nearer one was set since
-                del self._armed[what]
+            else:
                 what.look()
                 self._set_alarm(what)  # the other side may be due later

@@ -1,13 +1,64 @@
-"""What the keeper has planned: when it is due, and nothing that has ended."""
+"""The keeper's plan: when it is due, and nothing stays of leases that ended before."""
 
 from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote.runtime.agenda import Agenda
+from aiorwlock_remote.core.commands import Claim
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.runtime.agenda import FEW, GRAIN, Agenda
 from aiorwlock_remote.runtime.lease import Lease, State, Terms
 from tests.runtime.leases import leased
 from tests.standing import StandingClock
+
+DAY = 86_400.0
+CLOCK = StandingClock()
+MANY = 8 * FEW
+
+
+def granted(number: int) -> Lease:
+    grant = Claim(f"t{number}", None).grant(Mode.WRITE, 1, 0)
+    terms = Terms(lease=None, max_hold=DAY)
+    return Lease(resource("order", number), grant, terms, 0.0, CLOCK)
+
+
+def test_slots_that_everybody_left_are_forgotten() -> None:
+    agenda = Agenda()
+    for number in range(MANY):
+        lease = granted(number)
+        agenda.put(lease, DAY + number * GRAIN)
+        lease.end(State.RELEASED)
+        assert len(agenda._due) == len(agenda._slots) <= FEW
+
+
+def test_whoever_is_held_still_is_looked_at() -> None:
+    agenda = Agenda()
+    held = [granted(number) for number in range(MANY)]
+    for number, lease in enumerate(held):
+        agenda.put(lease, DAY + number * GRAIN)
+        if number % 2:
+            lease.end(State.RELEASED)
+    taken = agenda.take(2 * DAY, MANY)
+    assert taken == held[::2]
+
+
+def test_slots_in_use_are_not_looked_through_for_each_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agenda, sweeps = Agenda(), 0
+    sweep = agenda._forget_left
+
+    def counted() -> None:
+        nonlocal sweeps
+        sweeps += 1
+        sweep()
+
+    monkeypatch.setattr(agenda, "_forget_left", counted)
+    for number in range(MANY):
+        agenda.put(granted(number), DAY + number * GRAIN)
+    assert len(agenda._due) == MANY
+    assert 0 < sweeps < 10
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ from aiorwlock_remote.runtime.insisting import Insisting
 from aiorwlock_remote.runtime.room import FEW, Room
 from aiorwlock_remote.runtime.visitor import Visitor
 
+DAY = 86_400.0
+
 
 @pytest.mark.anyio
 async def test_gates_in_use_are_not_looked_through_for_each_new_one(
@@ -154,3 +156,32 @@ async def test_whoever_cancels_all_tasks_ends_no_look_out() -> None:
         await asyncio.sleep(0)  # it is cancelled
         gate.ring()
         await store.is_asked(Mode.WRITE)
+
+
+@pytest.mark.anyio
+async def test_alarms_that_nobody_waits_for_are_forgotten() -> None:
+    async with connect("memory://") as locks:
+        room = locks._session.drive.room
+        for number in range(8 * FEW):
+            there = resource("order", number)
+            ear = room.listen(there)
+            room.ring(there, DAY)
+            room.unlisten(there, ear)
+            assert len(room._alarms) <= FEW
+            assert len(room._armed) <= FEW
+
+
+@pytest.mark.anyio
+async def test_of_several_hints_the_newest_counts() -> None:
+    """A lease that was to end then has been given back, and the next one ends later."""
+    async with connect("memory://") as locks:
+        room = locks._session.drive.room
+        there = resource("order", 1)
+        ear = room.listen(there)
+        for seconds in range(8 * FEW):
+            room.ring(there, DAY + seconds)
+            assert len(room._alarms) <= FEW
+        room.ring(there, 0.02)
+        with anyio.fail_after(20):
+            await ear.wait(DAY)
+        room.unlisten(there, ear)

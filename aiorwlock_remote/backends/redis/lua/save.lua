@@ -59,27 +59,29 @@ function save.never_ends()
 end
 
 -- The keys live a quarter longer than they must, so that they are seldom told how long.
-function save.keep_keys(new_queue)
+function save.kept_until()
   local keep = record.text_in(stored[14])
-  local until_ms
-  if save.never_ends() then
-    if keep == 'never' then return keep end
-    for i = 2, 4 do call('PERSIST', KEYS[i]) end
-    return 'never'
-  end
+  if save.never_ends() then return 'never' end
   for _, place in ipairs(queue) do step.horizon = math.max(step.horizon, place.expires) end
   if door.slot then step.horizon = math.max(step.horizon, door.slot.expires) end
   step.horizon = math.max(step.horizon, door.barred_until, record.ends() or 0)
   local needed = (step.horizon + ARGV[1]) / 1000
-  until_ms = tonumber(keep) or 0
-  if until_ms < needed then
-    until_ms = math.ceil(needed + ARGV[1] / 4000)
-    for i = 2, 4 do call('PEXPIREAT', KEYS[i], until_ms) end
-  else
-    if step.new_readers then call('PEXPIREAT', READERS, until_ms) end
-    if new_queue then call('PEXPIREAT', QUEUE, until_ms) end
+  if (tonumber(keep) or 0) >= needed then return keep end
+  return format('%d', math.ceil(needed + ARGV[1] / 4000))
+end
+
+-- After all has been written: what is kept for no time may be gone at once, and what is
+-- written then would stay for ever.
+function save.keep_keys(keep, new_queue)
+  if keep ~= stored[14] then
+    for i = 2, 4 do
+      if keep == 'never' then call('PERSIST', KEYS[i])
+      else call('PEXPIREAT', KEYS[i], keep) end
+    end
+  elseif keep ~= 'never' then
+    if step.new_readers then call('PEXPIREAT', READERS, keep) end
+    if new_queue then call('PEXPIREAT', QUEUE, keep) end
   end
-  return format('%d', until_ms)
 end
 
 local SCALARS = {last = 2, number = 3, barred_until = 7, admit_upto = 10,
@@ -135,7 +137,8 @@ function save.write(foreign)
   for _, field in ipairs(step.gone_places) do
     if not remain[field] then call('HDEL', QUEUE, field) end
   end
+  local keep = save.kept_until()
+  differ(14, 'keep', keep)
   call('HSET', STATE, unpack(pairs_of))
-  local keep = save.keep_keys(queue[1] and not flat_queue[1])
-  if keep ~= stored[14] then call('HSET', STATE, 'keep', keep) end
+  save.keep_keys(keep, queue[1] and not flat_queue[1])
 end

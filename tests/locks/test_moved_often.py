@@ -1,0 +1,41 @@
+"""A grant that is moved all day leaves nothing of what it was before."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from aiorwlock_remote import Held, NotOwner, connect
+from aiorwlock_remote.locks.grip import Grip
+
+pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("no loop has a part in it")]
+
+
+def grips_of(resource: str) -> int:
+    gc.collect()
+    found = (one for one in gc.get_objects() if isinstance(one, Grip))
+    return sum(grip.lease.resource.label == resource for grip in found)
+
+
+async def moved(held: Held, times: int) -> Held:
+    for _ in range(times):
+        held = await held.downgrade()
+        held = await held.upgrade()
+    return held
+
+
+async def test_none_but_the_first_and_the_newest_stay() -> None:
+    async with connect("memory://") as locks:
+        lock = locks.rwlock("moved", "all day")
+        async with lock.writer.acquire() as first:
+            soon = await moved(first, 1)
+            few = grips_of(first.resource)
+            late = await moved(soon, 10)
+            del soon
+            assert grips_of(first.resource) <= few
+            assert repr(first).endswith("moved>")
+            with pytest.raises(NotOwner):
+                await first.release()
+            assert late.valid
+        assert not await lock.locked()
