@@ -120,6 +120,10 @@ class Server:
         """The places."""
         return list(self._ask("ZRANGE", QUEUE, 0, -1))
 
+    def places(self) -> list[bytes]:
+        """Those that have not ended."""
+        return [place for place in self.queue() if self._end(place) > self.now]
+
     def close(self) -> None:
         """Hang up."""
         self._wire.close()
@@ -131,6 +135,10 @@ class Server:
         sha = self._ask("SCRIPT", "LOAD", text)
         assert isinstance(sha, bytes), sha
         return sha
+
+    def _end(self, place: bytes) -> int:
+        told: bytes = self._ask("HGET", STATE, b"p" + place) or b"0"
+        return int(told.partition(b",")[0])
 
     def _ask(self, *args: Arg) -> Any:  # noqa: ANN401 - any answer
         (answer,) = self._wire.ask([args])
@@ -155,6 +163,8 @@ class Line:
         self.on_message: Callable[[bytes, bytes], object] = lambda *_: None
         self.on_reconnect: Callable[[], object] = lambda: None
         self.closed = False
+        self.troubled_at = 0.0
+        """When something was lost or refused."""
         self._aside: deque[Call[Any]] = deque()
         self._patience = patience
         self._silence = silence
@@ -194,6 +204,7 @@ class Line:
             self.on_message(self.own, answer)
         elif isinstance(answer, Exception):
             self.server.bereft |= self.closed
+            self.troubled_at = self.server.clock.now()
             call.refused(str(answer), HERE)
         else:
             call.answered(answer)
@@ -202,6 +213,7 @@ class Line:
     def cut(self) -> None:
         """What was not answered is lost."""
         self.up = False
+        self.troubled_at = self.server.clock.now()
         lost = [call for call, _ in self.answers if call is not None] + [*self.sent]
         self.answers.clear()
         self.sent.clear()

@@ -19,6 +19,7 @@ NAMES = ("a", "b")
 PROCESSES = 3
 SOME = st.integers(0, PROCESSES - 1)
 STEP = 0.1
+CALM = 4.0  # seconds after which a place has ended
 RENEWALS = st.sampled_from(["well", "well", "away", "lost reply"])
 
 
@@ -127,6 +128,16 @@ class Scene:
                         pass
                 self.loop.turn()
             self.time_passes(1, "well")
+            self.who_does_not_wait_has_no_place()
+
+    def who_does_not_wait_has_no_place(self) -> None:
+        """That has not ended, unless it could not be given up."""
+        for process in self.processes:
+            line, own = process.line, f"gate{process.number}.0,".encode()
+            calm = self.clock.seconds - line.troubled_at > CALM
+            if calm and not line.sent and not line.answers:
+                lanes = {own + b.encode() for b in process.set._pool._lanes._lanes}
+                assert lanes >= {p for p in self.server.places() if p.startswith(own)}
 
     @invariant()
     def who_believes_has_it(self) -> None:
