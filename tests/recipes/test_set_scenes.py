@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from aiorwlock_remote.errors import AcquireUncertain, BackendUnavailable
-from tests.recipes.set_people import User
+from tests.recipes.people import User
 from tests.recipes.set_scene import Scene
 from tests.servers.redis import RedisServer
 
@@ -107,3 +107,28 @@ def test_who_comes_meanwhile_keeps_the_place(scene: Scene) -> None:
     scene.all_goes_well(5)
     assert len(scene.server.places()) == 1
     has_it_at_once(scene, holder, following)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_last_one_leaves_while_the_first_one_asks(
+    scene: Scene, *, lost: bool
+) -> None:
+    """The place was kept for the other one: it is given up, at the latest if called."""
+    holder = scene.come(0, "a")
+    first, second = scene.come(1, "a"), scene.come(1, "a")
+    scene.all_goes_well(1)
+    following = scene.come(2, "a")
+    holder.leaves()
+    scene.loop.turn()
+    holder.process.line.carry_out()
+    first.process.line.deliver()
+    second.is_cancelled()
+    scene.loop.turn()
+    first.process.line.carry_out()
+    first.process.line.deliver()
+    if lost:
+        first.process.line.cut()
+    scene.all_goes_well(1)
+    assert first.believes()
+    assert len(scene.server.places()) == (2 if lost else 1)
+    has_it_at_once(scene, first, following)
