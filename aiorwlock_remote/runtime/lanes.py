@@ -12,7 +12,7 @@ awaiting: nobody's cancellation can tear it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from aiorwlock_remote.core.commands import Claim
@@ -103,32 +103,30 @@ class Lanes:
     def leave(self, waiter: Waiter) -> None:
         """Give up waiting, or what it was given; it goes its way at once."""
         lane = self._lanes.get(waiter.target)
-        # Its answer may be on the way, or may have been lost.
-        places: tuple[str, ...] = ()
+        last = False
         if lane is not None and waiter in lane.waiters:
             lane.waiters.remove(waiter)
-            if not lane.waiters:
-                places = (lane.target,)
+            last = not lane.waiters
+            if last:
                 self._drop(lane.target)
-        if waiter.sent_at:
-            self.take_back(waiter, places).unawaited()
-        elif places:
-            self.members.withdraw(places, (), waiter.lease).unawaited()
+        # Its answer may be on the way, or may have been lost.
+        if waiter.sent_at or last:
+            self.take_back(waiter).unawaited()
 
-    def take_back(self, waiter: Waiter, places: Sequence[str] = ()) -> Pending[None]:
-        """Whatever became of its ticket, nothing is held by it."""
-        tickets, lease = (waiter.claim.ticket,), waiter.lease
-        withdrawn = self.members.withdraw(places, tickets, lease)
-        again = partial(self._take_back_alone, tickets, lease)
+    def take_back(self, waiter: Waiter) -> Pending[None]:
+        """Whatever became of its ticket, nothing is held by it, and no place stays."""
+        again = partial(self._take_back, waiter)
         seconds = waiter.claim.seconds
-        return self._insisting.on(withdrawn, waiter.resource, again, seconds)
+        return self._insisting.on(again(), waiter.resource, again, seconds)
 
     def sever(self) -> None:
         """Nothing is sent any more: this process is a forked child."""
         self.members = SeveredMembers()
 
-    def _take_back_alone(self, tickets: Sequence[str], lease: int) -> Pending[None]:
-        return self.members.withdraw((), tickets, lease)
+    def _take_back(self, waiter: Waiter) -> Pending[None]:
+        # A request of who waits there now may be under way.
+        places = () if waiter.target in self._lanes else (waiter.target,)
+        return self.members.withdraw(places, (waiter.claim.ticket,), waiter.lease)
 
     def _drop(self, target: str) -> None:
         del self._lanes[target]

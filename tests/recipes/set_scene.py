@@ -1,201 +1,108 @@
-"""Three processes and another program at one mutex set: what must always hold."""
+"""A mutex set that three processes and another program use."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Collection
+from functools import partial
 
-from hypothesis import strategies as st
-from hypothesis.stateful import invariant, rule
-
-from aiorwlock_remote.errors import LockError
-from tests.backends.redis.timeless import Defects, Loop
-from tests.recipes.acted_sets import Server
-from tests.recipes.set_people import PATIENCE, SILENCE, Process, User
-from tests.standing import StandingClock
+from aiorwlock_remote.locks.acquisition import Acquisition
+from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.recipes import MutexSet
+from tests.recipes.acted_sets import SetServer
+from tests.recipes.fix_sets import KEY
+from tests.recipes.people import PATIENCE, Process, User
+from tests.recipes.stage import Stage
 
 NAMES = ("a", "b")
-PROCESSES = 3
-SOME = st.integers(0, PROCESSES - 1)
-STEP = 0.1
-RENEWALS = st.sampled_from(["well", "well", "away", "lost reply"])
 
 
-class Scene:
-    """A server, those who use it, and what they may expect."""
+class Named:
+    """One mutex of a set, or any."""
+
+    def __init__(self, mutexes: MutexSet, name: str | None) -> None:
+        self._set = mutexes
+        self._name = name
+
+    def acquire(self, timeout: float | None) -> Acquisition:
+        return self._set.acquire(self._name, timeout)
+
+    async def try_acquire(self) -> Held | None:
+        return await self._set.try_acquire(self._name)
+
+
+class SetProcess(Process):
+    """Uses one set."""
+
+    def uses(self, lease: float) -> None:
+        self.set = self.locks.mutex_set(KEY, lease=lease)
+        self.flagging = self.locks.mutex_set(KEY, lease=lease, on_lost=self.told.append)
+        assert self.set._pool is self.flagging._pool
+
+    def lock(self, target: str | None, *, flagging: bool) -> Named:
+        return Named(self.flagging if flagging else self.set, target)
+
+    async def release(self, held: Held, *, remove: bool) -> None:
+        await self.flagging.release(held, remove=remove)
+
+    def waiting(self) -> Collection[object]:
+        return [*self.set._pool._waiting, *self.lanes()]
+
+    def lanes(self) -> list[str]:
+        return list(self.set._pool._lanes._lanes)
+
+
+class Scene(Stage):
+    """At two mutexes."""
+
+    process = SetProcess
+    names = NAMES
+    calm = 4.0
+    server: SetServer
 
     def __init__(self, port: int) -> None:
-        super().__init__()
-        self.clock = StandingClock()
-        self.loop = Loop(self.clock)
-        self.defects = Defects()
-        self.server = Server(port, self.clock)
-        self.processes: list[Process] = []
-        self.old: list[Process] = []
-        self.users: list[User] = []
-        self.extensions: list[asyncio.Task[None]] = []
-        self.gone: dict[str, float] = {}
-        """When each mutex was last removed or forgotten."""
+        super().__init__(partial(SetServer, port))
         self.theirs: dict[str, int] = {}
         """What another program has, and its score."""
-        self.lease = 0.0
 
     def begin(self, lease: float) -> None:
-        self.lease = lease
-        self.processes = [self.opened() for _ in range(PROCESSES)]
+        super().begin(lease)
         self.all_are_there()
-
-    def opened(self) -> Process:
-        async def opens() -> Process:
-            return Process(self.server, len(self.server.lines), self.lease)
-
-        return self.loop.run_until_complete(opens())
-
-    def present(self, wanted: Callable[[User], bool]) -> list[User]:
-        return [user for user in self.users if not user.gone and wanted(user)]
-
-    def come(
-        self,
-        who: int,
-        name: str | None,
-        timeout: float | None = None,
-        way: str = "enters",
-        *,
-        by_scope: bool = False,
-    ) -> User:
-        asked = self.processes[who], name, timeout, way
-        user = User(*asked, by_scope=by_scope, loop=self.loop)
-        self.users.append(user)
-        self.loop.turn(1)
-        return user
-
-    def a_process_ends(self, who: int) -> None:
-        """And another one begins."""
-        process = self.processes[who]
-        process.line.connect()
-        self.old.append(process)
-        self.processes[who] = self.opened()
-        process.closes(self.loop)
-        self.loop.turn()
 
     def all_are_there(self) -> None:
         for name in NAMES:
             if self.server.score(name) is None:
                 self.server.write(name, 0.0)
 
-    def another_program_takes(self, name: str) -> None:
-        """Or gives back, by the published statements."""
+    def another_program_comes(self, name: str) -> None:
         score, now = self.server.score(name), self.server.now / 1e6
         if name in self.theirs:
-            self.another_program_gives_back(name)
+            self.another_program_leaves(name)
         elif score is not None and score < now - self.lease:
             self.theirs[name] = int(now)
             self.server.write(name, int(now))
 
-    def another_program_gives_back(self, name: str) -> None:
+    def another_program_leaves(self, name: str) -> None:
         if self.server.score(name) == self.theirs.pop(name):
             self.server.write(name, 0.0)
 
-    @rule(who=SOME, answers=st.integers(1, 3), turns=st.integers(0, 2))
-    def answers_come(self, who: int, answers: int, turns: int) -> None:
-        for _ in range(answers):
-            self.processes[who].line.deliver()
-        self.loop.turn(turns)
-
-    @rule(steps=st.sampled_from([1, 2, 5, 12, 40]), outcome=RENEWALS)
-    def time_passes(self, steps: int, outcome: str) -> None:
-        """Keepers see to what they keep."""
-        for _ in range(steps):
-            self.clock.seconds += STEP
-            for process in [*self.processes, *self.old]:
-                process.line.time_passed()
-                process.the_keeper_has_its_turn(outcome)
-            self.loop.turn()
-            self.who_waited_for_long_is_told()
-            self.who_believes_has_it()
-
-    @rule(rounds=st.sampled_from([1, 1, 5]))
-    def all_goes_well(self, rounds: int) -> None:
-        self.server.mood = ""
-        for process in self.processes:
-            process.line.connect()
-        for _ in range(rounds):
-            for _ in range(3):
-                for process in [*self.processes, *self.old]:
-                    while process.line.carry_out() or process.line.deliver():
-                        pass
-                self.loop.turn()
-            self.time_passes(1, "well")
-
-    @invariant()
-    def who_believes_has_it(self) -> None:
-        for user in self.users:
-            if user.believes():
-                held = user.held
-                assert held is not None
-                lease, gone = held._lease, self.gone.get(held.name)
-                if not self.server.holds(held.name, lease.ticket, self.lease):
-                    assert gone is not None
-                    assert lease.since <= gone
-                    assert lease.deadline is not None
-                    assert lease.deadline < gone + self.lease, "no renewal helped"
-
-    @invariant()
-    def nothing_went_wrong(self) -> None:
-        assert not self.defects.found
-        for user in [user for user in self.users if user.gone]:
-            self.users.remove(user)
-            user.is_over()
-
-    def who_waited_for_long_is_told(self) -> None:
-        """At the end of his time; who only tries, when the server is given up."""
-        for user in self.users:
-            if user.waits and user.until is not None:
-                more = SILENCE + 2 * PATIENCE if user.tries else 0.0
-                assert self.clock.seconds <= user.until + more + 2 * STEP
-
-    def is_over(self) -> None:
-        """All comes to rest."""
-        try:
-            if self.processes:
-                self.comes_to_rest()
-        finally:
-            self.defects.close()
-            self.server.close()
-            self.loop.close()
-
-    def comes_to_rest(self) -> None:
-        """All are served, and nothing is left of them; who is next is woken at once."""
-        self.all_goes_well(1)
+    def all_others_leave(self) -> None:
         self.all_are_there()
         for name in list(self.theirs):
-            self.another_program_gives_back(name)
-        for _ in range(10 + 30 * len(self.users)):
-            for user in self.present(User.holds):
-                user.leaves()
-            self.all_goes_well(1)
-            self.nothing_went_wrong()
-            if not self.users:
-                break
-        assert not self.users, "all are served"
-        self.all_goes_well(30)
-        if self.server.bereft:
-            self.clock.seconds += self.lease
-        assert not self.server.grants(self.lease)
-        assert not any(process.owed() for process in [*self.processes, *self.old])
-        self.time_passes(10, "well")  # places end that could not be withdrawn
+            self.another_program_leaves(name)
+
+    def remove(self, name: str) -> None:
+        self.server.remove(name)
+
+    def last_things(self) -> None:
         self.all_hand_over()
-        self.some_are_lost()
-        self.a_release_is_lost()
-        for process in self.processes:
-            process.closes(self.loop)
-        self.all_goes_well(5)
-        for process in [*self.processes, *self.old]:
-            assert process.closing is not None
-            assert process.closing.done()
-        assert all(task.exception() is None for task in self.extensions)
-        assert not asyncio.all_tasks(self.loop)
+        for way in ("enters", "awaits", "tries") if self.lease < PATIENCE * 5 else ():
+            for trouble in ("", "LOADING soon"):
+                self.is_lost("a", way, trouble)
+        for way in ("enters", "awaits"):
+            self.is_removed_and_extended("a", way)
+            self.all_are_there()
+        for cut in (True, False):
+            self.a_release_is_lost("b", cut=cut)
 
     def all_hand_over(self) -> None:
         """One mutex from process to process; nothing stays of whoever had it."""
@@ -216,59 +123,6 @@ class Scene:
                 before = after
             self.gives_up_at_the_last_moment(name, before)
         assert not self.server.traces()
-
-    def some_are_lost(self) -> None:
-        """Granted late, and not renewed; or removed, and extended by hand."""
-        for way in ("enters", "awaits", "tries") if self.lease < PATIENCE * 5 else ():
-            for trouble in ("", "LOADING soon"):
-                user = self.come(0, "a", way=way)
-                user.process.line.carry_out()
-                self.time_passes(4, "well")
-                self.answers_come(0, 1, 2)
-                assert user.believes()
-                self.server.mood = trouble
-                outcome = "well" if trouble else "away"
-                self.time_passes(round(self.lease / STEP), outcome)
-                assert not user.believes()
-                user.leaves()
-                self.all_goes_well(3)
-                user.was_told_once()
-        for way in ("enters", "awaits"):
-            user = self.come(0, "a", way=way)
-            self.all_goes_well(1)
-            self.server.remove("a")
-            self.gone["a"] = self.clock.seconds
-            self.extend(user)
-            self.all_goes_well(1)
-            assert not user.believes()
-            user.leaves()
-            self.all_goes_well(1)
-            user.was_told_once()
-            self.all_are_there()
-
-    def a_release_is_lost(self) -> None:
-        """And is asked for again."""
-        for cut in (True, False):
-            user = self.come(0, "b")
-            self.all_goes_well(1)
-            user.leaves()
-            self.loop.turn()
-            if cut:
-                user.process.line.cut()
-            else:
-                self.server.mood = "LOADING soon"
-                user.process.line.carry_out()
-            self.all_goes_well(20)
-            assert not self.server.grants(self.lease)
-
-    def extend(self, user: User) -> None:
-        async def extend() -> None:
-            assert user.held is not None
-            with suppress(LockError):
-                await user.process.set.update(user.held)
-
-        self.extensions.append(self.loop.create_task(extend()))
-        self.loop.turn(1)
 
     def gives_up_at_the_last_moment(self, name: str, before: User) -> None:
         """When it has just been granted; the next one has it at once."""

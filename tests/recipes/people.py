@@ -1,21 +1,19 @@
-"""Processes that use one mutex set, and the users in them, at a time of a story's."""
+"""Processes that use one lock, and the users in them, at a time of a story's."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import Any, Protocol
 
 import anyio
 
 from aiorwlock_remote.backends.redis.keys import channel
-from aiorwlock_remote.backends.redis.renewer import RedisRenewer
-from aiorwlock_remote.backends.redis.sets import RedisMembers, Sets
-from aiorwlock_remote.core.commands import Command, Reply
+from aiorwlock_remote.backends.redis.options import Options as Reached
+from aiorwlock_remote.backends.redis.store import RedisStore
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.pool import Member
 from aiorwlock_remote.errors import (
     AcquireUncertain,
     BackendError,
@@ -25,12 +23,12 @@ from aiorwlock_remote.errors import (
     LockLost,
     LockTimeout,
 )
+from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.ports import Capability, Settings
+from aiorwlock_remote.ports import Settings
 from aiorwlock_remote.runtime.asyncio_host import AsyncioHost
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.drive import Drive
@@ -38,8 +36,7 @@ from aiorwlock_remote.runtime.insisting import Insisting
 from aiorwlock_remote.runtime.lease import State
 from aiorwlock_remote.runtime.renewing import BATCH
 from aiorwlock_remote.runtime.room import Room
-from tests.recipes.acted_sets import Batches, Line, Server
-from tests.recipes.fix_sets import KEY
+from tests.recipes.acted import Batches, Line, Server
 
 PATIENCE = 1.0
 """Seconds a request waits for a connection, and a doubt for its end."""
@@ -48,56 +45,68 @@ SILENCE = 1.2
 NOBODYS_THREAD = threading.Thread()
 
 
-class Store:
-    """What a ``Locks`` needs of one that holds sets."""
+class Asked(Protocol):
+    """A lock as it is asked for."""
 
-    capabilities = Capability.OFF_LOOP_RENEWAL
-    pace = Pace()
+    def acquire(self, timeout: float | None) -> Acquisition:
+        """As a lock of ours."""
 
-    def __init__(self, line: Line, batches: Batches, settings: Settings) -> None:
-        self._sets = Sets(0, settings, cluster=False)
-        self._sets.use(line, frozenset(), None)  # type: ignore[arg-type]
-        self._line = line
-        self._batches = batches
-        self._settings = settings
-        line.on_message = self._sets.message
-        line.on_reconnect = self._sets.ring_all
-
-    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        assert isinstance(resource, Member)
-        return self._sets.step(resource, command)
-
-    def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
-        return self._sets.members(name, ring)
-
-    def renewer(self) -> RedisRenewer:
-        return RedisRenewer(self._batches, self._settings)
-
-    async def aclose(self) -> None:
-        await self._line.aclose()
+    async def try_acquire(self) -> Held | None:
+        """Likewise."""
 
 
-class Process:
+class Lines:
+    """For a store whose connections are acted."""
+
+    off_loop = True
+
+    def __init__(self, sent: Batches) -> None:
+        self.batches = lambda *_: sent
+
+
+class Process(ABC):
     """One ``Locks``; opened in the running loop. Its keeper has no threads."""
 
     def __init__(self, server: Server, number: int, lease: float) -> None:
         self.number = number
         settings = Settings(f"gate{number}", connect_timeout=PATIENCE)
         own = channel("", settings.gate)
-        self.line = Line(server, own, PATIENCE, SILENCE)
+        self.line = line = Line(server, own, PATIENCE, SILENCE)
         self.batches = Batches(server)
-        host = AsyncioHost(server.clock)
-        store: Any = Store(self.line, self.batches, settings)
+        host, lines = AsyncioHost(server.clock), Lines(self.batches)
+        store: Any = RedisStore(Reached(), host, self._ring, settings, lines)  # type: ignore[arg-type]
+        store._link = line
+        store._sets.use(line, frozenset(), None)
+        line.on_message, line.on_reconnect = store._message, store._ring_all
         room = Room(settings.gate, store, host, Insisting(host, Closing()))
         self.drive = Drive(store, room, host, settings)
         self.session = Session(self.drive, host)
-        self.locks = Locks(self.session, Options(), "acted")
-        self.set = self.locks.mutex_set(KEY, lease=lease)
         self.told: list[Held] = []
-        self.flagging = self.locks.mutex_set(KEY, lease=lease, on_lost=self.told.append)
+        self.locks = Locks(self.session, Options(), "acted")
+        self.uses(lease)
         self.keeper = self.drive.keeper
         self.keeper._thread = self.keeper._renewing._thread = NOBODYS_THREAD
         self.closing: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    def uses(self, lease: float) -> None:
+        """The lock, twice: one tells ``told`` of losses."""
+
+    @abstractmethod
+    def lock(self, target: str | None, *, flagging: bool) -> Asked:
+        """What is asked for that."""
+
+    @abstractmethod
+    def waiting(self) -> Collection[object]:
+        """Who, or what, waits here."""
+
+    @abstractmethod
+    def lanes(self) -> list[str]:
+        """The targets that somebody waits for."""
+
+    @abstractmethod
+    async def release(self, held: Held, *, remove: bool) -> None:
+        """``remove``: and there is no such lock any more, if that can be."""
 
     def the_keeper_has_its_turn(self, outcome: str = "well") -> None:
         """Both of its threads, until they would sleep."""
@@ -118,20 +127,22 @@ class Process:
 
     def owed(self) -> list[object]:
         """What somebody wants here, waits for, or has not been told."""
-        pool, insisting = self.set._pool, self.drive.insisting
-        assert pool is self.flagging._pool
+        insisting = self.drive.insisting
         kept = [lease for due in self.keeper._agenda._due.values() for lease in due]
         endings = insisting._endings if self.closing is None else ()
         return [
-            *(*pool._waiting, *pool._lanes._lanes, *kept),
+            *(*self.waiting(), *kept),
             *(*endings, *insisting.closing._under_way),
             *(*self.session._grants, *self.session.dropped),
             *(*self.line.sent, *self.line.answers, *self.line._aside),
         ]
 
+    def _ring(self, resource: Resource, seconds: float) -> None:
+        self.drive.room.ring(resource, seconds)
+
 
 class User:
-    """Somebody who wants a mutex, until it has it and leaves, or gives up.
+    """Somebody who wants a lock, until it has it and leaves, or gives up.
 
     ``way``: "enters" (``async with``), "awaits" (and is told by ``on_lost``), "tries";
     ``by_scope``: is cancelled by a scope, else by its task's own ``cancel``.
@@ -140,7 +151,7 @@ class User:
     def __init__(
         self,
         process: Process,
-        name: str | None,
+        target: str | None,
         timeout: float | None,
         way: str,
         *,
@@ -148,7 +159,7 @@ class User:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.process = process
-        self.name = name
+        self.target = target
         self.way = way
         self.tries = way == "tries" or timeout == 0
         limit = 0.0 if self.tries else timeout
@@ -213,27 +224,26 @@ class User:
             self.error = exc
 
     async def _visit(self) -> None:
-        process = self.process
+        lock = self.process.lock(self.target, flagging=self.way != "enters")
         if self.way == "enters":
-            async with process.set.acquire(self.name, self._timeout) as held:
+            async with lock.acquire(self._timeout) as held:
                 self._got(held)
                 await self._may_leave.wait()
+            return
+        if self.way == "tries":
+            tried = await lock.try_acquire()
+            if tried is None:
+                return
+            held = tried
         else:
-            if self.way == "tries":
-                tried = await process.flagging.try_acquire(self.name)
-                if tried is None:
-                    return
-                held = tried
-            else:
-                held = await process.flagging.acquire(self.name, self._timeout)
-            self._got(held)
-            try:
-                await self._may_leave.wait()
-            finally:
-                await process.flagging.release(held, remove=self.removes)
+            held = await lock.acquire(self._timeout)
+        self._got(held)
+        try:
+            await self._may_leave.wait()
+        finally:
+            await self.process.release(held, remove=self.removes)
 
     def _got(self, held: Held) -> None:
-        assert self.name in (None, held.name)
         self.held, self.fence = held, held.fence
         held.check()
 
