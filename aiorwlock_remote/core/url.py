@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -134,7 +135,7 @@ def parse(url: str) -> Address:
         )
     check_text("the store URL", url)
     try:
-        parts = urlsplit(url)
+        parts = _split(url)
         port = _port(parts)
         path, username, password = (
             _unquoted(part) for part in (parts.path, parts.username, parts.password)
@@ -168,6 +169,17 @@ def _options(query: list[tuple[str, str]]) -> dict[str, str]:
         check_text(f"option {quoted(name)} of the store URL", value)
         options[name] = value
     return options
+
+
+def _split(url: str) -> SplitResult:
+    """By ``urlsplit``, which takes no brackets in several hosts since Python 3.13.4."""
+    scheme, mark, rest = url.partition("://")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    user, at, hosts = authority.rpartition("@")
+    if "," not in hosts:
+        return urlsplit(url)
+    without = scheme + mark + user + at + rest[len(authority) :]
+    return urlsplit(without)._replace(netloc=authority)
 
 
 def _port(parts: SplitResult) -> int | None:

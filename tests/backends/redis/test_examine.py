@@ -24,7 +24,7 @@ async def test_a_plain_server(start_redis: StartRedis) -> None:
         *("latency", "waiting", "version", "role", "clock"),
         *("persistence", "memory", "events", "rights"),
     ]
-    assert found["version"].value.startswith("Redis 7.")
+    assert found["version"].value.startswith("Redis ")
     assert found["role"].value == "primary"
     assert found["clock"].rating == "good"
     assert found["persistence"].value == "no AOF"

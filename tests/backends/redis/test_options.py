@@ -76,7 +76,7 @@ def test_a_torn_password_is_not_shown(url: str, said: str) -> None:
     [
         ("redis+cluster://", "one node or more"),
         ("redis+cluster://h1,,h2", "not a host"),
-        ("redis+cluster://h1,[::1", "malformed"),
+        ("redis+cluster://h1,[::1", "one of several is not a host"),
         ("redis+cluster://h1:0", "port from 1"),
         ("redis+cluster://h1,h2:99999", "port from 1"),
         ("redis+cluster://h1/3", "no database but 0"),
