@@ -52,14 +52,19 @@ async def lock_row(
     except Exception as exc:
         raise _meant(way, exc) from exc
     if None in seen:
-        raise ConfigurationError(
-            what="the lock is not to be seen in the transaction",
-            hint="the same database; READ COMMITTED, or the lock before all else",
-        )
+        raise not_seen()
     if not way.begun(connection):
         raise ConfigurationError(
             what="no transaction has begun", hint=f"{way.hint}; no AUTOCOMMIT"
         )
+
+
+def not_seen() -> ConfigurationError:
+    """The transaction looks at what was there before the lock."""
+    return ConfigurationError(
+        what="the lock is not to be seen in the transaction",
+        hint="the same database; READ COMMITTED, or the lock before all else",
+    )
 
 
 async def _connection(way: Way, transaction: Any) -> Any:  # noqa: ANN401 - SQLAlchemy's, an extra

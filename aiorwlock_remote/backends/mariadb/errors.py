@@ -45,10 +45,12 @@ Failure = BackendError | ConfigurationError
 
 DUPLICATE = 1062
 """A row is there already."""
+CHANGED = 1020
+"""A row is newer than the snapshot of the transaction: MariaDB 11.6.2 and later."""
 
 _CLIENT = range(2000, 3000)
 _GONE = {1053, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184, 1927}
-_AGAIN = {1213, 1020}
+_AGAIN = {1213, CHANGED}
 _LOGIN = {1044, 1045, 1049, 1698, 1130, 1862, 1820}
 _TABLES = {1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 4025}
 _GRANTS = {1142, 1143, 1227}

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.driver import CONNECTION, Connection, first
-from aiorwlock_remote.swapping.joining import Way
+from aiorwlock_remote.errors import BackendError, ConfigurationError
+from aiorwlock_remote.swapping.joining import Way, not_seen
 
 
 def _begun(connection: Connection) -> bool:
     begun: bool = connection.get_transaction_status()
     return begun
+
+
+def _meant(exc: BaseException, where: str) -> BackendError | ConfigurationError:
+    # Where the server tells; older ones find no row.
+    newer = errors.code_of(exc) == errors.CHANGED
+    return not_seen() if newer else errors.of(exc, where)
 
 
 ASYNCMY = Way(
@@ -19,6 +26,6 @@ ASYNCMY = Way(
     first=first,
     begun=_begun,
     knows=lambda exc: bool(errors.code_of(exc)),
-    meant=errors.of,
+    meant=_meant,
     hint="await connection.begin()",
 )

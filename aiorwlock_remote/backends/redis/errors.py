@@ -15,6 +15,7 @@ WRONGPASS NOAUTH NOPERM DENIED  Unsupported           no            no
 NOPROTO MOVED ASK CROSSSLOT     Unsupported           no            no
 ERR unknown command …           Unsupported           no            no
 ERR The user executing … can't  Unsupported           perhaps       no
+ERR ACL failure in script …     Unsupported           perhaps       no
 WRONGTYPE BADRECORD             BadRecord             no            no
 ILLEGAL                         IllegalCommand        no            a bug of ours
 ERR max number of clients …     BackendUnavailable    no            yes
@@ -48,6 +49,10 @@ from aiorwlock_remote.errors import (
 Refusal = BackendError | IllegalCommand
 
 _PERMISSION = "the user in the URL lacks a permission, or its password is wrong"
+_NOT_IN_SCRIPTS = (
+    "The user executing the script can't run",
+    "ACL failure in script",  # Redis 7.2 and later
+)
 _NEEDS = "the documentation of the Redis store lists the rights a user needs"
 _NO_COMMAND = "Redis 7.0 or later is needed, and rename-command left alone"
 _CLUSTER = "it is a node of a cluster: redis+cluster://"
@@ -107,9 +112,9 @@ def of_reply(text: str, where: str) -> Refusal:
         return Unsupported(
             what=f"{where}: {rest.partition(' script:')[0]}", hint=_NO_COMMAND
         )
-    if rest.startswith("The user executing the script can't run"):
+    if rest.startswith(_NOT_IN_SCRIPTS):
         return Unsupported(
-            what=f"{where}: {rest.partition(' script:')[0]}", hint=_NEEDS
+            what=f"{where}: {rest.rpartition(' script: ')[0] or rest}", hint=_NEEDS
         )
     if rest.startswith("max number of clients"):
         return BackendUnavailable(what=f"{where}: {rest}", nothing_done=True)

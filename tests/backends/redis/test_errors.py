@@ -41,6 +41,8 @@ from aiorwlock_remote.errors import (
         ("CROSSSLOT Keys in request don't hash to the same slot", Unsupported),
         ("ERR unknown command 'EVALSHA'", Unsupported),
         ("ERR Unknown Redis command called from script script: 8078223d", Unsupported),
+        ("ERR The user executing the script can't run this script: 1f", Unsupported),
+        ("ERR ACL failure in script: User x has no right script: f42", Unsupported),
         ("WRONGTYPE Operation against a key", BadRecord),
         ("BADRECORD version 7", BadRecord),
     ],
