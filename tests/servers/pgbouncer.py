@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -43,13 +45,15 @@ class Pgbouncer:
         self.port = free_port()
         self._home = Path(tempfile.mkdtemp(prefix="pgbouncer-"))
         values = {"ip": IP, "server": server, "port": self.port}
+        program = _program()
         settings = _SETTINGS.format(home=self._home, most=most, **values)
+        if _keeps_statements(program):
+            settings += "max_prepared_statements = 0\n"  # as older ones are
         (self._home / "settings").write_text(settings)
         (self._home / "users").write_text(f'"{USER}" ""\n')
         if not os.geteuid():  # it refuses to run as root
             for path in (self._home, *self._home.iterdir()):
                 shutil.chown(path, USER, USER)
-        program = _program()
         self._process = ServerProcess(*as_user(USER), program, self._home / "settings")
         try:
             until(lambda: takes_connections(IP, self.port), "PgBouncer is there")
@@ -69,3 +73,13 @@ class Pgbouncer:
 def _program() -> str:
     kept = Path("/usr/sbin/pgbouncer")  # not on everybody's PATH
     return str(kept) if kept.exists() else needed("pgbouncer", "pgbouncer")
+
+
+def _keeps_statements(program: str) -> bool:
+    """Whether it can pass prepared statements on: 1.21 and later."""
+    told = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=True
+    )
+    found = re.search(r"(\d+)\.(\d+)", told.stdout)
+    assert found, told.stdout
+    return (int(found[1]), int(found[2])) >= (1, 21)
