@@ -7,6 +7,8 @@ from contextlib import closing
 
 import pytest
 from pymysql.constants import CLIENT
+from pymysql.err import OperationalError
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from aiorwlock_remote import StaleFence
@@ -19,6 +21,8 @@ pytestmark = pytest.mark.slow
 
 CELLS = FencedTable("cells", style="format")
 NEWER = "UPDATE cells SET value = 70, fence = 7 WHERE id = 1"
+OLD = "SET SESSION innodb_snapshot_isolation = OFF"
+"""As it was before MariaDB 11.6.2: a statement that changes a row sees what is new."""
 OURS = "UPDATE cells SET value = 50, fence = 5 WHERE id = 1"
 
 
@@ -27,6 +31,7 @@ def test_statements(mariadb_empty: str, flag: int) -> None:
     run(mariadb_empty, CREATE, INSERT, OURS)
     with closing(connected(mariadb_empty, autocommit=False, client_flag=flag)) as db:
         cursor = db.cursor()
+        cursor.execute(OLD)
         cursor.execute("SELECT fence FROM cells")
         assert cursor.fetchone() == (5,)
         run(mariadb_empty, NEWER)
@@ -39,11 +44,28 @@ def test_statements(mariadb_empty: str, flag: int) -> None:
         assert CELLS.read(cursor, 1, 7, ["value"]) == (70,)  # equal: nothing changed
 
 
+@pytest.mark.parametrize("fence", [5, 8])
+def test_a_server_that_refuses_old_snapshots(mariadb_empty: str, fence: int) -> None:
+    """It says so itself, whatever the fence is; the transaction is to be begun anew."""
+    run(mariadb_empty, CREATE, INSERT, OURS)
+    with closing(connected(mariadb_empty, autocommit=False)) as db:
+        cursor = db.cursor()
+        cursor.execute("SET SESSION innodb_snapshot_isolation = ON")
+        cursor.execute("SELECT fence FROM cells")
+        run(mariadb_empty, NEWER)
+        with pytest.raises(OperationalError, match="Record has changed"):
+            CELLS.write(cursor, 1, fence, {"value": 50})
+        db.rollback()
+        cursor.execute("SELECT value, fence FROM cells")
+        assert cursor.fetchone() == (70, 7)
+
+
 @pytest.mark.asyncio
 async def test_mapped_rows(mariadb_empty: str) -> None:
     orm = Orm(mariadb_url(mariadb_empty))
     await orm.make()
     async with AsyncSession(orm.engine) as session:
+        await session.execute(text(OLD))
         known = await session.get(Row, 1)
         await asyncio.to_thread(run, mariadb_empty, NEWER)
         with pytest.raises(StaleFence):
