@@ -8,12 +8,19 @@ from contextlib import asynccontextmanager
 import asyncmy
 import pytest
 
-from aiorwlock_remote import connect
+from aiorwlock_remote import ConfigurationError, connect
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.core.url import parse
 from tests.backends.mariadb.pools import pool_of
 from tests.servers.mariadb import run
-from tests.swapping.joining_suite import BOOK, Connection, JoinSuite, User, Value
+from tests.swapping.joining_suite import (
+    BOOK,
+    BOOKED,
+    Connection,
+    JoinSuite,
+    User,
+    Value,
+)
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -77,6 +84,17 @@ class TestMariadb(JoinSuite):
                 await user.ask(connection, BOOK)
             await user.ask(connection, "COMMIT")
             assert await user.free() == 1
+
+    async def test_a_server_that_refuses_old_snapshots(self, user: Asyncmy) -> None:
+        """As it is from MariaDB 11.6.2 on: an error instead of no row."""
+        async with connect(user.url) as locks, user.opened() as connection:
+            await user.ask(connection, "SET SESSION innodb_snapshot_isolation = ON")
+            with pytest.raises(ConfigurationError, match="is not to be seen"):
+                async with user.transaction(connection):
+                    await user.ask(connection, BOOKED)
+                    async with locks.mutex("order", 1).in_transaction(connection):
+                        pass
+            await user.free()
 
     async def test_a_connection_to_another_database(self, user: Asyncmy) -> None:
         """Of the same server: the tables of the locks are found all the same."""
