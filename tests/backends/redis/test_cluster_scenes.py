@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
+from aiorwlock_remote.backends.redis.connection.link import CLOSING
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
@@ -93,6 +94,46 @@ def test_what_waits_for_a_silent_node_when_we_close_is_answered(scene: Scene) ->
     scene.we_close()
     scene.patience_ends()
     assert all(asked.answers for asked in scene.asked)
+
+
+@pytest.mark.parametrize("further", [False, True])
+def test_what_must_go_goes_where_its_slot_went_while_we_closed(
+    scene: Scene, *, further: bool
+) -> None:
+    """The map comes before the connection to that node, which has lost it again."""
+    _, two, three = scene.truth.nodes
+    scene.truth.move(b"a", three)
+    scene.truth.doors[three.address] = "silent"
+    scene.ask([b"{a}1"], must_go=True)
+    scene.we_close()
+    scene.all_goes_well()
+    if further:
+        scene.truth.move(b"a", two)
+    scene.truth.doors.clear()
+    for _ in range(5):
+        scene.clock.seconds += STEP / 2
+        scene.all_goes_well()
+    assert scene.asked[-1].pending.result() == 0
+
+
+@pytest.mark.parametrize("owner", [0, 2])
+def test_a_map_that_comes_last_of_all_changes_nothing(scene: Scene, owner: int) -> None:
+    """Nothing is sent on any more; what waits for its node still does."""
+    three = scene.truth.nodes[2]
+    scene.truth.move(b"a", three)
+    scene.truth.doors[three.address] = "refused"
+    scene.ask([b"{a}1"], must_go=True)
+    scene.we_close()
+    scene.all_goes_well()
+    scene.clock.seconds += CLOSING
+    scene.loop.turn()
+    late = SlotMap(ADDRESSES)
+    late.owners = [ADDRESSES[owner]] * len(late.owners)
+    scene.cluster.told(late)
+    scene.truth.doors.clear()
+    for _ in range(3):
+        scene.all_goes_well()
+    assert (b"{a}1", 0) in scene.truth.done
 
 
 def test_who_asks_when_all_is_closed_opens_nothing(scene: Scene) -> None:

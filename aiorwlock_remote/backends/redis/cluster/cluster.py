@@ -82,7 +82,7 @@ class Cluster:
             node_of=self._node,
             search=self._search,
         )
-        self._telling = False
+        self._telling = self._closing = False
         self._adopted: list[Server | None] | None = self.slots.owners
 
     def run(
@@ -165,6 +165,7 @@ class Cluster:
         try:
             await self._routes.finish()
         finally:
+            self._closing = True  # each node has its last calls
             mending, looking = self._routes.close(), self._search.errand
             looking.call_off()
             try:
@@ -228,7 +229,7 @@ class Cluster:
 
     def _adopt(self) -> None:
         """The slots are as the map now says."""
-        if self.slots.owners == self._adopted:
+        if self._closing or self.slots.owners == self._adopted:
             return
         self._adopted = self.slots.owners
         self._search.hasten()

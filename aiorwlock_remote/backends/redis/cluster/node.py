@@ -91,12 +91,14 @@ class Node(Link):
         return iter(()) if self._talk is None else self._talk.newest_first()
 
     def settled(self) -> Call[Any]:
-        """Done when all that was sent is answered; at once if nothing was."""
+        """Done when what was sent is answered, and what must go, too; at once if there
+        is nothing of the kind.
+        """
         last: Call[Any] = Call(as_is, ("PING",), must_go=True)
-        if self._talk is None or not self._talk.in_flight:
-            last.resolve(None)
-            return last
-        return self.hand_over(last)
+        if self._aside.must_go() or self._oldest() is not None:
+            return self.hand_over(last)
+        last.resolve(None)
+        return last
 
     def take_unsent(self) -> Iterable[Call[Any]]:
         """What was not sent yet, in order; from now on the caller's."""

@@ -134,13 +134,16 @@ class Routes:
                 self._try_again(slot, hold, now)
 
     async def finish(self) -> None:
-        """Wait until nothing that must go has to go elsewhere; 1 s at most."""
+        """Wait until all that must go has gone, wherever it had to; 1 s at most."""
         with anyio.move_on_after(CLOSING):
             while True:
                 last = [node.settled() for node in self._nodes.all()]
-                for answered in last:
+                busy = [call for call in last if not call.done]
+                for answered in busy:
                     with suppress(BackendError):
                         await answered
+                if busy:
+                    continue  # what they refused may be at another node now
                 if not any(hold.must_go() for hold in self._holds.values()):
                     return
                 await anyio.sleep(PAUSE)
