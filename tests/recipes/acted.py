@@ -105,12 +105,8 @@ class Server:
         """What is held now, by anybody."""
         raise NotImplementedError
 
-    def places(self) -> list[bytes]:
-        """Those in the queue that have not ended."""
-        raise NotImplementedError
-
-    def place(self, number: int, target: str) -> bytes:
-        """That of a process."""
+    def places(self) -> list[tuple[int, str]]:
+        """Those in the queue that have not ended: whose, and for what."""
         raise NotImplementedError
 
     def forget(self) -> None:
@@ -260,13 +256,8 @@ class Line:
             except BackendUnavailable:
                 continue
 
-    # What no story needs.
-
     def subscribe(self, channel: bytes) -> None:
-        raise NotImplementedError
-
-    def unsubscribe(self, channel: bytes) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # no story needs it
 
 
 class Batches:

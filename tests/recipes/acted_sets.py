@@ -101,11 +101,8 @@ class SetServer(Server):
         """The places, some of which may have ended."""
         return list(self.ask("ZRANGE", QUEUE, 0, -1))
 
-    def places(self) -> list[bytes]:
-        return [place for place in self.queue() if self._end(place) > self.now]
-
-    def place(self, number: int, target: str) -> bytes:
-        return f"gate{number}.0,{target}".encode()
+    def places(self) -> list[tuple[int, str]]:
+        return [_place(place) for place in self.queue() if self._end(place) > self.now]
 
     def _end(self, place: bytes) -> int:
         told: bytes = self.ask("HGET", STATE, b"p" + place) or b"0"
@@ -114,3 +111,8 @@ class SetServer(Server):
 
 def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
     return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _place(place: bytes) -> tuple[int, str]:
+    gate, _, target = place.decode().partition(".0,")
+    return int(gate.removeprefix("gate")), target

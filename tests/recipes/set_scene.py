@@ -90,6 +90,10 @@ class Scene(Stage):
         for name in list(self.theirs):
             self.another_program_leaves(name)
 
+    @staticmethod
+    def name_of(held: Held) -> str:
+        return held.name
+
     def remove(self, name: str) -> None:
         self.server.remove(name)
 

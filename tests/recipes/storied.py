@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from tests.recipes.people import User
 from tests.recipes.stage import SOME, Stage
@@ -22,10 +22,6 @@ class Storied(Stage, RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.is_over()
-
-    @initialize(lease=LEASES)
-    def begins(self, lease: float) -> None:
-        self.begin(lease)
 
     # What users do.
 

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from tests.recipes.set_scene import NAMES, Scene
 from tests.recipes.stage import SOME
-from tests.recipes.storied import TIMEOUTS, WAYS, Storied
+from tests.recipes.storied import LEASES, TIMEOUTS, WAYS, Storied
 from tests.servers.redis import RedisServer
 from tests.telling import many
 
 
 class Story(Scene, Storied):
     """Three processes and another program at one set."""
+
+    @initialize(lease=LEASES)
+    def begins(self, lease: float) -> None:
+        self.begin(lease)
 
     @rule(
         who=SOME,
@@ -48,5 +52,5 @@ def test_story(fresh_redis: RedisServer) -> None:
             super().__init__(fresh_redis.port)
 
     run_state_machine_as_test(
-        Told, settings=settings(max_examples=many(60), stateful_step_count=40)
+        Told, settings=settings(max_examples=many(25), stateful_step_count=40)
     )
