@@ -27,6 +27,17 @@ async def test_closing_waits_for_the_answers(fresh_redis: RedisServer) -> None:
             await link.aclose()
 
 
+async def test_closing_waits_for_what_has_to_be_sent_twice(
+    fresh_redis: RedisServer,
+) -> None:
+    """The server forgot the script, and says so when we are about to close."""
+    async with linked(fresh_redis.url) as link:
+        fresh_redis.ask("SCRIPT", "FLUSH")
+        call = link.run(INCR, (1, "k"), int)
+        await link.aclose()
+        assert call.result() == 1
+
+
 async def test_closing_on_a_silent_server_is_bounded(start_redis: StartRedis) -> None:
     server = start_redis()
     async with linked(server.url, command_timeout=3600) as link:

@@ -116,9 +116,62 @@ def test_what_must_go_goes_where_its_slot_went_while_we_closed(
     assert scene.asked[-1].pending.result() == 0
 
 
+def test_a_call_behind_one_whose_script_was_forgotten_does_not_pass_it(
+    scene: Scene,
+) -> None:
+    """The slot went in between: one is to be sent again here, the other elsewhere."""
+    one, two, _ = scene.truth.nodes
+    one.forget()
+    scene.ask([b"{a}1", b"{a}1"])
+    scene.loop.turn(1)
+    (line,) = one.lines
+    while not line.answers.count(b"NOSCRIPT"):
+        line.carry_out()
+    scene.truth.move(b"a", two)
+
+
+def test_what_a_node_that_we_leave_has_to_be_told_twice_is_answered(
+    scene: Scene,
+) -> None:
+    """It had forgotten the script, and lost the slot when it knew it again."""
+    one, two, _ = scene.truth.nodes
+    one.forget()
+    scene.truth.move(b"", one)
+    scene.ask([b"{a}1", b"{a}1"])
+    scene.loop.turn()
+    (line,) = one.lines
+    while line.carry_out():
+        pass
+    scene.truth.move(b"a", two)
+    late = SlotMap(ADDRESSES)
+    late.owners = [ADDRESSES[1]] * len(late.owners)
+    scene.cluster.told(late)
+
+
+def test_a_node_has_not_answered_all_while_it_is_to_be_told_again(
+    scene: Scene,
+) -> None:
+    """What comes later goes to the slot's new node when the old one is done with it."""
+    one, two, _ = scene.truth.nodes
+    one.forget()
+    scene.ask([b"{a}1"])
+    scene.loop.turn()
+    late = SlotMap(ADDRESSES)
+    late.owners = [ADDRESSES[1]] * len(late.owners)
+    scene.cluster.told(late)
+    scene.ask([b"{a}1"])
+    (line,) = one.lines
+    while line.carry_out():
+        pass
+    scene.truth.move(b"a", two)
+
+
 @pytest.mark.parametrize("owner", [0, 2])
-def test_a_map_that_comes_last_of_all_changes_nothing(scene: Scene, owner: int) -> None:
+def test_a_map_that_comes_last_of_all_changes_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, owner: int
+) -> None:
     """Nothing is sent on any more; what waits for its node still does."""
+    monkeypatch.setattr("random.random", float)  # the shortest pauses
     three = scene.truth.nodes[2]
     scene.truth.move(b"a", three)
     scene.truth.doors[three.address] = "refused"

@@ -64,6 +64,9 @@ class FakeNode:
         (self.sent if self.connected else self.unsent).append(call)
         return call
 
+    def last_word(self) -> Call[Any]:
+        return self.hand_over(Call(as_is, ("PING",), must_go=True))
+
     def send(self, *calls: Call[Any]) -> None:
         for call in calls:
             _ = self.hand_over(call)

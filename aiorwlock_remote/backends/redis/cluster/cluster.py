@@ -31,6 +31,7 @@ from aiorwlock_remote.backends.redis.connection.calls import (
     as_is,
 )
 from aiorwlock_remote.backends.redis.connection.connecting import Dial, dial_url
+from aiorwlock_remote.backends.redis.connection.forgotten import ELSEWHERE
 from aiorwlock_remote.backends.redis.connection.script import Arg, Script
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.hosts import Server, shown
@@ -40,8 +41,6 @@ from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
 T = TypeVar("T")
-
-_ELSEWHERE = {"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"}
 
 
 class Cluster:
@@ -200,7 +199,7 @@ class Cluster:
 
     def refused(self, node: Node, call: Call[Any], text: str) -> bool:
         """A node does not have the slot, or not quite."""
-        if text.partition(" ")[0] not in _ELSEWHERE:
+        if text.partition(" ")[0] not in ELSEWHERE:
             return False
         told = moved(text, node.server)
         new = told is not None and self.slots.owners[told.slot] != told.server

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.calls import Call, Last
 from aiorwlock_remote.backends.redis.connection.connecting import Dial
 from aiorwlock_remote.backends.redis.connection.greeting import Peer
 from aiorwlock_remote.backends.redis.connection.link import Link
@@ -90,14 +90,25 @@ class Node(Link):
         """The same, the last one first."""
         return iter(()) if self._talk is None else self._talk.newest_first()
 
-    def settled(self) -> Call[Any]:
+    def settled(self) -> Call[None]:
         """Done when what was sent is answered, and what must go, too; at once if there
         is nothing of the kind.
         """
-        last: Call[Any] = Call(as_is, ("PING",), must_go=True)
+        last = Last()
         if self._aside.must_go() or self._oldest() is not None:
             return self.hand_over(last)
         last.resolve(None)
+        return last
+
+    def last_word(self) -> Call[None]:
+        """Done when what was sent is answered, even of a node that is being closed."""
+        last, talk = Last(), self._talk
+        if talk is None or not self._closed:
+            return self.hand_over(last)
+        if self._held:  # sent when it knows the scripts again
+            self._aside.put(last, self._host.clock.now())
+        else:
+            talk.send(last, last.packed())
         return last
 
     def take_unsent(self) -> Iterable[Call[Any]]:

@@ -20,7 +20,7 @@ from aiorwlock_remote.backends.redis.cluster.under_way import (
     by_slot,
     slot_of_call,
 )
-from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.calls import Call
 from aiorwlock_remote.backends.redis.connection.errand import Errand
 from aiorwlock_remote.backends.redis.connection.link import CLOSED, CLOSING, MAX_CALLS
 from aiorwlock_remote.backends.redis.errors import not_sent
@@ -187,8 +187,7 @@ class Routes:
             hold.wait_for_none()
             return
         hold.wait_for(self._under_way.take(node, slot))
-        last: Call[Any] = Call(as_is, ("PING",), must_go=True)
-        node.hand_over(last).then(lambda _: self._drained(slot, hold))
+        node.last_word().then(lambda _: self._drained(slot, hold))
 
     def _drained(self, slot: int, hold: Hold) -> None:
         for call in hold.collect(self._clock.now()):

@@ -142,6 +142,22 @@ class Leaving(Call[None]):
         return pack(self.args) + pack(("PING",))
 
 
+class Last(Call[None]):
+    """Answered when all that was sent before it is answered, or sent and answered
+    again: a script that the server forgot is carried out the second time.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """Not sent."""
+        super().__init__(_nothing, ("PING",), must_go=True)
+
+    def packed_whole(self) -> bytes:
+        """There is no script to it."""
+        return self.packed()
+
+
 class Asking(Call[Any]):
     """A command for the node that has the key ``args[1]``, sent on as scripts are."""
 

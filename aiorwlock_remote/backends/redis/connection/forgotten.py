@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.backends.redis.connection.calls import Call, Last
 from aiorwlock_remote.backends.redis.connection.script import Arg
+
+ELSEWHERE: frozenset[str] = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"})
+"""How a node of a cluster begins to say that it has not got the slot, or not quite."""
 
 
 class Forgotten:
@@ -25,14 +28,26 @@ class Forgotten:
         self.whole: frozenset[Call[Any]] = frozenset()
 
     def keeps(self, call: Call[Any], text: str) -> bool:
-        """Whether a call was refused for that, and not when its text was sent."""
-        if call.script is None or not text.startswith("NOSCRIPT"):
+        """Whether a call was refused for that, and not when its text was sent.
+
+        Or because its slot went away, behind one with the same key that is kept: each
+        would be sent on by itself, and could pass the other.
+        """
+        if call.script is None:
             return False
-        if call in self.whole:
+        key, verb = call.args[1], text.partition(" ")[0]
+        if verb == "NOSCRIPT":
+            if call in self.whole:
+                return False
+        elif verb not in ELSEWHERE or key not in self._by_key:
             return False
         self.calls[call] = None
-        self._by_key[call.args[1]].append(call)
+        self._by_key[key].append(call)
         return True
+
+    def keep_behind(self, last: Last) -> None:
+        """Sent again behind all that are kept."""
+        self.calls[last] = None
 
     def take_at(self, key: Arg) -> list[Call[Any]]:
         """Those with this key: they are not sent again."""

@@ -9,7 +9,13 @@ from typing import Any, TypeVar
 import anyio
 
 from aiorwlock_remote.backends.redis.connection.aside import Aside
-from aiorwlock_remote.backends.redis.connection.calls import Ask, Call, as_is, pack
+from aiorwlock_remote.backends.redis.connection.calls import (
+    Ask,
+    Call,
+    Last,
+    as_is,
+    pack,
+)
 from aiorwlock_remote.backends.redis.connection.connecting import (
     Connector,
     Dial,
@@ -116,15 +122,12 @@ class Link:
 
     def send(self, *calls: Call[Any]) -> None:
         """Send them, together: in one write, or put aside behind each other."""
-        if not self._send_now(calls):
+        if not self.send_at_once(b"", *calls):
             for call in calls:
                 _ = self.hand_over(call)
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:  # noqa: ARG002 - as above
         """Send them in one write where this key is; False: there is no connection."""
-        return self._send_now(calls)
-
-    def _send_now(self, calls: Sequence[Call[Any]]) -> bool:
         talk = self._talk
         if talk is None or self._held or self._closed or self._full():
             return False
@@ -156,11 +159,11 @@ class Link:
         finally:
             await self._close()
 
-    def closing(self) -> Call[Any]:
+    def closing(self) -> Call[None]:
         """Take no more calls; done when those there are have been answered."""
-        last: Call[Any] = Call(as_is, ("PING",), must_go=True)
+        last = Last()
         if not self._closed and (self._aside or self._oldest() is not None):
-            last = self.hand_over(last)
+            _ = self.hand_over(last)
         else:
             last.resolve(None)
         self._closed, self._open = True, None
@@ -286,11 +289,8 @@ class Link:
     def _silent(self) -> None:
         seconds = self._options.command_timeout
         if self._talk is not None:
-            self._talk.drop(
-                BackendUnavailable(
-                    what=f"{self._options.where}: silent for {seconds:g} s"
-                )
-            )
+            why = f"{self._options.where}: silent for {seconds:g} s"
+            self._talk.drop(BackendUnavailable(what=why))
 
     def _tidy(self, now: float) -> bool:
         why = f"no connection: {self._connector.outage.why}"

@@ -24,6 +24,7 @@ import hiredis
 
 from aiorwlock_remote.backends.redis.connection.calls import (
     Call,
+    Last,
     Leaving,
     Subscribing,
     as_is,
@@ -172,6 +173,9 @@ class Conversation:
                 else:
                     call = in_flight.popleft()
                     if self._forgotten.calls:
+                        if isinstance(call, Last):
+                            self._forgotten.keep_behind(call)
+                            continue
                         self._overtaken(call)
                     call.answered(reply)
         except (hiredis.ProtocolError, IndexError):  # IndexError: nobody asked
