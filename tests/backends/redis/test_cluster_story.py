@@ -170,9 +170,10 @@ class Story(Scene, RuleBasedStateMachine):
         node.terse = not node.terse
 
     def the_keeper_tells(self, _: object, data: st.DataObject) -> None:
-        """Of what it was told by one of the nodes."""
+        """Of what it was told by one of the nodes; else what it knew: never nothing."""
         node = data.draw(st.sampled_from(self.truth.nodes))
         slots, owner = SlotMap(ADDRESSES[:2]), node.view[b""]
+        slots.follow(self.cluster.slots)
         if owner is not None:
             nodes = owner, *(each.address for each in self.truth.nodes)
             told = [[host.encode(), port] for host, port in nodes]
