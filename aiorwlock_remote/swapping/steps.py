@@ -108,9 +108,22 @@ class Swapping:
     def _line(self, resource: Resource) -> Line:
         line = self._lines.get(resource)
         if line is None:
+            self._make_room()
             line = self._lines[resource] = Line(resource)
         self._lines.move_to_end(resource)
         return line
+
+    def _make_room(self) -> None:
+        """Two are looked at for one that comes: of the idle, no more than stay anyhow.
+
+        A line with something lost stays, however old: only it knows what can happen.
+        """
+        for _ in range(min(2, len(self._lines) + 1 - REMEMBERED)):
+            resource, oldest = next(iter(self._lines.items()))
+            if oldest.busy or oldest.lost:
+                self._lines.move_to_end(resource)
+            else:
+                del self._lines[resource]
 
     def _begin(self, line: Line) -> None:
         line.fresh, line.doubtful = False, False
@@ -261,13 +274,8 @@ class Swapping:
     def _next(self, line: Line) -> None:
         if line.waiting:
             self._begin(line)
-            return
-        line.busy = False
-        if len(self._lines) > REMEMBERED:
-            for resource, idle in self._lines.items():
-                if not idle.busy and not idle.lost:
-                    del self._lines[resource]
-                    break
+        else:
+            line.busy = False
 
 
 def _refused(line: Line) -> BackendUnavailable:
