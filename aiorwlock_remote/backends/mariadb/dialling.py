@@ -54,7 +54,11 @@ class _Dialling:
             program_name="aiorwlock_remote",
         )
         seconds = _SOONER * options.call_timeout
-        await run(connection, *(text.format(seconds=seconds) for text in _SESSION))
+        try:
+            await run(connection, *(text.format(seconds=seconds) for text in _SESSION))
+        except BaseException:
+            hung_up(connection)
+            raise
         return connection
 
     def healthy(self, connection: Connection) -> bool:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import socket
 
+import anyio
 import pytest
 
-from aiorwlock_remote import BackendUnavailable, Unsupported, connect
+from aiorwlock_remote import (
+    BackendError,
+    BackendUnavailable,
+    Unsupported,
+    connect,
+)
+from aiorwlock_remote.backends.mariadb import dialling
 from aiorwlock_remote.backends.mariadb.opening import check_version
 from aiorwlock_remote.backends.mariadb.schema import statements_of
 from tests.servers.mariadb import OWNER, MariadbServer, run
@@ -42,6 +49,21 @@ async def mended(url: str, said: str, error: str) -> None:
     assert statement.startswith("ALTER TABLE"), said
     run(url, statement)
     await locks_at(url)
+
+
+async def test_a_session_that_cannot_be_set_up_is_left(
+    mariadb_tables: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logged in, and refused or cut off before it is of any use."""
+    monkeypatch.setattr(dialling, "_SESSION", ("SET SESSION sql_mode = 'NONE SUCH'",))
+    await refused(mariadb_tables, BackendError, "NONE SUCH")
+    ours = (
+        "SELECT id FROM information_schema.processlist"
+        " WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+    )
+    with anyio.fail_after(10):
+        while run(mariadb_tables, ours):  # noqa: ASYNC110 - the server tells nobody
+            await anyio.sleep(0.01)
 
 
 async def test_no_tables(mariadb_empty: str) -> None:
