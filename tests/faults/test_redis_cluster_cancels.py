@@ -56,7 +56,7 @@ def moves(cluster: Cluster, chance: random.Random) -> Callable[[], object]:
 
     def move() -> None:
         slot = chance.choice(SLOTS)
-        masters = [s for s in cluster.servers if s.ask("ROLE")[0] == b"master"]
+        masters = [s for s in cluster.servers if s.role == "master"]
         to = chance.choice([s for s in masters if s is not cluster.owner(slot)])
         cluster.begin_move(slot, to)
         while cluster.move_keys(slot, to, count=1):
@@ -70,11 +70,11 @@ def failovers(cluster: Cluster, chance: random.Random) -> Callable[[], object]:
     """A replica takes over in good order: nothing written is lost."""
 
     def replace() -> None:
-        replicas = [s for s in cluster.servers if s.ask("ROLE")[0] == b"slave"]
+        replicas = [s for s in cluster.servers if s.role == "slave"]
         new = chance.choice(replicas)
         new.ask("CLUSTER", "FAILOVER")
         for _ in range(500):
-            if new.ask("ROLE")[0] == b"master":
+            if new.role == "master":
                 return
             time.sleep(0.01)
 

@@ -63,7 +63,7 @@ def test_while_four_processes_lock(
         crowd.goes_on("replaced")
         if how == "stop":
             old.resume()  # it believes to be the primary until it is told
-            until(lambda: old.ask("ROLE")[0] == b"slave", "it is a replica now", 40)
+            until(lambda: old.role == "slave", "it is a replica now", 40)
             crowd.goes_on("told")
         crowd.takes_turns(100)
         events = crowd.end()

@@ -109,7 +109,7 @@ class Cluster:
         old = self.owner(slot)
         while self.move_keys(slot, to):
             pass
-        there = [s for s in self.servers if s.ask("ROLE")[0] == b"master"]
+        there = [s for s in self.servers if s.role == "master"]
         name = _id(to)
         for server in (to, old, *there):
             server.ask("CLUSTER", "SETSLOT", slot, "NODE", name)

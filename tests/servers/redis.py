@@ -90,6 +90,18 @@ class RedisServer(Server):
         """Several, over one connection."""
         return talk(self.port, *commands)
 
+    @property
+    def role(self) -> str:
+        """``master`` or ``slave``; nothing if it hung up on whoever asked.
+
+        A Sentinel that makes it the other one sends all its clients away.
+        """
+        try:
+            told: bytes = self.ask("ROLE")[0]
+        except ConnectionError:
+            return ""
+        return told.decode()
+
     def close(self) -> None:
         """Gone, with its socket."""
         super().close()

@@ -120,7 +120,7 @@ class SentinelGroup:
             named = {self._named(sentinel) for sentinel in self.sentinels}
             if len(named) != 1 or old.port in named:
                 return False
-            return bool(self.primary.ask("ROLE")[0] == b"master")
+            return self.primary.role == "master"
 
         until(replaced, "another primary", seconds)
         return self.primary

@@ -56,6 +56,10 @@ class Server(ABC):
         """The end of what it wrote."""
         return end_of(self.folder / self.log_name)
 
+    def failure(self) -> RuntimeError:
+        """It has ended before it answered."""
+        return RuntimeError(f"{self.program} does not start: {self.log()}")
+
     def begin(self) -> None:
         """On free ports: one may be taken between choice and use."""
         for _ in range(ATTEMPTS):
@@ -66,7 +70,7 @@ class Server(ABC):
             if "Address already in use" not in self.log():
                 break
         self.close()
-        raise RuntimeError(f"{self.program} does not start: {self.log()}")
+        raise self.failure()
 
     def launch(self) -> None:
         """On the same ports and data; see ``wait``."""
@@ -76,7 +80,7 @@ class Server(ABC):
     def wait(self) -> None:
         """Until it answers."""
         if not self._up():
-            raise RuntimeError(f"{self.program} does not start: {self.log()}")
+            raise self.failure()
 
     def kill(self) -> None:
         """At once, saving nothing."""

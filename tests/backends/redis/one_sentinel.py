@@ -33,7 +33,7 @@ class Watched:
         until(
             lambda: (
                 self.ask("GET-MASTER-ADDR-BY-NAME")[1] == there
-                and self.replica.ask("ROLE")[0] == b"master"
+                and self.replica.role == "master"
             ),
             "the replica is the primary",
         )

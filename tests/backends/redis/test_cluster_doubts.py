@@ -78,7 +78,7 @@ async def test_a_slot_that_nobody_had(start_cluster: StartCluster) -> None:
     slot = slot_of(seat(""))
     ident = cluster.owner(slot).ask("CLUSTER", "MYID")
     for server in cluster.servers:
-        if server.ask("ROLE")[0] == b"master":
+        if server.role == "master":
             server.ask("CLUSTER", "DELSLOTS", slot)
     async with connect(cluster.url, connect_timeout=2) as locks:
         mutex = locks.mutex("moving", 1)
@@ -87,7 +87,7 @@ async def test_a_slot_that_nobody_had(start_cluster: StartCluster) -> None:
         with pytest.raises(BackendUnavailable, match=told):
             await mutex.acquire()
         for server in cluster.servers:
-            if server.ask("ROLE")[0] == b"master":
+            if server.role == "master":
                 server.ask("CLUSTER", "SETSLOT", slot, "NODE", ident)
         async with mutex:
             pass
@@ -107,7 +107,7 @@ async def test_a_node_that_was_thrown_out(start_cluster: StartCluster) -> None:
                 pass
         replica = cluster.servers[cluster.servers.index(old) + 3]
         replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
-        await eventually(lambda: old.ask("ROLE")[0] == b"slave", "replaced")
+        await eventually(lambda: old.role == "slave", "replaced")
         ident = old.ask("CLUSTER", "MYID")
         old.ask("CLUSTER", "RESET", "HARD")
         for server in cluster.servers:
