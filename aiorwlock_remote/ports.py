@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
+from socket import socket
 from typing import Literal, Protocol, runtime_checkable
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
@@ -53,6 +54,25 @@ class Host(Protocol):
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a task of the loop itself, beyond any caller's cancellation."""
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """A host that tells when a socket can be read."""
+
+    def reads(
+        self, sock: socket, function: Callable[[], object]
+    ) -> Callable[[], object]:
+        """Call it whenever ``sock`` can be read; what is returned ends that at once.
+
+        Both in the loop's thread. What it raises is the loop's business.
+
+        Raises:
+            NotImplementedError: not this loop.
+        """
+
+    def at_end(self, function: Callable[[], object]) -> None:
+        """Run it in the loop when what is ready now has run; from its thread only."""
 
 
 Bell = Callable[[Resource, float], None]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from socket import socket
 from typing import Any
 
 import anyio
@@ -63,6 +65,17 @@ class AsyncioHost:
         task = self._loop.create_task(_Begun(quietly(function)))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
+
+    def reads(
+        self, sock: socket, function: Callable[[], object]
+    ) -> Callable[[], object]:
+        """Call it whenever the socket can be read; see ``Reads``."""
+        self._loop.add_reader(sock, function)
+        return partial(self._loop.remove_reader, sock)
+
+    def at_end(self, function: Callable[[], object]) -> None:
+        """Run it when what is ready now has run; see ``Reads``."""
+        self._loop.call_soon(function)
 
     def new_scope(self) -> anyio.CancelScope:
         """A cancel scope."""

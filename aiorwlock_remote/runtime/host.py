@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Awaitable, Callable
+from socket import socket
 from typing import Any, Protocol
 
 import anyio
@@ -24,6 +25,14 @@ class LoopHost(Protocol):
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a task of the loop itself."""
+
+    def reads(
+        self, sock: socket, function: Callable[[], object]
+    ) -> Callable[[], object]:
+        """Call it whenever the socket can be read; see ``Reads``."""
+
+    def at_end(self, function: Callable[[], object]) -> None:
+        """Run it when what is ready now has run; see ``Reads``."""
 
     def new_scope(self) -> anyio.CancelScope:
         """A cancel scope of this loop's library."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Awaitable, Callable
+from socket import socket
 
 import anyio
 import trio
@@ -32,6 +33,28 @@ class TrioHost:
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a system task."""
         trio.lowlevel.spawn_system_task(quietly, function)
+
+    def reads(
+        self, sock: socket, function: Callable[[], object]
+    ) -> Callable[[], object]:
+        """Call it whenever the socket can be read; see ``Reads``."""
+        scope = trio.CancelScope()
+
+        async def reading() -> None:
+            with scope:
+                while not scope.cancel_called:  # perhaps before it began
+                    await trio.lowlevel.wait_readable(sock)
+                    try:
+                        function()
+                    except Exception:  # noqa: BLE001 - what comes next is to be read
+                        log.exception("a reader failed")
+
+        self.spawn(reading)
+        return scope.cancel
+
+    def at_end(self, function: Callable[[], object]) -> None:
+        """Run it when what is ready now has run; see ``Reads``."""
+        self._token.run_sync_soon(function)
 
     def new_scope(self) -> anyio.CancelScope:
         """A cancel scope."""

@@ -18,7 +18,7 @@ class Inbox:
 
     def __init__(self, host: Host) -> None:
         """Empty."""
-        self._host = host
+        self.host: Host = host
         self._calls: deque[tuple[Callable[[Any], object], object]] = deque()
         self._woken = False
 
@@ -28,9 +28,17 @@ class Inbox:
         if not self._woken:  # else whoever empties it has yet to begin
             self._wake()
 
+    def gather(self, function: Callable[[], object]) -> None:
+        """Call it in the loop's thread, and then what was put in meanwhile."""
+        self._woken = True  # it is here
+        try:
+            function()
+        finally:
+            self._empty()
+
     def _wake(self) -> None:
         self._woken = True
-        self._host.call_soon(self._empty)
+        self.host.call_soon(self._empty)
 
     def _empty(self) -> None:
         self._woken = False

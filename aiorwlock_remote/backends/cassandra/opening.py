@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import ssl
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import anyio
 
 from aiorwlock_remote.backends.cassandra import errors
+from aiorwlock_remote.backends.cassandra.connection import read_by
 from aiorwlock_remote.backends.cassandra.driver import (
     EXEC_PROFILE_DEFAULT,
     Cluster,
@@ -25,6 +27,7 @@ from aiorwlock_remote.backends.cassandra.driver import (
     is_legacy,
 )
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.reading import Reader, reading
 from aiorwlock_remote.backends.cassandra.table import Table, open_table
 from aiorwlock_remote.backends.cassandra.wire import Wire, wishes
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
@@ -58,13 +61,14 @@ async def connect(options: Options, host: Host) -> Table:
             is wrong, or the table is not fit.
     """
     context = options.tls_context()
-
     until = host.clock.now() + options.connect_timeout
+    reads, loop = reading(host), threading.get_ident()
 
     def opened() -> Table:
         while True:
             try:
-                return _opened(options, context)
+                reader = None if reads is None else Reader(reads, loop)
+                return _opened(options, context, reader)
             except NoHostAvailable as exc:
                 if not _silent(exc) or host.clock.now() >= until:
                     raise
@@ -72,15 +76,23 @@ async def connect(options: Options, host: Host) -> Table:
     return await aside(host, opened, options.connect_timeout, _closed, options)
 
 
-def _opened(options: Options, context: ssl.SSLContext | None) -> Table:
-    cluster = _cluster(options, context)
+def _opened(
+    options: Options, context: ssl.SSLContext | None, reader: Reader | None
+) -> Table:
+    cluster = _cluster(options, context, reader)
+
+    def close() -> None:
+        cluster.shutdown()
+        if reader is not None:
+            reader.close()
+
     try:
         session = _session(cluster, options)
         profile = session.get_execution_profile(EXEC_PROFILE_DEFAULT)
-        wire = Wire(session, profile, options)
-        return open_table(wire, options, cluster.shutdown)
+        wire = Wire(session, profile, options, None if reader is None else reader.inbox)
+        return open_table(wire, options, close)
     except BaseException:
-        cluster.shutdown()
+        close()
         raise
 
 
@@ -186,7 +198,9 @@ def _near(options: Options) -> object:
     )
 
 
-def _cluster(options: Options, context: ssl.SSLContext | None) -> Any:  # noqa: ANN401 - the driver's Cluster
+def _cluster(
+    options: Options, context: ssl.SSLContext | None, reader: Reader | None
+) -> Any:  # noqa: ANN401 - the driver's Cluster
     auth = None
     if options.username is not None:
         auth = PlainTextAuthProvider(options.username, options.password or "")
@@ -199,6 +213,7 @@ def _cluster(options: Options, context: ssl.SSLContext | None) -> Any:  # noqa: 
         },
         auth_provider=auth,
         ssl_context=context,
+        connection_class=None if reader is None else read_by(reader),
         connect_timeout=min(DIAL, options.connect_timeout),
         control_connection_timeout=min(DIAL, options.connect_timeout),
         reconnection_policy=ExponentialReconnectionPolicy(*KNOCKS),

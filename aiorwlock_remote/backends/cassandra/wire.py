@@ -1,7 +1,8 @@
 """Requests over a session of cassandra-driver, awaited on asyncio and trio alike.
 
-The driver has a thread of its own that reads the sockets and calls back; nothing here
-blocks, and no request costs a thread.
+The driver calls back: in the loop, where that reads the sockets (``reading.py``), or
+in another thread, as it does where the session is the user's. Nothing here blocks, and
+no request costs a thread.
 """
 
 from __future__ import annotations
@@ -59,13 +60,22 @@ class Wire:
     """
 
     def __init__(
-        self, session: Session, profile: Profile | None, options: Options
+        self,
+        session: Session,
+        profile: Profile | None,
+        options: Options,
+        inbox: Inbox | None = None,
     ) -> None:
-        """``profile`` None: the session has legacy settings, and is ours."""
+        """``profile`` None: the session has legacy settings, and is ours.
+
+        ``inbox``: of the loop that reads the session's sockets, if one does.
+        """
         self._session = session
         self._profile = EXEC_PROFILE_DEFAULT if profile is None else profile
         self._options = options
         self._inboxes: dict[Host, Inbox] = {}
+        if inbox is not None:
+            self._inboxes[inbox.host] = inbox
 
     def prepare(self, cql: str, level: str) -> Statement:
         """A statement for this session, at that consistency level. Blocks.
@@ -113,11 +123,11 @@ class Wire:
         ``beside``, a read, is sent right behind it, and may be carried out before it,
         or never. Its rows come second; those of one that failed are none.
 
-        ``then(answers)`` runs in the driver's thread and may give a request to be sent
-        at once, whose rows come last: so the loop is woken once for all. It is asked
-        when the first has been answered; if it wants something, again when ``beside``
-        has been as well. It must not raise, and if its request fails all are said to
-        have failed, with what the first did done.
+        ``then(answers)`` runs where the driver calls back and may give a request to be
+        sent at once, whose rows come last: so the loop is woken once for all. It is
+        asked when the first has been answered; if it wants something, again when
+        ``beside`` has been as well. It must not raise, and if its request fails all are
+        said to have failed, with what the first did done.
 
         Fails with ``BackendError``. Cancelling whoever awaits it takes nothing back.
         """

@@ -46,7 +46,8 @@ async def test_a_refusal_tells_the_row(table: Table) -> None:
     assert rows[0]["frame"] == 5
 
 
-async def test_a_second_request_follows_in_the_drivers_thread(table: Table) -> None:
+async def fenced(table: Table) -> list[threading.Thread]:
+    """Where it was asked what is to follow a grant and a refusal."""
     host, threads = current_host(), list[threading.Thread]()
 
     def fence(answers: Sequence[Rows]) -> Request | None:
@@ -59,7 +60,19 @@ async def test_a_second_request_follows_in_the_drivers_thread(table: Table) -> N
     (refused,) = await table.ask(host, appear(table), fence)
     assert refused[0][APPLIED] is False
     assert len(threads) == 2
-    assert threading.current_thread() not in threads
+    return threads
+
+
+async def test_a_second_request_follows_where_the_loop_reads(table: Table) -> None:
+    assert set(await fenced(table)) == {threading.current_thread()}
+
+
+async def test_over_a_users_session_it_follows_in_the_drivers_thread(
+    layout: str, options: Options, keyspace: Keyspace
+) -> None:
+    assert layout
+    lent = await opening.borrow(keyspace.visit.session, options, current_host())
+    assert threading.current_thread() not in await fenced(lent)
 
 
 async def test_many_at_once(table: Table) -> None:

@@ -1,0 +1,161 @@
+"""A connection of cassandra-driver whose socket a ``Reader`` reads."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from socket import SHUT_RDWR
+from typing import Any, ClassVar
+
+from cassandra.connection import Connection, ConnectionShutdown
+
+from aiorwlock_remote.backends.cassandra.reading import Reader
+from aiorwlock_remote.backends.cassandra.timers import Timer
+
+SIZE = 1 << 16
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+def read_by(reader: Reader) -> type[ReadConnection]:
+    """The ``connection_class`` of a cluster object."""
+    return type("ReadConnection", (ReadConnection,), {"reader": reader})
+
+
+class ReadConnection(Connection):  # type: ignore[misc]  # the driver has no types
+    """One socket: written to by whoever asks, read by the loop or its aide.
+
+    What the driver calls is named as the driver wants it; see its own reactors.
+    """
+
+    reader: ClassVar[Reader]
+    is_closed: bool
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the driver's
+        """Connect and greet the server. Blocks: the driver does it in threads."""
+        super().__init__(*args, **kwargs)
+        self._strangers: set[int] = set()
+        """Requests of others than the loop; those that are over stay a while."""
+        self._unsent = bytearray()
+        self._gathering = False
+        self._broken: OSError | None = None
+        # A socket under TLS must not be read and written to at the same time.
+        self._io = threading.Lock()
+        self._reading = threading.Lock()
+        self._connect_socket()
+        self._socket.settimeout(0.0)
+        self.reader.join(self, self._socket)
+        self._send_options_message()
+
+    @classmethod
+    def create_timer(cls, timeout: float, callback: Callable[[], object]) -> Timer:
+        """Call it in so many seconds, in another thread than the loop's."""
+        return cls.reader.later(timeout, callback)
+
+    def send_msg(self, msg: Any, request_id: int, *args: Any, **kwargs: Any) -> int:  # noqa: ANN401
+        """As the driver's; whether it is the loop that asks is noted."""
+        size: int = super().send_msg(msg, request_id, *args, **kwargs)
+        if not self.reader.in_loop:
+            self._strangers.add(request_id)  # answered already, perhaps: see stuck
+            self.reader.expect()
+        return size
+
+    def push(self, data: bytes) -> None:
+        """Send it at once; what else the loop asks in the same turn leaves together."""
+        in_loop = self.reader.in_loop
+        if in_loop and self._gathering:
+            with self._io:
+                self._unsent += data
+            return
+        self._send(data)
+        if in_loop:
+            self._gathering = True
+            self.reader.at_end(self._gathered)
+
+    def _gathered(self) -> None:
+        self._gathering = False
+        if self._unsent:
+            self._send(b"")
+
+    def _send(self, data: bytes) -> None:
+        """What has gathered, and this; the aide sends what the socket does not take."""
+        with self._io:
+            self._unsent += data
+            del self._unsent[: self._sent()]
+            stuck = self._unsent or self._broken
+        if stuck:
+            self.reader.expect()
+
+    def read(self) -> None:
+        """Take what has arrived, and answer those who wait for it."""
+        if not self._reading.acquire(blocking=False):
+            return  # somebody is at it
+        try:
+            if self._unsent:
+                self._send(b"")
+            while (data := self._received()) is not None:
+                if not data:
+                    self.close()
+                    break
+                self._iobuf.write(data)
+                self.process_io_buffer()
+                if len(data) < SIZE and self.ssl_context is None:
+                    break  # under TLS more may have been decrypted
+        except Exception as exc:  # noqa: BLE001 - the driver tells all who wait
+            self.defunct(exc)
+        finally:
+            self._reading.release()
+
+    def stuck(self) -> bool:
+        """Whether others than the loop wait, or something could not be sent."""
+        for request_id in tuple(self._strangers):
+            if request_id not in self._requests:
+                self._strangers.discard(request_id)
+        return bool(self._strangers or self._unsent or self._broken)
+
+    def close(self) -> None:
+        """As the driver's: whoever waits is told, the server sees the end at once."""
+        with self.lock:
+            if self.is_closed:
+                return
+            self.is_closed = True
+        with self._io, suppress(OSError):  # the server may be quicker
+            self._socket.shutdown(SHUT_RDWR)
+        self.reader.leave(self)
+        if not self.is_defunct:
+            self.error_all_requests(
+                ConnectionShutdown(f"Connection to {self.endpoint} was closed")
+            )
+            self.connected_event.set()
+
+    def end(self) -> None:
+        """The loop has turned away."""
+        with self._io:
+            self._socket.close()
+
+    def _sent(self) -> int:
+        """How much of it the socket took."""
+        if not self._unsent or self.is_closed or self._broken is not None:
+            return len(self._unsent)  # who asked is told that the connection is over
+        try:
+            sent: int = self._socket.send(self._unsent)
+        except _NOT_NOW:
+            return 0
+        except OSError as exc:
+            self._broken = exc
+            return len(self._unsent)
+        return sent
+
+    def _received(self) -> bytes | None:
+        """What has arrived; empty: the server has closed it. None: nothing yet."""
+        with self._io:
+            if self._broken is not None:
+                raise self._broken
+            if self.is_closed:
+                return None
+            try:
+                data: bytes = self._socket.recv(SIZE)
+            except _NOT_NOW:
+                return None
+        return data

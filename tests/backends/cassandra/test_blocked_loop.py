@@ -1,0 +1,117 @@
+"""The loop that reads the sockets is blocked: others, and what it asked, go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from aiorwlock_remote.backends.cassandra import opening
+from aiorwlock_remote.backends.cassandra.connection import ReadConnection
+from aiorwlock_remote.backends.cassandra.opening import HEARTBEAT, HEARTBEAT_TIMEOUT
+from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.requests import APPLIED, Request
+from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.swapping.keeping import ThreadHost
+
+pytestmark = [pytest.mark.anyio]
+
+KEY = ("order", 42)
+PATIENCE = 60.0
+
+
+def appear(table: Table) -> Request:
+    return table.request("appear", "gluww", 1000, uuid4(), "{}", 5, *KEY)
+
+
+def block(seconds: float) -> None:
+    """As code that should not be in a loop does."""
+    time.sleep(seconds)
+
+
+async def test_another_thread_is_answered(table: Table) -> None:
+    """As the keeper is, which renews for as long as the loop is blocked."""
+    asked = list[Pending[object]]()
+
+    def other() -> None:
+        host = ThreadHost(SystemClock())
+        pending = table.ask(host, appear(table))
+        asked.append(pending)  # type: ignore[arg-type]
+        host.run(lambda: pending.done, host.clock.now() + PATIENCE)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join(PATIENCE)
+    (pending,) = asked
+    assert pending.done
+    assert pending.error is None
+
+
+async def test_an_answer_that_lies_there_is_not_late(
+    layout: str, options: Options
+) -> None:
+    assert layout
+    hasty = replace(options, request_timeout=1.0)
+    table = await opening.connect(hasty, current_host())
+    try:
+        pending = table.ask(current_host(), appear(table))
+        block(1.5)
+        (rows,) = await pending
+        assert rows[0][APPLIED] is True
+    finally:
+        table.close()
+
+
+@pytest.mark.slow
+async def test_no_connection_is_given_up(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeats of the driver are answered."""
+    given_up = list[object]()
+    monkeypatch.setattr(ReadConnection, "defunct", lambda _, exc: given_up.append(exc))
+    block(3 * (HEARTBEAT + HEARTBEAT_TIMEOUT))
+    assert given_up == []
+    (rows,) = await table.ask(current_host(), appear(table))
+    assert rows[0][APPLIED] is True
+
+
+@pytest.mark.only_on("asyncio", why="descriptors and threads are the process's")
+async def test_closed_it_leaves_nothing(
+    create: Callable[[str], None], options: Options
+) -> None:
+    create("pair")
+    (await opening.connect(options, current_host())).close()
+    await settled()
+    before = descriptors(), threads()
+    for _ in range(3):
+        (await opening.connect(options, current_host())).close()
+    await settled()
+    assert (descriptors(), threads()) == before
+
+
+async def settled() -> None:
+    """What is to be done soon has been done, and threads that were to end have."""
+    host = current_host()
+    for _ in range(3):
+        turn: Pending[None] = Pending()
+        host.call_soon(turn.resolve, None)
+        await turn
+    for thread in threading.enumerate():
+        if thread.name == "aiorwlock_remote cassandra":
+            thread.join(PATIENCE)
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def threads() -> int:
+    return threading.active_count()

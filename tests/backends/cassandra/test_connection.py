@@ -1,0 +1,187 @@
+"""A connection of the driver's that a reader reads, at a server of a few lines."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from socket import SO_LINGER, SOL_SOCKET, create_server, socket
+
+import pytest
+from cassandra.connection import ConnectionShutdown, DefaultEndPoint
+from cassandra.protocol import OptionsMessage
+
+from aiorwlock_remote.backends.cassandra.connection import ReadConnection, read_by
+from aiorwlock_remote.backends.cassandra.reading import Reader
+from tests.backends.cassandra.acted_loop import ActedLoop
+
+PATIENCE = 60.0
+LARGE = 1 << 23
+HEADER = 9
+"""Bytes of a frame before its body, whose length is the last four."""
+
+
+@pytest.fixture
+def loop() -> ActedLoop:
+    return ActedLoop()
+
+
+@pytest.fixture
+def reader(loop: ActedLoop) -> Iterator[Reader]:
+    found = Reader(loop, threading.get_ident())
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def listening() -> Iterator[socket]:
+    with create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture
+def near(
+    loop: ActedLoop, reader: Reader, listening: socket
+) -> Iterator[ReadConnection]:
+    """The driver's end. It has just greeted the server, and nothing was answered."""
+    end = DefaultEndPoint(*listening.getsockname())
+    connection = read_by(reader)(end, protocol_version=5, connect_timeout=PATIENCE)
+    loop.turn()
+    yield connection
+    connection.close()
+    loop.turn()
+
+
+@pytest.fixture
+def far(near: ReadConnection, listening: socket) -> Iterator[socket]:
+    """The server's end, which has taken the greeting."""
+    assert not near.is_closed
+    with closing(listening.accept()[0]) as accepted:
+        accepted.settimeout(PATIENCE)
+        greeting = exactly(accepted, HEADER)
+        exactly(accepted, struct.unpack(">I", greeting[-4:])[0])
+        yield accepted
+
+
+def exactly(sock: socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        chunk = sock.recv(size - len(data))
+        assert chunk
+        data += chunk
+    return data
+
+
+def readable(loop: ActedLoop) -> None:
+    for function in list(loop.readers.values()):
+        function()
+
+
+def test_the_first_is_sent_at_once_and_the_others_of_a_turn_together(
+    loop: ActedLoop, near: ReadConnection, far: socket
+) -> None:
+    loop.turn()  # the greeting's
+    near.push(b"first")
+    assert exactly(far, 5) == b"first"
+    near.push(b"second")
+    near.push(b"third")
+    far.settimeout(0.0)
+    with pytest.raises(BlockingIOError):
+        far.recv(1)
+    far.settimeout(PATIENCE)
+    loop.turn()
+    assert exactly(far, 11) == b"secondthird"
+    near.push(b"fourth")
+    assert exactly(far, 6) == b"fourth"
+
+
+def test_others_than_the_loop_do_not_wait_for_its_turn(
+    near: ReadConnection, far: socket
+) -> None:
+    near.push(b"first")
+    near.push(b"second")
+    thread = threading.Thread(target=near.push, args=(b"other",))
+    thread.start()
+    assert exactly(far, 16) == b"firstsecondother"
+    thread.join(PATIENCE)
+
+
+def test_what_the_socket_does_not_take_the_aide_sends(
+    near: ReadConnection, far: socket
+) -> None:
+    near.push(b"x" * LARGE)
+    assert near.stuck()
+    thread = threading.Thread(target=near.push, args=(b"end",))
+    thread.start()
+    assert exactly(far, LARGE + 3) == b"x" * LARGE + b"end"
+    thread.join(PATIENCE)
+
+
+def asked(near: ReadConnection) -> tuple[list[object], threading.Event]:
+    """A request of the loop's, and what becomes of it."""
+    told, done = list[object](), threading.Event()
+
+    def answered(response: object) -> None:
+        told.append(response)
+        done.set()
+
+    with near.lock:
+        number = near.get_request_id()
+    near.send_msg(OptionsMessage(), number, answered)
+    return told, done
+
+
+def test_whoever_waits_is_told_when_the_server_hangs_up(
+    loop: ActedLoop, near: ReadConnection, far: socket
+) -> None:
+    told, done = asked(near)
+    far.close()
+    while not done.is_set():
+        readable(loop)
+    assert near.is_closed
+    assert isinstance(told[0], ConnectionShutdown)
+    loop.turn()
+    assert not loop.readers
+    assert near._socket.fileno() == -1
+
+
+def test_a_connection_that_was_reset_is_given_up(
+    loop: ActedLoop, near: ReadConnection, far: socket
+) -> None:
+    told, done = asked(near)
+    far.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+    far.close()
+    while not done.is_set():
+        near.push(b"more")
+        readable(loop)
+    assert near.is_defunct or near.is_closed
+    assert isinstance(told[0], ConnectionShutdown)
+
+
+def test_others_than_the_loop_are_told_though_it_reads_nothing(
+    near: ReadConnection, far: socket
+) -> None:
+    done = threading.Event()
+
+    def ask() -> None:
+        told, answered = asked(near)
+        assert answered.wait(PATIENCE)
+        assert isinstance(told[0], ConnectionShutdown)
+        done.set()
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    exactly(far, HEADER)
+    far.close()
+    assert done.wait(PATIENCE)
+    thread.join(PATIENCE)
+
+
+def test_nonsense_ends_it(loop: ActedLoop, near: ReadConnection, far: socket) -> None:
+    told, done = asked(near)
+    far.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4)
+    while not done.is_set():
+        readable(loop)
+    assert near.is_defunct
+    assert isinstance(told[0], ConnectionShutdown)
