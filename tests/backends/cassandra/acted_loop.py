@@ -50,6 +50,8 @@ class ActedConnection:
     def __init__(self, loop: ActedLoop) -> None:
         self._loop = loop
         self.waited_for = False
+        self.arrives_at = 1
+        """The how-manieth read finds something."""
         self.asked = threading.Event()
         self.was_read = threading.Event()
         self.readers: list[threading.Thread] = []
@@ -57,8 +59,9 @@ class ActedConnection:
     def read(self) -> None:
         self.readers.append(threading.current_thread())
         self._loop.events.append("read")
-        self.waited_for = False
-        self.was_read.set()
+        if len(self.readers) >= self.arrives_at:
+            self.waited_for = False
+            self.was_read.set()
 
     def stuck(self) -> bool:
         self.asked.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import threading
 from collections.abc import Iterator
@@ -157,6 +158,32 @@ def test_a_connection_that_was_reset_is_given_up(
         readable(loop)
     assert near.is_defunct or near.is_closed
     assert isinstance(told[0], ConnectionShutdown)
+
+
+class Deaf:
+    """A socket that nothing can be sent over, and that says nothing about it."""
+
+    def __init__(self, sock: socket) -> None:
+        self._sock = sock
+        self.shutdown = sock.shutdown
+        self.close = sock.close
+
+    def send(self, _: bytes) -> int:
+        raise OSError(errno.EHOSTUNREACH, "no route to the host")
+
+    def recv(self, _: int) -> bytes:
+        raise BlockingIOError
+
+
+def test_one_that_nothing_can_be_sent_over_is_given_up(
+    near: ReadConnection, far: socket
+) -> None:
+    near._socket = Deaf(near._socket)
+    told, done = asked(near)
+    assert done.wait(PATIENCE)  # by the aide
+    assert near.is_defunct
+    assert isinstance(told[0], ConnectionShutdown)
+    assert far.recv(1) == b""
 
 
 def test_others_than_the_loop_are_told_though_it_reads_nothing(

@@ -68,6 +68,36 @@ def test_the_aide_reads_what_others_wait_for(
     assert threading.current_thread() not in line.readers
 
 
+def test_the_aide_looks_again_while_they_wait(
+    reader: Reader, line: ActedConnection
+) -> None:
+    """The first time nothing has arrived."""
+    line.arrives_at = 3
+    line.waited_for = True
+    reader.expect()
+    assert line.was_read.wait(PATIENCE)
+    assert len(line.readers) == 3
+
+
+def test_who_comes_just_before_the_aide_sleeps_is_seen(
+    reader: Reader, line: ActedConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers = reader._timers
+    first, came = timers.first, list[bool]()
+
+    def meanwhile() -> float:
+        """When its time was counted, and before it is waited for."""
+        if line.asked.is_set() and not came:
+            came.append(True)
+            line.waited_for = True
+            reader.expect()
+        return first()
+
+    monkeypatch.setattr(timers, "first", meanwhile)
+    reader.expect()
+    assert line.was_read.wait(PATIENCE)
+
+
 def test_what_the_loop_has_read_is_not_read_again(
     reader: Reader, line: ActedConnection
 ) -> None:
