@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
+from aiorwlock_remote.backends.cassandra.ballots import Ballots
 from aiorwlock_remote.backends.cassandra.changes import (
     change,
     needs_no_fence,
     tickets_of,
 )
 from aiorwlock_remote.backends.cassandra.frame import Memory, Written, now_of
-from aiorwlock_remote.backends.cassandra.requests import APPLIED, Request, Row, Rows
+from aiorwlock_remote.backends.cassandra.requests import APPLIED, Row, Rows
 from aiorwlock_remote.backends.cassandra.rows import NOTHING, Found, found_of, settled
 from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.core.doubt import after_doubt
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat
@@ -26,9 +27,6 @@ from aiorwlock_remote.ports import Host
 from aiorwlock_remote.swapping import State
 
 Outcome = tuple[bool, State | None]
-
-SELDOM = 255
-"""Grants between two tries of what never worked."""
 
 
 @value
@@ -41,35 +39,17 @@ class _Mark:
 
 @dataclass(slots=True)
 class _Swap:
-    """One on its way. ``shown``: its fences are; ``early``: asked for right behind."""
+    """One on its way.
+
+    ``unread``: a fence of it will be seen, and nobody knows it yet. ``early``: what was
+    asked right behind it, if anything was.
+    """
 
     resource: Resource
     new: Found
     outcome: Pending[Outcome]
-    shown: bool = False
-    early: bool = False
-
-
-class _Luck:
-    """Whether a read right behind a transaction tends to be carried out after it.
-
-    One node that is asked by nobody else does one thing after the other. Where that is
-    not so the read is in vain, and tried more and more rarely.
-    """
-
-    def __init__(self) -> None:
-        self._pause = 0
-        self._left = 0
-
-    def tries(self) -> bool:
-        """Whether to try it now."""
-        self._left -= 1
-        return self._left < 0
-
-    def learns(self, *, hit: bool) -> None:
-        """What came out."""
-        self._pause = 0 if hit else min(2 * self._pause + 1, SELDOM)
-        self._left = self._pause
+    unread: bool
+    early: Pending[Rows] | None = None
 
 
 class CassandraCas:
@@ -97,8 +77,8 @@ class CassandraCas:
         self._skew = micros(skew) if skew < float("inf") else None
         self._memory = memory or Memory()
         self.unfenced: set[str] = set()
+        self._ballots = Ballots(table, host)
         self._under_way = 0
-        self._luck = _Luck()
 
     def guess(self) -> State:
         """Nothing."""
@@ -155,28 +135,22 @@ class CassandraCas:
             return outcome
         if new.version is not None:
             self._memory.add(new.version, Written(now, wall, self.clock()))
-        request = self._table.request(name, *values)
-        if new.settled or self.unfenced.issuperset(tickets_of(new)):
-            swap = _Swap(resource, new, outcome)
-            asked = self._table.ask(self._host, request)
-        else:
-            early = not self._under_way and self._luck.tries()
-            swap = _Swap(resource, new, outcome, shown=True, early=early)
-            seated = self._table.request("seated", *key)
-            then = partial(_fence, new, seated)
-            beside = seated if early else None
-            asked = self._table.ask(self._host, request, then, beside)
+        unread = not (new.settled or self.unfenced.issuperset(tickets_of(new)))
+        swap = _Swap(resource, new, outcome, unread)
+        asked = self._table.ask(self._host, self._table.request(name, *values))
+        if unread and not self._under_way:
+            swap.early = self._ballots.early(key)
         self._under_way += 1
         asked.then(partial(self._swapped, swap))
         return outcome
 
-    def _swapped(self, swap: _Swap, asked: Pending[list[Rows]]) -> None:
-        self._under_way -= 1
-        outcome, new = swap.outcome, swap.new
+    def _swapped(self, swap: _Swap, asked: Pending[Rows]) -> None:
+        outcome = swap.outcome
+        outcome.then(self._over)
         if asked.error is not None:
             outcome.fail(asked.error)
             return
-        rows, *reads = asked.result()
+        rows = asked.result()
         try:
             if not rows[0][APPLIED]:
                 state = self._seen(found_of(rows[0]))
@@ -185,17 +159,40 @@ class CassandraCas:
         except Exception as exc:  # noqa: BLE001 - a damaged record; whoever asked is told
             outcome.fail(exc)
             return
-        if swap.early:
-            self._luck.learns(hit=len(reads) == 1)
-        if swap.shown:
-            new = settled(new, _seated(new, reads))
-        if new.settled or not swap.shown:
-            outcome.resolve((True, _state(new)))
-        else:  # unheard of at that replica, or changed since
-            self.load(swap.resource).then(partial(_still, new, outcome))
+        if not swap.unread:
+            outcome.resolve((True, _state(swap.new)))
+        elif swap.early is not None:
+            swap.early.then(partial(self._early, swap))
+        else:
+            self._read(swap)
 
-    def _loaded(self, answers: list[Rows]) -> State:
-        rows = answers[0]
+    def _early(self, swap: _Swap, read: Pending[Rows]) -> None:
+        """What failed can be asked again."""
+        new = settled(swap.new, None if read.error else _seated(swap.new, read))
+        self._ballots.learn(hit=new.settled)
+        if new.settled:
+            swap.outcome.resolve((True, _state(new)))
+        else:
+            self._read(swap)
+
+    def _read(self, swap: _Swap) -> None:
+        key = self._key(swap.resource)
+        self._ballots.read(key).then(partial(self._told, swap))
+
+    def _told(self, swap: _Swap, read: Pending[Rows]) -> None:
+        if read.error is not None:
+            swap.outcome.fail(after_doubt(read.error))  # it was granted before
+            return
+        new = settled(swap.new, _seated(swap.new, read))
+        if new.settled:
+            swap.outcome.resolve((True, _state(new)))
+        else:  # unheard of at that replica, or changed since
+            self.load(swap.resource).then(partial(_still, new, swap.outcome))
+
+    def _over(self, _: Pending[Outcome]) -> None:
+        self._under_way -= 1
+
+    def _loaded(self, rows: Rows) -> State:
         return self._seen(found_of(rows[0] if rows else None))
 
     def _seen(self, found: Found) -> State:
@@ -210,19 +207,12 @@ class CassandraCas:
         return self._prefix + kind, number
 
 
-def _fence(new: Found, seated: Request, answers: Sequence[Rows]) -> Request | None:
-    """The read of the ballot, if there is one and it was not read early enough."""
-    rows, *reads = answers
-    return seated if rows[0][APPLIED] and _seated(new, reads) is None else None
-
-
-def _seated(new: Found, reads: Sequence[Rows]) -> int | None:
-    """The ballot of that very version, if one of these reads came late enough."""
-    for rows in reads:
-        for row in rows:
-            if row["version"] == new.version:
-                seated: int = row["seated"]
-                return seated
+def _seated(new: Found, read: Pending[Rows]) -> int | None:
+    """The ballot of that very version, if the read came late enough."""
+    for row in read.result():
+        if row["version"] == new.version:
+            seated: int = row["seated"]
+            return seated
     return None
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiorwlock_remote.backends.cassandra.driver import Statement
@@ -16,14 +16,18 @@ APPLIED = "[applied]"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A statement and its values, which may hold a ticket."""
+    """A statement and its values, which may hold a ticket.
+
+    ``node``: whom to ask; None: whom the driver's policy chooses.
+    """
 
     statement: Statement
     values: Sequence[object] | None
+    node: object = None
+
+    def to(self, node: object) -> Request:
+        """The same, for that node."""
+        return replace(self, node=node)
 
     def __repr__(self) -> str:
         return f"Request({self.statement.query_string!r})"
-
-
-Then = Callable[[Sequence[Rows]], Request | None]
-"""From the answers so far to what is to be asked after them."""

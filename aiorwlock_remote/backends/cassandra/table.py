@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from aiorwlock_remote.backends.cassandra.driver import Statement
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.requests import Request, Rows, Then
+from aiorwlock_remote.backends.cassandra.requests import Request, Rows
 from aiorwlock_remote.backends.cassandra.schema import Layout, layout_of
 from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.backends.cassandra.wire import Wire
@@ -21,7 +21,7 @@ _PLAIN = ("appear", "seat", "keep", "vanish", "burn", "scorch", "peek", "scan")
 # `load` once more, at another level: what was committed, and nothing is disturbed.
 _SAME = {"peek": "load"}
 # One replica will do: a cell shows its ballot or is not there yet.
-_NEAR = ("seated",)
+_NEAR = ("seated", "seated_all")
 
 
 class Table:
@@ -51,15 +51,13 @@ class Table:
         """A statement of ``statements.cql`` and its values."""
         return Request(self._statements[name], values)
 
-    def ask(
-        self,
-        host: Host,
-        request: Request,
-        then: Then | None = None,
-        beside: Request | None = None,
-    ) -> Pending[list[Rows]]:
+    def ask(self, host: Host, request: Request) -> Pending[Rows]:
         """As ``Wire.ask``."""
-        return self._wire.ask(host, request, then, beside)
+        return self._wire.ask(host, request)
+
+    def node(self, request: Request) -> object:
+        """As ``Wire.node``."""
+        return self._wire.node(request)
 
     def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
         """As ``Wire.pages``."""

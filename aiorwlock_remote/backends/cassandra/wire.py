@@ -7,7 +7,8 @@ no request costs a thread.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from aiorwlock_remote.backends.cassandra import errors
@@ -22,10 +23,10 @@ from aiorwlock_remote.backends.cassandra.driver import (
     Statement,
     dict_factory,
 )
-from aiorwlock_remote.backends.cassandra.errands import Errand, Pages
 from aiorwlock_remote.backends.cassandra.inbox import Inbox
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.requests import Request, Rows, Then
+from aiorwlock_remote.backends.cassandra.pages import Answer, Pages
+from aiorwlock_remote.backends.cassandra.requests import Request, Rows
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
@@ -111,29 +112,14 @@ class Wire:
             raise errors.of(exc, self._options.where) from exc
         return list(rows)
 
-    def ask(
-        self,
-        host: Host,
-        request: Request,
-        then: Then | None = None,
-        beside: Request | None = None,
-    ) -> Pending[list[Rows]]:
+    def ask(self, host: Host, request: Request) -> Pending[Rows]:
         """Send it; the rows of its answer.
-
-        ``beside``, a read, is sent right behind it, and may be carried out before it,
-        or never. Its rows come second; those of one that failed are none.
-
-        ``then(answers)`` runs where the driver calls back and may give a request to be
-        sent at once, whose rows come last: so the loop is woken once for all. It is
-        asked when the first has been answered; if it wants something, again when
-        ``beside`` has been as well. It must not raise, and if its request fails all are
-        said to have failed, with what the first did done.
 
         Fails with ``BackendError``. Cancelling whoever awaits it takes nothing back.
         """
-        pending: Pending[list[Rows]] = Pending()
-        Errand(self, self._inbox(host), pending, then).send(request, beside)
-        return pending
+        answer = self._answer(host)
+        self.send(request, answer)
+        return answer.pending
 
     async def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
         """All rows of its answer, a page at a time; the next is asked for when wanted.
@@ -141,7 +127,7 @@ class Wire:
         Raises:
             BackendError: as the driver's error says.
         """
-        pages = Pages(self, self._inbox(host), request)
+        pages = Pages(self, request, partial(self._answer, host))
         page = pages.first()
         while True:
             rows = await page
@@ -154,15 +140,22 @@ class Wire:
     async def query(self, host: Host, cql: str) -> Rows:
         """What a statement without values tells, from any one node."""
         request = Request(SimpleStatement(cql, consistency_level=ONE), None)
-        return (await self.ask(host, request))[0]
+        return await self.ask(host, request)
 
-    def send(
-        self,
-        request: Request,
-        answered: Callable[[Rows | None], object],
-        failed: Callable[[BaseException], object],
-        page: bytes | None = None,
-    ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
+    def node(self, request: Request) -> object:
+        """Whom the driver would ask first; None: nobody is there, or nobody knows."""
+        profile = self._profile
+        try:
+            if profile is EXEC_PROFILE_DEFAULT:
+                profile = self._session.get_execution_profile(profile)
+            plan = profile.load_balancing_policy.make_query_plan(
+                self._session.keyspace, request.statement.bind(request.values)
+            )
+            return next(iter(plan), None)
+        except Exception:  # noqa: BLE001 - who asks is told what is wrong
+            return None
+
+    def send(self, request: Request, answer: Answer, page: bytes | None = None) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
         """As ``Sender.send``."""
         try:
             future = self._session.execute_async(
@@ -171,20 +164,16 @@ class Wire:
                 timeout=self._options.request_timeout,
                 execution_profile=self._profile,
                 paging_state=page,
+                host=request.node,
             )
         except Exception as exc:  # noqa: BLE001 - mapped by whoever asked
-            failed(exc)
+            answer.failed(exc)
             return None
-        future.add_callbacks(answered, failed)
+        future.add_callbacks(answer.came, answer.failed)
         return future
 
-    def _inbox(self, host: Host) -> Inbox:
+    def _answer(self, host: Host) -> Answer:
         inbox = self._inboxes.get(host)
         if inbox is None:
             inbox = self._inboxes.setdefault(host, Inbox(host))
-        return inbox
-
-    @property
-    def where(self) -> str:
-        """The cluster, for messages."""
-        return self._options.where
+        return Answer(inbox, self._options.where)

@@ -64,7 +64,7 @@ async def test_an_answer_that_lies_there_is_not_late(
     try:
         pending = table.ask(current_host(), appear(table))
         block(1.5)
-        (rows,) = await pending
+        rows = await pending
         assert rows[0][APPLIED] is True
     finally:
         table.close()
@@ -79,7 +79,7 @@ async def test_no_connection_is_given_up(
     monkeypatch.setattr(ReadConnection, "defunct", lambda _, exc: given_up.append(exc))
     block(3 * (HEARTBEAT + HEARTBEAT_TIMEOUT))
     assert given_up == []
-    (rows,) = await table.ask(current_host(), appear(table))
+    rows = await table.ask(current_host(), appear(table))
     assert rows[0][APPLIED] is True
 
 

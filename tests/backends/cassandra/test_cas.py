@@ -10,7 +10,7 @@ import pytest
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.requests import Request, Rows, Then
+from aiorwlock_remote.backends.cassandra.requests import Request, Rows
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -61,31 +61,25 @@ class Party:
             return request(name, *values)
 
         table.request = counted  # type: ignore[method-assign]
-        self._swapping = Swapping(CassandraCas(table, current_host()), lambda *_: None)
+        cas = CassandraCas(table, current_host())
+        early = cas._ballots.early
+        cas._ballots.early = lambda key: None if self.between else early(key)  # type: ignore[method-assign]
+        self._swapping = Swapping(cas, lambda *_: None)
 
     async def do(self, command: Any) -> Any:  # noqa: ANN401
         self.sent.clear()
         return await self._swapping.step(ORDER, command)
 
-    def _asked(
-        self,
-        host: Host,
-        request: Request,
-        then: Then | None = None,
-        beside: Request | None = None,
-    ) -> Pending[list[Rows]]:
-        between, self.between = self.between, None
-        if then is None or between is None:
-            self.between = between
-            return self._ask(host, request, then, beside)
-        answer: Pending[list[Rows]] = Pending()
+    def _asked(self, host: Host, request: Request) -> Pending[Rows]:
+        between = self.between
+        if between is None or self.sent[-1] != "seated":
+            return self._ask(host, request)
+        self.between = None
+        answer: Pending[Rows] = Pending()
 
         async def apart() -> None:
-            (first,) = await self._ask(host, request)
             await between()
-            following = then([first])
-            assert following is not None
-            answer.resolve([first, *await self._ask(host, following)])
+            answer.resolve(await self._ask(host, request))
 
         self._host.spawn(apart)
         return answer

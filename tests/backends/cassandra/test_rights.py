@@ -73,7 +73,7 @@ async def test_passwords_and_permissions(start_cassandra: StartCassandra) -> Non
         with pytest.raises(Unsupported, match="GRANT MODIFY"):
             await table.ask(host, appear)
         session.execute(f"GRANT MODIFY ON {bob.quoted} TO bob")
-        (rows,) = await table.ask(host, appear)
+        rows = await table.ask(host, appear)
         assert rows[0][APPLIED]
         table.close()
     finally:

@@ -45,11 +45,11 @@ def prepare(visit: Visit, options: Options, copies: int) -> None:
 async def cycle(table: Table, key: tuple[str, int]) -> None:
     """Acquired and released."""
     host, version = current_host(), uuid4()
-    (rows,) = await table.ask(
+    rows = await table.ask(
         host, table.request("appear", "t", 1000, version, "{}", 5, *key)
     )
     assert rows[0][APPLIED]
-    (rows,) = await table.ask(host, table.request("vanish", *key, version, "t", 1000))
+    rows = await table.ask(host, table.request("vanish", *key, version, "t", 1000))
     assert rows[0][APPLIED]
 
 

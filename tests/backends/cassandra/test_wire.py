@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from uuid import uuid4
 
 import anyio
@@ -19,6 +19,7 @@ from cassandra.policies import RetryPolicy, WhiteListRoundRobinPolicy
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.pages import Answer
 from aiorwlock_remote.backends.cassandra.requests import APPLIED, Request, Rows
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.runtime.loops import current_host
@@ -37,42 +38,48 @@ def appear(table: Table, ticket: str = "gluww") -> Request:
 @both_layouts
 async def test_a_refusal_tells_the_row(table: Table) -> None:
     host = current_host()
-    (rows,) = await table.ask(host, appear(table))
+    rows = await table.ask(host, appear(table))
     assert rows[0][APPLIED] is True
-    (rows,) = await table.ask(host, appear(table, "other"))
+    rows = await table.ask(host, appear(table, "other"))
     assert rows[0][APPLIED] is False
     assert rows[0]["ticket"] == "gluww"
     assert rows[0]["record"] == "{}"
     assert rows[0]["frame"] == 5
 
 
-async def fenced(table: Table) -> list[threading.Thread]:
-    """Where it was asked what is to follow a grant and a refusal."""
-    host, threads = current_host(), list[threading.Thread]()
+@pytest.fixture
+def calling_back(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """Where the driver calls back with answers."""
+    threads, came = list[threading.Thread](), Answer.came
 
-    def fence(answers: Sequence[Rows]) -> Request | None:
+    def noted(answer: Answer, rows: Rows | None) -> None:
         threads.append(threading.current_thread())
-        return table.request("seated", *KEY) if answers[0][0][APPLIED] else None
+        came(answer, rows)
 
-    acquired, seated = await table.ask(host, appear(table), fence)
-    assert acquired[0][APPLIED] is True
-    assert seated[0]["seated"] > 1_600_000_000_000_000
-    (refused,) = await table.ask(host, appear(table), fence)
-    assert refused[0][APPLIED] is False
-    assert len(threads) == 2
+    monkeypatch.setattr(Answer, "came", noted)
     return threads
 
 
-async def test_a_second_request_follows_where_the_loop_reads(table: Table) -> None:
-    assert set(await fenced(table)) == {threading.current_thread()}
+async def test_the_loop_reads_its_answers(
+    table: Table, calling_back: list[threading.Thread]
+) -> None:
+    rows = await table.ask(current_host(), appear(table))
+    assert rows[0][APPLIED] is True
+    assert calling_back == [threading.current_thread()]
 
 
-async def test_over_a_users_session_it_follows_in_the_drivers_thread(
-    layout: str, options: Options, keyspace: Keyspace
+async def test_over_a_users_session_the_drivers_thread_does(
+    layout: str,
+    options: Options,
+    keyspace: Keyspace,
+    calling_back: list[threading.Thread],
 ) -> None:
     assert layout
     lent = await opening.borrow(keyspace.visit.session, options, current_host())
-    assert threading.current_thread() not in await fenced(lent)
+    rows = await lent.ask(current_host(), appear(lent))
+    assert rows[0][APPLIED] is True
+    assert len(calling_back) == 1
+    assert calling_back != [threading.current_thread()]
 
 
 async def test_many_at_once(table: Table) -> None:
@@ -85,7 +92,7 @@ async def test_many_at_once(table: Table) -> None:
         for number in range(200)
     ]
     answers = [await pending for pending in asked]
-    assert all(rows[0][APPLIED] for (rows,) in answers)
+    assert all(rows[0][APPLIED] for rows in answers)
 
 
 async def test_cancelling_takes_nothing_back(table: Table) -> None:
@@ -94,7 +101,7 @@ async def test_cancelling_takes_nothing_back(table: Table) -> None:
         pending = table.ask(host, appear(table))
         scope.cancel()
         await pending
-    (rows,) = await pending
+    rows = await pending
     assert rows[0][APPLIED] is True
 
 
@@ -157,7 +164,7 @@ async def test_a_session_of_the_users_is_used_and_left_alone(
         table = await opening.borrow(session, options, host)
         (statement, *_) = (table.request("appear").statement,)
         assert not isinstance(statement.retry_policy, Meddler)
-        (rows,) = await table.ask(host, appear(table))
+        rows = await table.ask(host, appear(table))
         assert rows[0][APPLIED] is True
         assert table.layout == layout
         table.close()

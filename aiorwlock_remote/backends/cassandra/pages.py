@@ -1,0 +1,75 @@
+"""A request whose answer comes in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from aiorwlock_remote.backends.cassandra import errors
+from aiorwlock_remote.backends.cassandra.inbox import Inbox
+from aiorwlock_remote.backends.cassandra.requests import Request, Rows
+from aiorwlock_remote.pending import Pending
+
+
+class Sender(Protocol):
+    """What requests go over: a ``Wire``."""
+
+    def send(self, request: Request, answer: Answer, page: bytes | None = None) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
+        """Send it; ``answer`` is told, from any thread, this one included.
+
+        ``page``: which page of its answer, if not the first.
+        """
+
+
+class Answer:
+    """What becomes of one request, for whoever awaits it in a loop."""
+
+    __slots__ = ("_inbox", "_where", "pending")
+
+    def __init__(self, inbox: Inbox, where: str) -> None:
+        """``where``: the cluster, for messages."""
+        self.pending: Pending[Rows] = Pending()
+        self._inbox = inbox
+        self._where = where
+
+    def came(self, rows: Rows | None) -> None:
+        """These are its rows."""
+        self._inbox.put(self.pending.resolve, rows or ())
+
+    def failed(self, exc: BaseException) -> None:
+        """There is none; the driver's error is the cause of ours."""
+        error = errors.of(exc, self._where)
+        error.__cause__ = exc
+        self._inbox.put(self.pending.fail, error)
+
+
+class Pages:
+    """Each page is a request of its own.
+
+    The driver's ``start_fetching_next_page`` sets no time limit for any but the first,
+    and waits for ever at a node that has stopped.
+    """
+
+    def __init__(
+        self, wire: Sender, request: Request, answer: Callable[[], Answer]
+    ) -> None:
+        """Nothing is sent yet. ``answer``: makes one for each page."""
+        self._wire = wire
+        self._request = request
+        self._answer = answer
+        self._future: Any = None
+
+    def first(self) -> Pending[Rows]:
+        """Ask for the first page."""
+        return self._page(None)
+
+    def following(self) -> Pending[Rows] | None:
+        """Ask for the next page, once the last one is there; None: there is none."""
+        if self._future is None or not self._future.has_more_pages:
+            return None
+        return self._page(self._future.result().paging_state)
+
+    def _page(self, page: bytes | None) -> Pending[Rows]:
+        answer = self._answer()
+        self._future = self._wire.send(self._request, answer, page)
+        return answer.pending

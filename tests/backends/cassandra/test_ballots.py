@@ -1,0 +1,195 @@
+"""Ballots read together: few requests, each answer to whom it belongs."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, cast
+
+import pytest
+
+from aiorwlock_remote import BackendUnavailable, Unsupported
+from aiorwlock_remote.backends.cassandra import opening
+from aiorwlock_remote.backends.cassandra.ballots import MANY, Ballots, Luck, grouped
+from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.requests import Request, Rows
+from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Host
+from aiorwlock_remote.runtime.loops import current_host
+from tests.backends.cassandra.acted_loop import ActedLoop
+from tests.backends.cassandra.conftest import both_layouts
+from tests.backends.cassandra.desk import Desk
+from tests.servers.fix_cassandra import Keyspace
+
+Key = tuple[str, int]
+
+
+class ActedTable:
+    """In the place of a ``Table``: the test gives the answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Request, Pending[Rows]]] = []
+        self.nodes: dict[Key, str] = {}
+
+    def request(self, name: str, *values: object) -> Request:
+        return Request(name, values)
+
+    def node(self, request: Request) -> object:
+        return self.nodes.get(cast("Key", request.values))
+
+    def ask(self, host: Host, request: Request) -> Pending[Rows]:
+        del host
+        pending: Pending[Rows] = Pending()
+        self.asked.append((request, pending))
+        return pending
+
+    def names(self) -> list[str]:
+        return [str(request.statement) for request, _ in self.asked]
+
+    def answer(self, index: int, *keys: Key) -> None:
+        self.asked[index][1].resolve(
+            [
+                {"resource_type": kind, "resource_id": number, "seated": number + 7}
+                for kind, number in keys
+            ]
+        )
+
+
+@pytest.fixture
+def acted() -> ActedTable:
+    return ActedTable()
+
+
+@pytest.fixture
+def loop() -> ActedLoop:
+    return ActedLoop()
+
+
+@pytest.fixture
+def ballots(acted: ActedTable, loop: ActedLoop) -> Ballots:
+    return Ballots(cast("Table", acted), loop)
+
+
+def values(request: Request) -> Any:  # noqa: ANN401 - what a statement takes
+    return request.values
+
+
+def test_one_is_asked_alone(
+    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+) -> None:
+    read = ballots.read(("order", 1))
+    assert not acted.asked
+    loop.turn()
+    assert acted.names() == ["seated"]
+    acted.answer(0, ("order", 1))
+    assert [row["seated"] for row in read.result()] == [8]
+
+
+def test_those_of_a_turn_are_asked_together(
+    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+) -> None:
+    reads = [ballots.read(("order", number)) for number in (3, 1, 2)]
+    loop.turn()
+    ((request, _),) = acted.asked
+    assert request.statement == "seated_all"
+    assert values(request) == (["order"], [1, 2, 3])
+    acted.answer(0, ("order", 1), ("order", 3))
+    assert [[row["seated"] for row in read.result()] for read in reads] == [
+        [10],
+        [8],
+        [],
+    ]
+
+
+def test_the_next_turn_is_another_request(
+    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+) -> None:
+    for number in (1, 2):
+        ballots.read(("order", number)).unawaited()
+        loop.turn()
+    assert acted.names() == ["seated", "seated"]
+
+
+def test_each_is_asked_at_the_node_that_knows_it_first(
+    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+) -> None:
+    for number in range(5):
+        acted.nodes["order", number] = "odd" if number % 2 else "even"
+        ballots.read(("order", number)).unawaited()
+    loop.turn()
+    told = {str(request.node): values(request) for request, _ in acted.asked}
+    assert told == {"even": (["order"], [0, 2, 4]), "odd": (["order"], [1, 3])}
+
+
+def test_what_fails_fails_for_all(
+    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+) -> None:
+    reads = [ballots.read(("order", number)) for number in range(3)]
+    loop.turn()
+    acted.asked[0][1].fail(BackendUnavailable(what="away"))
+    assert all(isinstance(read.error, BackendUnavailable) for read in reads)
+
+
+def test_a_server_that_forbids_many_is_asked_one_by_one(
+    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+) -> None:
+    reads = [ballots.read(("order", number)) for number in range(3)]
+    loop.turn()
+    acted.asked[0][1].fail(Unsupported(what="Guardrail partition_keys_in_select"))
+    assert acted.names() == ["seated_all"] + ["seated"] * 3
+    for number in range(3):
+        acted.answer(1 + number, ("order", number))
+    assert [read.result()[0]["seated"] for read in reads] == [7, 8, 9]
+    acted.asked.clear()
+    for number in range(3):
+        ballots.read(("order", number)).unawaited()
+    loop.turn()
+    assert acted.names() == ["seated"] * 3
+
+
+def test_groups_name_nothing_else() -> None:
+    """As one request asks for each type with each number."""
+    keys = [("order", n) for n in range(MANY + 3)]
+    keys += [(f"text{n},x", 0) for n in range(5)]
+    keys += [("order,a", 0), ("lone", 77)]
+    groups = list(grouped(keys))
+    assert sorted(key for group in groups for key in group) == sorted(keys)
+    for group in groups:
+        types = {kind for kind, _ in group}
+        numbers = {number for _, number in group}
+        assert len(types) * len(numbers) == len(group) <= MANY
+    assert len(groups) == 4
+
+
+def test_what_never_comes_late_enough_is_tried_ever_more_rarely() -> None:
+    luck, tried = Luck(), list[int]()
+    for turn in range(1000):
+        if luck.tries():
+            tried.append(turn)
+            luck.learns(hit=False)
+    assert tried == [0, 2, 6, 14, 30, 62, 126, 254, 510, 766]
+    luck.learns(hit=True)
+    assert luck.tries()
+
+
+@both_layouts
+@pytest.mark.anyio
+async def test_the_real_ones(layout: str, options: Options, keyspace: Keyspace) -> None:
+    """In both layouts, of one type and of many."""
+    assert layout
+    desk = Desk(keyspace.visit.session, options)
+    table = await opening.connect(options, current_host())
+    ballots = Ballots(table, current_host())
+    some = secrets.token_hex(4)
+    keys = [(some, n) for n in range(3)] + [(f"{some},{n}", 0) for n in range(3)]
+    try:
+        for kind, number in keys:
+            values = desk.appearing("t")[:-2]
+            assert desk.do("appear", *values, kind, number).applied
+        reads = [ballots.read(key) for key in (*keys, (some, 3))]
+        *found, nothing = [await read for read in reads]
+    finally:
+        table.close()
+    assert nothing == []
+    for (kind, number), rows in zip(keys, found, strict=True):
+        assert rows[0]["seated"] == desk.do("seated", kind, number).seated
