@@ -1,4 +1,4 @@
-"""Passwords and permissions, on a node that asks for them."""
+"""Passwords, permissions and guardrails, on a node that has them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from cassandra.cluster import Cluster, NoHostAvailable, Session
 
 from aiorwlock_remote import Unsupported
 from aiorwlock_remote.backends.cassandra import opening
+from aiorwlock_remote.backends.cassandra.ballots import Ballots
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.requests import APPLIED
 from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.runtime.loops import current_host
 from tests.servers.fix_cassandra import StartCassandra
 from tests.servers.process import until
@@ -38,6 +40,22 @@ def as_root(port: int) -> Session:
     return found[0]
 
 
+async def many_at_once(table: Table) -> None:
+    """Their ballots may not be read by one request there, so they are one by one."""
+    host, keys = current_host(), [("fence", number) for number in range(3)]
+    for key in keys:
+        appear = table.request("appear", "t", 1, uuid4(), "{}", 1, *key)
+        (applied,) = await table.ask(host, appear)
+        assert applied[APPLIED]
+    together = table.request("seated_all", ["fence"], [0, 1, 2])
+    with pytest.raises(Unsupported, match="Guardrail"):
+        await table.ask(host, together)
+    ballots = Ballots(table, host)
+    for read in [ballots.read(key) for key in keys]:
+        (row,) = await read
+        assert row["seated"] > 1_600_000_000_000_000
+
+
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_passwords_and_permissions(start_cassandra: StartCassandra) -> None:
@@ -47,6 +65,8 @@ async def test_passwords_and_permissions(start_cassandra: StartCassandra) -> Non
             "authorizer": "CassandraAuthorizer",
             "permissions_validity": "0ms",
             "roles_validity": "0ms",
+            "partition_keys_in_select_warn_threshold": "1",
+            "partition_keys_in_select_fail_threshold": "2",
         }
     )
     host = current_host()
@@ -75,6 +95,7 @@ async def test_passwords_and_permissions(start_cassandra: StartCassandra) -> Non
         session.execute(f"GRANT MODIFY ON {bob.quoted} TO bob")
         rows = await table.ask(host, appear)
         assert rows[0][APPLIED]
+        await many_at_once(table)
         table.close()
     finally:
         session.cluster.shutdown()
