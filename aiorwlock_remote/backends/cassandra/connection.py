@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from cassandra.connection import Connection, ConnectionShutdown
 
-from aiorwlock_remote.backends.cassandra.reading import Reader
+from aiorwlock_remote.backends.cassandra.reading import PATIENCE, Reader
 from aiorwlock_remote.backends.cassandra.timers import Timer
 
 SIZE = 1 << 16
@@ -67,6 +67,7 @@ class ReadConnection(Connection):  # type: ignore[misc]  # the driver has no typ
         if in_loop and self._gathering:
             with self._io:
                 self._unsent += data
+            self.reader.expect(PATIENCE)
             return
         self._send(data)
         if in_loop:

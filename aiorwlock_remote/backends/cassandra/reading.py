@@ -29,6 +29,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
 GRACE = 0.02
 """Seconds that the loop has to read what others than itself are waiting for."""
+PATIENCE = 0.2
+"""And to come to the end of a turn, before what it asked there is sent for it."""
 
 
 class Read(Protocol):
@@ -97,9 +99,9 @@ class Reader:
         """Not any more: as soon as the loop has turned away, its socket is closed."""
         self._host.call_soon(self._unwatch, connection)
 
-    def expect(self) -> None:
-        """Somebody else than the loop waits; it is looked after if need be."""
-        self._looks_at = min(self._looks_at, self._now() + GRACE)
+    def expect(self, within: float = GRACE) -> None:
+        """The loop has to do something; after so many seconds it is looked after."""
+        self._looks_at = min(self._looks_at, self._now() + within)
         if self._looks_at < self._wakes_at:
             self._rung.set()
 
