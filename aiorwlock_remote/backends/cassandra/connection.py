@@ -9,8 +9,7 @@ from contextlib import suppress
 from socket import SHUT_RDWR
 from typing import Any, ClassVar
 
-from cassandra.connection import Connection, ConnectionShutdown
-
+from aiorwlock_remote.backends.cassandra.driver import Connection, ConnectionShutdown
 from aiorwlock_remote.backends.cassandra.reading import PATIENCE, Reader
 from aiorwlock_remote.backends.cassandra.timers import Timer
 
@@ -34,7 +33,8 @@ class ReadConnection(Connection):  # type: ignore[misc]  # the driver has no typ
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the driver's
         """Connect and greet the server. Blocks: the driver does it in threads."""
-        super().__init__(*args, **kwargs)
+        driver: Any = super()  # it has no types
+        driver.__init__(*args, **kwargs)
         self._strangers: set[int] = set()
         """Requests of others than the loop; those that are over stay a while."""
         self._unsent = bytearray()
@@ -55,7 +55,8 @@ class ReadConnection(Connection):  # type: ignore[misc]  # the driver has no typ
 
     def send_msg(self, msg: Any, request_id: int, *args: Any, **kwargs: Any) -> int:  # noqa: ANN401
         """As the driver's; whether it is the loop that asks is noted."""
-        size: int = super().send_msg(msg, request_id, *args, **kwargs)
+        driver: Any = super()
+        size: int = driver.send_msg(msg, request_id, *args, **kwargs)
         if not self.reader.in_loop:
             self._strangers.add(request_id)  # answered already, perhaps: see stuck
             self.reader.expect()

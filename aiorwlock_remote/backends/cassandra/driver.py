@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import cassandra
-from cassandra import auth, cluster, policies, protocol, query
+from cassandra import auth, cluster, connection, policies, protocol, query
 
 # Objects of the driver's. Where one stands in a signature, its name says which.
 Session = Any
@@ -13,6 +13,7 @@ Statement = Any
 Profile = Any
 Cluster: Any = cluster.Cluster
 
+Connection: Any = connection.Connection
 ConsistencyLevel: Any = cassandra.ConsistencyLevel
 EXEC_PROFILE_DEFAULT: Any = cluster.EXEC_PROFILE_DEFAULT
 ExecutionProfile: Any = cluster.ExecutionProfile
@@ -27,6 +28,7 @@ dict_factory: Any = getattr(query, "dict_factory")  # noqa: B009 - untyped
 
 AuthenticationFailed: type[Exception] = cassandra.AuthenticationFailed
 BadCredentials: type[Exception] = protocol.BadCredentials
+ConnectionShutdown: type[Exception] = connection.ConnectionShutdown
 ErrorMessage: type[Exception] = protocol.ErrorMessage
 InvalidRequest: type[Exception] = cassandra.InvalidRequest
 IsBootstrapping: type[Exception] = protocol.IsBootstrappingErrorMessage
