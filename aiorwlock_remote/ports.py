@@ -72,7 +72,7 @@ class Reads(Protocol):
         """
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run it in the loop when what is ready now has run; from its thread only."""
+        """Run it in the loop after this turn's tasks have run; from its thread only."""
 
 
 Bell = Callable[[Resource, float], None]

@@ -74,7 +74,7 @@ class AsyncioHost:
         return partial(self._loop.remove_reader, sock)
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run it when what is ready now has run; see ``Reads``."""
+        """Run it after this turn's tasks; see ``Reads``."""
         self._loop.call_soon(function)
 
     def new_scope(self) -> anyio.CancelScope:

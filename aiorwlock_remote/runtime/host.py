@@ -32,7 +32,7 @@ class LoopHost(Protocol):
         """Call it whenever the socket can be read; see ``Reads``."""
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run it when what is ready now has run; see ``Reads``."""
+        """Run it after this turn's tasks; see ``Reads``."""
 
     def new_scope(self) -> anyio.CancelScope:
         """A cancel scope of this loop's library."""

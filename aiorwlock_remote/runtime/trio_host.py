@@ -53,7 +53,7 @@ class TrioHost:
         return scope.cancel
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run it when what is ready now has run; see ``Reads``."""
+        """Run it after this turn's tasks; see ``Reads``."""
         self._token.run_sync_soon(function)
 
     def new_scope(self) -> anyio.CancelScope:

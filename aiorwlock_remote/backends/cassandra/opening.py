@@ -238,6 +238,8 @@ def _session(cluster: Any, options: Options) -> Session:  # noqa: ANN401
         _check_dc(cluster, options)
         raise
     _check_dc(cluster, options)
+    # Transactions are ordered by their ballots: our clock would say nothing.
+    session.use_client_timestamp = False
     return session
 
 

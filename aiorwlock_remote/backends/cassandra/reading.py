@@ -121,7 +121,7 @@ class Reader:
     # ------------------------------------------------------- in the loop
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Call it when what is ready now has run."""
+        """Call it after this turn's tasks have run."""
         self._host.at_end(function)
 
     def _watch(self, connection: Read, sock: socket) -> None:

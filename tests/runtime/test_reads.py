@@ -1,0 +1,112 @@
+"""Hosts that tell when a socket can be read: in order, and no longer than wanted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from socket import socket, socketpair
+
+import anyio
+import pytest
+
+from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.runtime.loops import current_host
+
+pytestmark = [pytest.mark.anyio]
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket, socket]]:
+    near, far = socketpair()
+    near.setblocking(False)
+    with near, far:
+        yield near, far
+
+
+async def turns(host: LoopHost, number: int = 5) -> None:
+    """What can be read by now has been told."""
+    for _ in range(number):
+        turn: Pending[None] = Pending()
+        host.call_soon(turn.resolve, None)
+        await turn
+
+
+async def test_it_is_told_each_time_until_it_is_not_wanted(
+    pair: tuple[socket, socket],
+) -> None:
+    near, far = pair
+    host, got = current_host(), list[bytes]()
+    read = anyio.Event()
+
+    def take() -> None:
+        got.append(near.recv(100))
+        read.set()
+
+    ended = host.reads(near, take)
+    for word in (b"one", b"two"):
+        read = anyio.Event()
+        far.send(word)
+        with anyio.fail_after(60):
+            await read.wait()
+    ended()
+    far.send(b"three")
+    await turns(host)
+    assert got == [b"one", b"two"]
+    assert near.recv(100) == b"three"
+
+
+async def test_ended_before_it_began_it_leaves_nothing(
+    pair: tuple[socket, socket], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The socket may be closed at once."""
+    near, _ = pair
+    host = current_host()
+    with caplog.at_level(logging.ERROR):
+        host.reads(near, int)()
+        near.close()
+        await turns(host)
+    assert not caplog.records
+
+
+@pytest.mark.only_on("trio", why="asyncio has a handler of its own for that")
+async def test_one_that_fails_is_told_again(
+    pair: tuple[socket, socket], caplog: pytest.LogCaptureFixture
+) -> None:
+    near, far = pair
+    host, got = current_host(), list[bytes]()
+    read = anyio.Event()
+
+    def take() -> None:
+        got.append(near.recv(1))
+        if len(got) == 1:
+            raise ValueError
+        read.set()
+
+    ended = host.reads(near, take)
+    far.send(b"ab")
+    with anyio.fail_after(60):
+        await read.wait()
+    ended()
+    assert got == [b"a", b"b"]
+    assert "a reader failed" in caplog.text
+
+
+async def test_the_end_of_a_turn_comes_after_what_is_ready_in_it() -> None:
+    host, order = current_host(), list[str]()
+    done: Pending[None] = Pending()
+
+    def end() -> None:
+        order.append("end")
+        done.resolve(None)
+
+    async def task() -> None:
+        if not order:
+            host.at_end(end)
+        order.append("ready")
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(task)
+        await done
+    assert order == ["ready", "ready", "ready", "end"]
