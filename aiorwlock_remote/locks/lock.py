@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Unpack, final
 
@@ -76,7 +75,7 @@ class _Lock:
             options_ = options_.but(options)
             request = self._ask(options_)
         if timeout is not None or reason != "":
-            request = replace(request, timeout=timeout, reason=reason)
+            request = request.once(timeout, reason)
         return Acquisition(self._session, request, options_)
 
     def belongs_to(self, session: Session) -> bool:
@@ -87,7 +86,7 @@ class _Lock:
         self, timeout: float | None, reason: str, source: Source | None
     ) -> Acquisition:
         """For ``multi``: ``acquire``, perhaps of what ``source`` has got already."""
-        request = replace(self._request, timeout=timeout, reason=reason)
+        request = self._request.once(timeout, reason)
         return Acquisition(self._session, request, self._options, source)
 
     async def request(self, reason: str) -> Request:
@@ -101,7 +100,7 @@ class _Lock:
         await self._session.settle(self._resource)
         self._session.check()
         self._session.check_deadlock(self._resource)
-        return replace(self._request, reason=reason)
+        return self._request.once(None, reason)
 
     async def try_acquire(
         self, *, reason: str = "", **options: Unpack[OptionArgs]
@@ -200,7 +199,7 @@ class _Exclusive(_Lock):
         options = self._options.but(
             {"lease": LEASE, "margin": None, "max_hold": None, "on_lost": "flag"}
         )
-        request = replace(self._ask(options), timeout=timeout, reason=reason)
+        request = self._ask(options).once(timeout, reason)
         return InTransaction(self._session, request, options, transaction)
 
 
