@@ -80,7 +80,7 @@ class Acquisition(Coroutine[Any, Any, Held]):
         """A grant if it can be had right now."""
         self._used = True
         with self._session.asked(self._request) as followers:
-            await self._check()
+            await self._session.may_ask(self._request.resource)
             lease = await self._source.try_acquire(self._request)
         if lease is None:
             followers.failed(None)
@@ -146,18 +146,13 @@ class Acquisition(Coroutine[Any, Any, Held]):
 
     async def _obtain(self, *, owned_by_task: bool) -> Grip:
         with self._session.asked(self._request) as followers:
-            await self._check()
+            await self._session.may_ask(self._request.resource)
             lease = await self._source.acquire(self._request)
         return self._grip(lease, followers, owned_by_task=owned_by_task)
 
     def _grip(self, lease: Lease, followers: Followers, *, owned_by_task: bool) -> Grip:
         session, options = self._session, self._options
         return Grip(session, lease, options, followers, owned_by_task=owned_by_task)
-
-    async def _check(self) -> None:
-        await self._session.settle(self._request.resource)
-        self._session.check()
-        self._session.check_deadlock(self._request.resource)
 
     def __repr__(self) -> str:
         return f"<Acquisition {self._request.resource.label} {self._request.mode}>"

@@ -97,9 +97,7 @@ class _Lock:
             Closed: the ``Locks`` is closed, forked or of another loop.
             BackendError: the store failed.
         """
-        await self._session.settle(self._resource)
-        self._session.check()
-        self._session.check_deadlock(self._resource)
+        await self._session.may_ask(self._resource)
         return self._request.once(None, reason)
 
     async def try_acquire(
