@@ -14,7 +14,7 @@ from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, doorman
 from aiorwlock_remote.locks.joined import LEASE, InTransaction
 from aiorwlock_remote.locks.option_args import OptionArgs
-from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.options import POLICIES, Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.source import Source
 from aiorwlock_remote.runtime.request import Request
@@ -151,17 +151,17 @@ class _Lock:
 
     def _ask(self, options: Options) -> Request:
         return Request(
-            resource=self._resource,
-            mode=self._mode,
-            policy=self._policy(options),
-            terms=options.terms,
+            self._resource,
+            self._mode,
+            self._policy(options),
+            options.terms,
             slow_wait=options.slow_wait,
             max_waiters=options.max_waiters,
             lock_delay=options.lock_delay,
         )
 
     def _policy(self, options: Options) -> Policy:
-        return Policy(options.policy)
+        return POLICIES[options.policy]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.resource!r}>"

@@ -21,6 +21,7 @@ from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Terms
 
 PolicyName = Literal["fair", "writer", "reader"]
+POLICIES: Mapping[str, Policy] = {str(policy): policy for policy in Policy}
 OnLoss = Literal["raise", "flag"] | Callable[[Any], object]
 """As ``OnLost``; only ``Held`` itself knows what it is that is given."""
 _MOST = 2**31
@@ -81,7 +82,7 @@ class Options:
 
     def mutex_policy(self) -> Policy:
         """A mutex is the exclusive mode; unfair, it passes the queue."""
-        return Policy(self.policy) if self.fair else Policy.BARGE
+        return POLICIES[self.policy] if self.fair else Policy.BARGE
 
     @property
     def terms(self) -> Terms:
