@@ -69,8 +69,7 @@ class Resource(NamedTuple):
 
         The comma cannot occur in an encoded type, so the two forms never meet.
         """
-        number = _small_int(self.id)
-        return (self.key, 0) if number is None else (self.type, number)
+        return _row(self.type, self.id)
 
 
 def resource(resource_type: str, resource_id: ResourceId) -> Resource:
@@ -207,6 +206,12 @@ def _cut(text: str) -> str:
             break
         safe = longer
     return safe
+
+
+@lru_cache(REMEMBERED)
+def _row(kind: str, name: str) -> tuple[str, int]:
+    number = _small_int(name)
+    return (f"{kind},{name}", 0) if number is None else (kind, number)
 
 
 def _small_int(text: str) -> int | None:
