@@ -10,6 +10,7 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import NotOwner
 from aiorwlock_remote.locks.acquisition import Acquisition
+from aiorwlock_remote.locks.body import Body, obtained
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, doorman
 from aiorwlock_remote.locks.joined import LEASE, InTransaction
@@ -31,7 +32,7 @@ class _Lock:
         self._resource = resource
         self._options = options
         self._request = self._ask(options)
-        self._entered: dict[Any, list[Acquisition]] = {}
+        self._entered: dict[Any, list[Body]] = {}
 
     @property
     def resource(self) -> str:
@@ -128,11 +129,14 @@ class _Lock:
         return doorman(await self._session.drive.store.look(self._resource))
 
     async def __aenter__(self) -> Held:
-        acquisition = Acquisition(self._session, self._request, self._options)
-        held = await acquisition.__aenter__()
-        task = self._session.host.current_task()
-        self._entered.setdefault(task, []).append(acquisition)
-        return held
+        session, request, options = self._session, self._request, self._options
+        source = session.doors
+        body = Body(
+            await obtained(session, request, options, source, owned_by_task=True)
+        )
+        task = session.host.current_task()
+        self._entered.setdefault(task, []).append(body)
+        return body.held
 
     async def __aexit__(
         self,
@@ -144,10 +148,10 @@ class _Lock:
         mine = self._entered.get(task)
         if not mine:
             raise NotOwner(resource=self.resource, action="leave")
-        acquisition = mine.pop()
+        body = mine.pop()
         if not mine:
             del self._entered[task]
-        await acquisition.__aexit__(exc_type, exc, traceback)
+        await body.left(exc_type, exc, traceback)
 
     def _ask(self, options: Options) -> Request:
         return Request(
