@@ -23,9 +23,13 @@ async def obtained(
     owned_by_task: bool,
 ) -> Grip:
     """A grant, waited for; cancelled, nothing is left behind."""
-    with session.asked(request) as followers:
+    followers = session.asked(request)
+    try:
         await session.may_ask(request.resource)
         lease = await source.acquire(request)
+    except BaseException as exc:
+        followers.failed(exc)
+        raise
     return Grip(session, lease, options, followers, owned_by_task=owned_by_task)
 
 

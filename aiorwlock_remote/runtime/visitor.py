@@ -9,11 +9,15 @@ from aiorwlock_remote.core.lane import Waiter
 from aiorwlock_remote.pending import Pending
 
 
+def _unanswered() -> Pending[None]:
+    return Pending()
+
+
 @dataclass(slots=True, eq=False)
 class Visitor(Waiter):
     """A waiter with somebody to wake. ``error``: why it will never get in."""
 
-    ready: Pending[None] = field(default_factory=Pending)
+    ready: Pending[None] = field(default_factory=_unanswered)
     error: BaseException | None = None
 
     @property

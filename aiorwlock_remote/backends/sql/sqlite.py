@@ -161,8 +161,8 @@ class Connection:
 
     def _carry_out(self, key: tuple[str, int], command: Command) -> Step:
         row = self._run(self._sql["load"], key).fetchone()
-        record, seat = self._read(row)
         now, wall = micros(self._clock.now()), micros(self._clock.wall())
+        record, seat = self._read(row, now)
         step = transition(record, seat, command, now, wall)
         if step.record is not record and step.record.updated:
             self._save(key, step.record)
@@ -173,12 +173,11 @@ class Connection:
             self._run(self._sql["sit"], (*key, step.seat.ticket, since))
         return step
 
-    def _read(self, row: Row) -> tuple[Record | None, Seat | None]:
+    def _read(self, row: Row, now: int) -> tuple[Record | None, Seat | None]:
         text, boot, ticket, since = row
         seat = None if ticket is None else Seat(f"{ticket},{since}")
         if text is None:
             return None, seat
-        now = micros(self._clock.now())
         return of_this_boot(self._decoded(text), boot or "", self._boot, now), seat
 
     def _save(self, key: tuple[str, int], record: Record) -> None:
@@ -203,8 +202,8 @@ class Connection:
         self._run(self._sql["save"], values)
 
     def _snapshot(self, resource: Resource, row: Row) -> Snapshot:
-        record, seat = self._read(row)
         now, wall = micros(self._clock.now()), micros(self._clock.wall())
+        record, seat = self._read(row, now)
         return Snapshot(resource, record or Record(), seat, now, wall)
 
     def _key(self, resource: Resource) -> tuple[str, int]:
