@@ -78,6 +78,14 @@ def resource(resource_type: str, resource_id: ResourceId) -> Resource:
     Raises:
         ConfigurationError: an empty part, a wrong type, text that is not Unicode.
     """
+    try:
+        return _named(resource_type, resource_id)
+    except TypeError:  # it cannot be looked up: it is none, or a strange kind of one
+        return _named.__wrapped__(resource_type, resource_id)
+
+
+@lru_cache(REMEMBERED, typed=True)  # 1 is a name, and equal to True, which is none
+def _named(resource_type: str, resource_id: ResourceId) -> Resource:
     return Resource(encode_type(resource_type), encode(id_text(resource_id)))
 
 

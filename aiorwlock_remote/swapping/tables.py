@@ -124,8 +124,7 @@ class TableCas:
         mark: Mark = state.mark
         sent, version = self._at, nonce().hex()
         text = text_of(record, mark.base)
-        before = 0 if state.record is None else _members(state.record)
-        if len(text) > (ENOUGH if _members(record) > before else MOST):
+        if len(text) > ENOUGH and (len(text) > MOST or _grows(state.record, record)):
             return _failed(_too_long(record, resource))
         readers, writer = published(record)
         ticket, since = seat_columns(seat)
@@ -226,6 +225,10 @@ def _lapses(record: Record | None) -> bool:
     if record is None or not record.grants:
         return False
     return all(grant.expires is not None for grant in record.grants)
+
+
+def _grows(before: Record | None, after: Record) -> bool:
+    return _members(after) > (0 if before is None else _members(before))
 
 
 def _members(record: Record) -> int:
