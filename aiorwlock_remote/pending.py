@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Generator, Sequence
+from types import coroutine
 from typing import Any, Generic, TypeVar
 
 from aiorwlock_remote.logs import log_event
@@ -49,13 +50,22 @@ class Pending(Generic[T]):
 
     def resolve(self, value: T) -> None:
         """The answer came."""
+        assert not self._done, "an answer comes once"
         self._value = value
-        self._finish()
+        self._done = True
+        callbacks = self._callbacks
+        if callbacks is not None:
+            self._callbacks = None
+            for callback in callbacks:
+                callback(self)
+        if self._future is not None:
+            _wake(self._future)
 
     def fail(self, error: BaseException) -> None:
         """It will not come, and why."""
+        assert not self._done, "an answer comes once"
         self._error = error
-        self._finish()
+        self.resolve(None)  # type: ignore[arg-type]  # no value: it raises
 
     def result(self) -> T:
         """The answer; raises what it failed with."""
@@ -93,17 +103,6 @@ class Pending(Generic[T]):
             raise self._error
         return self._value  # type: ignore[return-value]  # resolved with a T
 
-    def _finish(self) -> None:
-        assert not self._done, "an answer comes once"
-        self._done = True
-        callbacks = self._callbacks
-        if callbacks is not None:
-            self._callbacks = None
-            for callback in callbacks:
-                callback(self)
-        if self._future is not None:
-            _wake(self._future)
-
 
 class UnderWay:
     """Answers that have not come yet."""
@@ -132,6 +131,16 @@ class UnderWay:
         if not self._answers and self._idle is not None:
             idle, self._idle = self._idle, None
             idle.resolve(None)
+
+
+@coroutine
+def checkpoint() -> Generator[Any, Any, None]:
+    """Let others run, and be cancelled, where the answer was there at once."""
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_task():
+        yield from trio.lowlevel.checkpoint().__await__()
+    else:
+        yield  # as ``asyncio.sleep(0)``
 
 
 def mapped(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:

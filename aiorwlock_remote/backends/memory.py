@@ -29,8 +29,10 @@ from aiorwlock_remote.ports import (
     Settings,
     Snapshot,
 )
+from aiorwlock_remote.seldom import Seldom
 
 SWEEP_EVERY = 1024
+"""Steps after which records that nobody uses any more are looked for."""
 
 
 class Shelf:
@@ -41,7 +43,6 @@ class Shelf:
         self.records: dict[Resource, Record] = {}
         self.seats: dict[Resource, Seat] = {}
         self.bells: dict[str, Callable[[Resource], None]] = {}
-        self._steps = 0
 
     def step(self, resource: Resource, command: Command, clock: Clock) -> Step:
         """One atomic step."""
@@ -60,9 +61,6 @@ class Shelf:
 
     def sweep(self, now: int, wall: int, memory: float) -> None:
         """Forget records that nobody used for ``memory`` seconds, and their seats."""
-        self._steps += 1
-        if self._steps % SWEEP_EVERY:
-            return
         with self.lock:
             self.records = {
                 resource: record
@@ -117,6 +115,7 @@ class MemoryStore:
         self._memory = settings.fence_memory
         self._gate = settings.gate
         self._bell = bell
+        self._sweeps = Seldom(SWEEP_EVERY)
         with shelf.lock:
             shelf.bells[self._gate] = self._ring_from_anywhere
 
@@ -124,7 +123,8 @@ class MemoryStore:
         """Carried out before it returns."""
         clock = self._host.clock
         step = self._shelf.step(resource, command, clock)
-        self._shelf.sweep(micros(clock.now()), micros(clock.wall()), self._memory)
+        if self._sweeps.now():
+            self._shelf.sweep(micros(clock.now()), micros(clock.wall()), self._memory)
         for gate in step.wakes:
             wake = self._shelf.bells.get(gate)
             if wake is not None:

@@ -11,7 +11,7 @@ time, a reader lane for all its readers at once.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from aiorwlock_remote.core.commands import (
     FULL,
@@ -52,13 +52,16 @@ class Waiter:
         return self.claim.ticket
 
 
-@dataclass(slots=True)
 class News:
     """What an answer meant: who got in, who cannot, and what to send next."""
 
-    served: list[Waiter] = field(default_factory=list[Waiter])
-    turned_away: list[Waiter] = field(default_factory=list[Waiter])
-    send: Acquire | Withdraw | None = None
+    __slots__ = ("send", "served", "turned_away")
+
+    def __init__(self) -> None:
+        """Nothing."""
+        self.served: list[Waiter] = []
+        self.turned_away: list[Waiter] = []
+        self.send: Acquire | Withdraw | None = None
 
 
 class Lane:
@@ -141,10 +144,10 @@ class Lane:
             claims = tuple(w.claim for w in self._asked)
         self.due, self._rung, self._dropped = None, False, False
         return Acquire(
-            claims=claims,
-            mode=self.mode,
-            policy=first.policy,
-            gate=self._gate,
+            claims,
+            self.mode,
+            first.policy,
+            self._gate,
             may_queue=True,
             more=len(self.waiters) - len(self._asked),
             waiting=len(self.waiters),
@@ -215,10 +218,12 @@ class Lane:
     def _refused(self, answer: Refused, asked: tuple[Waiter, ...]) -> News:
         assert answer.why == FULL, answer  # a fresh ticket that may queue
         self._placed = False
-        away = [w for w in asked if w in self.waiters]
-        for waiter in away:
+        news = News()
+        news.turned_away = [w for w in asked if w in self.waiters]
+        for waiter in news.turned_away:
             self.waiters.remove(waiter)
-        return News(turned_away=away, send=self.ask())
+        news.send = self.ask()
+        return news
 
     def _next(self, news: News, wait: int | None, now: float, random: float) -> None:
         if not self.waiters:

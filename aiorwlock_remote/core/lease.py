@@ -16,6 +16,7 @@ MAX_SECONDS = 10 * 365 * 86_400.0
 DEFAULT_LEASE = 30.0
 RENEW_FRACTION = 3
 """A lease is renewed each time a third of it has passed."""
+_NUMBERS = int, float
 
 
 def micros(seconds: float) -> int:
@@ -31,7 +32,7 @@ def check_seconds(name: str, value: float | None, *, least: float = 0.0) -> None
     """
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS):
         raise ConfigurationError(
             what=f"{name} must be a number of seconds, not {type(value).__name__}"
         )

@@ -2,7 +2,7 @@
 
 Most locks are free when somebody comes, and nobody waits when they are given back.
 Both steps are told here at a fraction of the cost, and exactly as the transition would
-tell them (``tests/core/test_lone.py``).
+tell them (``tests/core/test_lone.py``). Records are made anew: little outlives them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from aiorwlock_remote.core.commands import Acquire, Command, Granted, Release, Released
 from aiorwlock_remote.core.record import Record, Seat, seat_value
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.value import replace
 
 Lone = tuple[Record, Seat | None, Granted | Released]
 
@@ -38,17 +37,15 @@ def _in(before: Record, cmd: Acquire, now: int, floor: int, wall: int) -> Lone |
     grant = claim.grant(Mode.WRITE, fence, now)
     grants = (grant,)
     value = seat_value(grants, wall)
-    record = replace(
-        before,
+    record = Record(
         last=fence,
         grants=grants,
+        number=before.number,
         seat=value,
-        turns=0,
-        admit_upto=0,
-        admit_until=0,
-        upgraded=False,
+        endings=before.endings,
         created=before.created or wall,
         updated=wall,
+        extra=before.extra,
     )
     return record, Seat(value, grant.expires), Granted(grants, now)
 
@@ -61,13 +58,13 @@ def _out(before: Record, cmd: Release, now: int, wall: int) -> Lone | None:
     known = grant.ticket == cmd.ticket and cmd.mode in (None, Mode.WRITE)
     if not known or grant.mode is not Mode.WRITE or grant.dead(now):
         return None
-    record = replace(
-        before,
-        grants=(),
-        seat=None,
+    record = Record(
+        last=before.last,
+        number=before.number,
         admit_upto=before.number,
-        admit_until=0,
+        turns=before.turns,
         created=before.created or wall,
         updated=wall,
+        extra=before.extra,
     )
     return record, None, Released(held=True)

@@ -9,9 +9,9 @@ bytes is cut and ends in ``%~`` and its SHA-256, which no ordinary name contains
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from typing import NamedTuple
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -27,30 +27,21 @@ REMEMBERED = 1024
 _ESCAPED = frozenset("%{},/")
 _SHOWN_CUT = re.compile("…[0-9a-f]{8}$")
 _HEX = frozenset("0123456789ABCDEFabcdef")
+_IDS = int, str, UUID
 _INT32 = range(-(2**31), 2**31)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Resource:
+class Resource(NamedTuple):
     """One lockable thing. 42 and "42" name the same one.
 
-    ``type`` and ``id`` are encoded; ``label`` is for people and is not compared.
+    ``type`` and ``id`` are encoded; ``label`` is for people and is not compared. A
+    tuple, because every request looks it up in several tables.
     """
 
     type: str
     id: str
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Hash it once: every request looks it up in several tables."""
-        object.__setattr__(self, "_hash", hash((self.type, self.id)))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __reduce__(self) -> tuple[object, tuple[str, str]]:
-        """Another process hashes text otherwise."""
-        return type(self), (self.type, self.id)
+    kind: str = ""
+    """What is no ordinary resource is another lock, whatever its names."""
 
     @property
     def key(self) -> str:
@@ -78,8 +69,7 @@ class Resource:
 
         The comma cannot occur in an encoded type, so the two forms never meet.
         """
-        number = _small_int(self.id)
-        return (self.key, 0) if number is None else (self.type, number)
+        return _row(self.type, self.id)
 
 
 def resource(resource_type: str, resource_id: ResourceId) -> Resource:
@@ -88,6 +78,14 @@ def resource(resource_type: str, resource_id: ResourceId) -> Resource:
     Raises:
         ConfigurationError: an empty part, a wrong type, text that is not Unicode.
     """
+    try:
+        return _named(resource_type, resource_id)
+    except TypeError:  # it cannot be looked up: it is none, or a strange kind of one
+        return _named.__wrapped__(resource_type, resource_id)
+
+
+@lru_cache(REMEMBERED, typed=True)  # 1 is a name, and equal to True, which is none
+def _named(resource_type: str, resource_id: ResourceId) -> Resource:
     return Resource(encode_type(resource_type), encode(id_text(resource_id)))
 
 
@@ -189,7 +187,7 @@ def id_text(resource_id: ResourceId) -> str:
     Raises:
         ConfigurationError: a wrong type, or an integer of thousands of digits.
     """
-    if isinstance(resource_id, bool) or not isinstance(resource_id, int | str | UUID):
+    if isinstance(resource_id, bool) or not isinstance(resource_id, _IDS):
         raise ConfigurationError(
             what="resource id must be int, str or UUID, "
             f"not {type(resource_id).__name__}"
@@ -216,6 +214,12 @@ def _cut(text: str) -> str:
             break
         safe = longer
     return safe
+
+
+@lru_cache(REMEMBERED)
+def _row(kind: str, name: str) -> tuple[str, int]:
+    number = _small_int(name)
+    return (f"{kind},{name}", 0) if number is None else (kind, number)
 
 
 def _small_int(text: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Self
 
 from aiorwlock_remote.core.names import Resource, ResourceId, id_text
 from aiorwlock_remote.core.shown import quoted
@@ -12,7 +12,6 @@ READ_LOCK = "readlock:"
 WRITE_LOCK = "writelock:"
 
 
-@dataclass(frozen=True, slots=True)
 class Pair(Resource):
     """One resource that is locked by ``readlock:<name>`` and ``writelock:<name>``.
 
@@ -20,8 +19,11 @@ class Pair(Resource):
     it is another lock.
     """
 
-    def __hash__(self) -> int:
-        return self._hash
+    __slots__ = ()
+
+    def __new__(cls, type: str, id: str, kind: str = "pair") -> Self:  # noqa: A002 - the fields of a resource
+        """As a ``Resource``."""
+        return super().__new__(cls, type, id, kind)
 
     @property
     def shown(self) -> tuple[str, str]:

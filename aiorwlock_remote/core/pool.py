@@ -7,6 +7,7 @@ microseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Self
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.shown import quoted
@@ -16,15 +17,17 @@ ANY = ""
 """The target of who takes whatever is free; no mutex has that name."""
 
 
-@dataclass(frozen=True, slots=True)
 class Member(Resource):
     """One mutex of a set: ``type`` is the set's name, ``id`` its own, both as they are.
 
     Never equal to a ``Resource`` of the same names: it is another lock.
     """
 
-    def __hash__(self) -> int:
-        return self._hash
+    __slots__ = ()
+
+    def __new__(cls, type: str, id: str, kind: str = "member") -> Self:  # noqa: A002 - the fields of a resource
+        """As a ``Resource``."""
+        return super().__new__(cls, type, id, kind)
 
     @property
     def shown(self) -> tuple[str, str]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.record import Grant
-from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import Connection
 from aiorwlock_remote.embedded.watcher import Rhythm, Watcher
 from aiorwlock_remote.embedded.worker import BUSY_TIMEOUT, Worker
@@ -54,7 +52,7 @@ class EmbeddedStore:
         self._host = host
         self._settings = settings
         self._bell = bell
-        self._worker = Worker(connect(), host, name)
+        self._worker = Worker(connect(), host, name, self._wakes)
         self._watcher = Watcher(
             connect(), settings.gate, host, bell, rhythm or Rhythm()
         )
@@ -75,10 +73,7 @@ class EmbeddedStore:
         if self._forgets.now():
             kind, number = resource.row
             self._forgetting.begin((self._settings.prefix + kind, number))
-        answer: Pending[Reply] = Pending()
-        stepped = self._worker.step(resource, command)
-        stepped.then(partial(self._answer, resource, answer))
-        return answer
+        return self._worker.step(resource, command)
 
     def watch(self, resource: Resource) -> None:
         """Ring when it may be free for us."""
@@ -115,18 +110,8 @@ class EmbeddedStore:
         last: Key | None = await self._worker.call(lambda c: c.forget(memory, after))
         return last
 
-    def _answer(
-        self, resource: Resource, answer: Pending[Reply], stepped: Pending[Step]
-    ) -> None:
-        try:
-            step = stepped.result()
-        except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
-            answer.fail(exc)
-            return
-        answer.resolve(step.reply)
-        if (
-            self._settings.gate in step.wakes
-        ):  # the watcher may not see what we did ourselves
+    def _wakes(self, resource: Resource, gates: tuple[str, ...]) -> None:
+        if self._settings.gate in gates:  # the watcher may not see what we did
             self._bell(resource, 0.0)
 
 

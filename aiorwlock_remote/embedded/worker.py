@@ -11,7 +11,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from aiorwlock_remote.core.commands import Command
+from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import Connection
@@ -28,28 +28,34 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 MAX_BATCH = 256
 BUSY_TIMEOUT = 5.0
 
-StepJob = tuple[Resource, Command, Pending[Step]]
+StepJob = tuple[Resource, Command, Pending[Reply]]
+Wakes = Callable[[Resource, tuple[str, ...]], object]
 CallJob = tuple[Callable[[Connection], Any], Pending[Any]]
 
 
 class Worker:
     """Carries out jobs in the order they came."""
 
-    def __init__(self, connection: Connection, host: Host, name: str) -> None:
+    def __init__(
+        self, connection: Connection, host: Host, name: str, wakes: Wakes
+    ) -> None:
         """Takes the connection over, opened or not. ``name``: of the thread.
+
+        ``wakes(resource, gates)``: called in the loop, these have something to claim.
 
         Raises:
             BackendUnavailable: no thread could be started.
         """
         self._connection = connection
         self._host = host
+        self._wakes = wakes
         self._jobs: SimpleQueue[StepJob | CallJob | None] = SimpleQueue()
         self._closed = False
         running(self._run, name)
 
-    def step(self, resource: Resource, command: Command) -> Pending[Step]:
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One command; may be carried out together with others."""
-        pending: Pending[Step] = Pending()
+        pending: Pending[Reply] = Pending()
         if self._closed:
             pending.fail(BackendUnavailable(what="the store is closed"))
         else:
@@ -104,24 +110,25 @@ class Worker:
             log.exception("steps failed")
             failed = BackendUnavailable(what=f"a batch of steps failed ({exc!r})")
             outcomes = [failed] * len(jobs)
-        pendings = [pending for _, _, pending in jobs]
-        self._host.call_soon(_deliver, pendings, outcomes)
+        self._host.call_soon(self._stepped, jobs, outcomes)
 
     def _call(self, job: CallJob) -> None:
         function, pending = job
         try:
             outcome = function(self._connection)
         except Exception as exc:  # noqa: BLE001 - handed to the caller
-            outcome = exc
-        self._host.call_soon(_deliver, [pending], [outcome])
+            self._host.call_soon(pending.fail, exc)
+        else:
+            self._host.call_soon(pending.resolve, outcome)
 
-
-def _deliver(pendings: list[Pending[Any]], outcomes: list[Any]) -> None:
-    for pending, outcome in zip(pendings, outcomes, strict=True):
-        try:
-            if isinstance(outcome, Exception):
-                pending.fail(outcome)
-            else:
-                pending.resolve(outcome)
-        except Exception:  # one answer's trouble is not the others'
-            log.exception("delivery failed")
+    def _stepped(self, jobs: list[StepJob], outcomes: list[Step | Exception]) -> None:
+        for (resource, _, pending), outcome in zip(jobs, outcomes, strict=True):
+            try:
+                if isinstance(outcome, Exception):
+                    pending.fail(outcome)
+                else:
+                    pending.resolve(outcome.reply)
+                    if outcome.wakes:
+                        self._wakes(resource, outcome.wakes)
+            except Exception:  # one answer's trouble is not the others'
+                log.exception("delivery failed")

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, final
 
-import anyio
-
+from aiorwlock_remote.locks.body import Body, obtained
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.inside import Inside
-from aiorwlock_remote.locks.observing import Followers
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.source import Source, Watched
-from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
 
 
@@ -47,7 +43,7 @@ class Acquisition(Coroutine[Any, Any, Held]):
         self._options = options
         self._request = request
         self._inside = Inside("acquire()")
-        self._entered: tuple[Grip, Held, anyio.CancelScope] | None = None
+        self._body: Body | None = None
         self._got: Grip | None = None
         self._used = False
         self._running: Coroutine[Any, Any, Held] | None = None
@@ -80,12 +76,13 @@ class Acquisition(Coroutine[Any, Any, Held]):
         """A grant if it can be had right now."""
         self._used = True
         with self._session.asked(self._request) as followers:
-            await self._check()
+            await self._session.may_ask(self._request.resource)
             lease = await self._source.try_acquire(self._request)
         if lease is None:
             followers.failed(None)
             return None
-        return Held(self._grip(lease, followers, owned_by_task=False))
+        options = self._options
+        return Held(Grip(self._session, lease, options, followers, owned_by_task=False))
 
     def give_back(self) -> None:
         """Release what was awaited, without waiting for the answer."""
@@ -95,14 +92,8 @@ class Acquisition(Coroutine[Any, Any, Held]):
     async def __aenter__(self) -> Held:
         self._used = True
         with self._inside:
-            grip = await self._obtain(owned_by_task=True)
-        held, scope = Held(grip), self._session.host.new_scope()
-        # The user may not keep the Held; on_lost gets it.
-        self._entered = grip, held, scope
-        scope.__enter__()
-        if self._options.on_lost == "raise":
-            grip.loss.watch(scope)
-        return held
+            self._body = Body(await self._obtain(owned_by_task=True))
+        return self._body.held
 
     async def __aexit__(
         self,
@@ -110,29 +101,10 @@ class Acquisition(Coroutine[Any, Any, Held]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._entered is not None
-        (entered, _, scope), self._entered = self._entered, None
+        assert self._body is not None
+        body, self._body = self._body, None
         self._inside.left()
-        grip = entered.newest
-        if self._session.forked:
-            with suppress(RuntimeError):  # asyncio has no running loop in a child
-                scope.__exit__(exc_type, exc, traceback)
-            if exc is None:
-                self._session.check()
-            return
-        grip.loss.unwatch(scope)
-        try:
-            # True: the cancellation was ours, because the grant was lost.
-            swallowed = scope.__exit__(exc_type, exc, traceback)
-        except BaseException:  # what is left of a group without our cancellation
-            grip.give_back()
-            raise
-        if exc is None or swallowed:
-            await grip.leave()
-        else:  # a wait that is cancelled would hide the body's own error
-            grip.give_back()
-        # Never True, and typed so: else every `return` in a body is one "missing".
-        assert exc is None or not swallowed, "a lost grant raised when it was released"
+        await body.left(exc_type, exc, traceback)
 
     def _started(self) -> Coroutine[Any, Any, Held]:
         self._used = True
@@ -145,19 +117,9 @@ class Acquisition(Coroutine[Any, Any, Held]):
         return Held(self._got)
 
     async def _obtain(self, *, owned_by_task: bool) -> Grip:
-        with self._session.asked(self._request) as followers:
-            await self._check()
-            lease = await self._source.acquire(self._request)
-        return self._grip(lease, followers, owned_by_task=owned_by_task)
-
-    def _grip(self, lease: Lease, followers: Followers, *, owned_by_task: bool) -> Grip:
-        session, options = self._session, self._options
-        return Grip(session, lease, options, followers, owned_by_task=owned_by_task)
-
-    async def _check(self) -> None:
-        await self._session.settle(self._request.resource)
-        self._session.check()
-        self._session.check_deadlock(self._request.resource)
+        session, request, options = self._session, self._request, self._options
+        source, owned = self._source, owned_by_task
+        return await obtained(session, request, options, source, owned_by_task=owned)
 
     def __repr__(self) -> str:
         return f"<Acquisition {self._request.resource.label} {self._request.mode}>"

@@ -68,8 +68,7 @@ class InTransaction:
                 hint="postgresql:// and mariadb:// can",
             )
         with session.asked(request) as followers:
-            await session.settle(request.resource)
-            session.check_deadlock(request.resource)
+            await session.may_ask(request.resource)
             lease = await session.doors.acquire(request)
         options = self._options
         self._grip = Grip(session, lease, options, followers, owned_by_task=False)

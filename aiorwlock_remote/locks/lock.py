@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Unpack, final
 
@@ -11,11 +10,12 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import NotOwner
 from aiorwlock_remote.locks.acquisition import Acquisition
+from aiorwlock_remote.locks.body import Body, obtained
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, doorman
 from aiorwlock_remote.locks.joined import LEASE, InTransaction
 from aiorwlock_remote.locks.option_args import OptionArgs
-from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.options import POLICIES, Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.source import Source
 from aiorwlock_remote.runtime.request import Request
@@ -32,7 +32,7 @@ class _Lock:
         self._resource = resource
         self._options = options
         self._request = self._ask(options)
-        self._entered: dict[Any, list[Acquisition]] = {}
+        self._entered: dict[Any, list[Body]] = {}
 
     @property
     def resource(self) -> str:
@@ -76,7 +76,7 @@ class _Lock:
             options_ = options_.but(options)
             request = self._ask(options_)
         if timeout is not None or reason != "":
-            request = replace(request, timeout=timeout, reason=reason)
+            request = request.once(timeout, reason)
         return Acquisition(self._session, request, options_)
 
     def belongs_to(self, session: Session) -> bool:
@@ -87,7 +87,7 @@ class _Lock:
         self, timeout: float | None, reason: str, source: Source | None
     ) -> Acquisition:
         """For ``multi``: ``acquire``, perhaps of what ``source`` has got already."""
-        request = replace(self._request, timeout=timeout, reason=reason)
+        request = self._request.once(timeout, reason)
         return Acquisition(self._session, request, self._options, source)
 
     async def request(self, reason: str) -> Request:
@@ -98,10 +98,8 @@ class _Lock:
             Closed: the ``Locks`` is closed, forked or of another loop.
             BackendError: the store failed.
         """
-        await self._session.settle(self._resource)
-        self._session.check()
-        self._session.check_deadlock(self._resource)
-        return replace(self._request, reason=reason)
+        await self._session.may_ask(self._resource)
+        return self._request.once(None, reason)
 
     async def try_acquire(
         self, *, reason: str = "", **options: Unpack[OptionArgs]
@@ -131,11 +129,14 @@ class _Lock:
         return doorman(await self._session.drive.store.look(self._resource))
 
     async def __aenter__(self) -> Held:
-        acquisition = Acquisition(self._session, self._request, self._options)
-        held = await acquisition.__aenter__()
-        task = self._session.host.current_task()
-        self._entered.setdefault(task, []).append(acquisition)
-        return held
+        session, request, options = self._session, self._request, self._options
+        source = session.doors
+        body = Body(
+            await obtained(session, request, options, source, owned_by_task=True)
+        )
+        task = session.host.current_task()
+        self._entered.setdefault(task, []).append(body)
+        return body.held
 
     async def __aexit__(
         self,
@@ -147,24 +148,24 @@ class _Lock:
         mine = self._entered.get(task)
         if not mine:
             raise NotOwner(resource=self.resource, action="leave")
-        acquisition = mine.pop()
+        body = mine.pop()
         if not mine:
             del self._entered[task]
-        await acquisition.__aexit__(exc_type, exc, traceback)
+        await body.left(exc_type, exc, traceback)
 
     def _ask(self, options: Options) -> Request:
         return Request(
-            resource=self._resource,
-            mode=self._mode,
-            policy=self._policy(options),
-            terms=options.terms,
+            self._resource,
+            self._mode,
+            self._policy(options),
+            options.terms,
             slow_wait=options.slow_wait,
             max_waiters=options.max_waiters,
             lock_delay=options.lock_delay,
         )
 
     def _policy(self, options: Options) -> Policy:
-        return Policy(options.policy)
+        return POLICIES[options.policy]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.resource!r}>"
@@ -200,7 +201,7 @@ class _Exclusive(_Lock):
         options = self._options.but(
             {"lease": LEASE, "margin": None, "max_hold": None, "on_lost": "flag"}
         )
-        request = replace(self._ask(options), timeout=timeout, reason=reason)
+        request = self._ask(options).once(timeout, reason)
         return InTransaction(self._session, request, options, transaction)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Literal
 
@@ -16,10 +16,12 @@ from aiorwlock_remote.core.lease import (
 from aiorwlock_remote.core.shown import nearest, quoted
 from aiorwlock_remote.core.ticket import Policy
 from aiorwlock_remote.core.url import OF_CONNECT
+from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Terms
 
 PolicyName = Literal["fair", "writer", "reader"]
+POLICIES: Mapping[str, Policy] = {str(policy): policy for policy in Policy}
 OnLoss = Literal["raise", "flag"] | Callable[[Any], object]
 """As ``OnLost``; only ``Held`` itself knows what it is that is given."""
 _MOST = 2**31
@@ -37,7 +39,7 @@ _HERE = {
 """What other libraries call it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Options:
     """Resolved options; ``OptionArgs`` says what they mean."""
 
@@ -54,7 +56,9 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse values out of range, before anything is sent anywhere."""
-        self._check()
+        for name, check in _CHECKS.items():
+            check(getattr(self, name))
+        self._check_margin()
 
     def but(self, changes: Mapping[str, object]) -> Options:
         """These options with some changed.
@@ -64,53 +68,26 @@ class Options:
         """
         if not changes:
             return self
-        given: dict[str, Any] = dict(changes)
-        known = {field.name for field in fields(self)}
-        for name in given:
-            if name not in known:
+        for name, given in changes.items():
+            check = _CHECKS.get(name)
+            if check is None:
                 raise ConfigurationError(
-                    what=f"unknown option {quoted(name)}", hint=_hint(name, known)
+                    what=f"unknown option {quoted(name)}",
+                    hint=_hint(name, set(_CHECKS)),
                 )
-        return replace(self, **given)
+            check(given)
+        changed: Options = replace(self, **dict[str, Any](changes))
+        changed._check_margin()
+        return changed
 
     def mutex_policy(self) -> Policy:
         """A mutex is the exclusive mode; unfair, it passes the queue."""
-        return Policy(self.policy) if self.fair else Policy.BARGE
+        return POLICIES[self.policy] if self.fair else Policy.BARGE
 
     @property
     def terms(self) -> Terms:
         """What the keeper has to know."""
         return Terms(self.lease, self.margin, self.max_stall, self.max_hold)
-
-    def _check(self) -> None:
-        check_seconds("lease", self.lease, least=MIN_LEASE)
-        for name in ("max_stall", "max_hold", "margin", "slow_wait"):
-            check_seconds(name, getattr(self, name))
-        check_seconds("lock_delay", self.lock_delay)
-        delay: object = self.lock_delay
-        if delay is None:
-            raise ConfigurationError(what="lock_delay is a number of seconds")
-        fair: object = self.fair
-        if not isinstance(fair, bool):
-            raise ConfigurationError(what=f"fair={quoted(fair)} is not True or False")
-        self._check_margin()
-        if self.policy not in ("fair", "writer", "reader"):
-            raise ConfigurationError(
-                what=f"unknown policy {quoted(self.policy)}",
-                hint="fair, writer or reader",
-            )
-        if self.on_lost not in ("raise", "flag") and not callable(self.on_lost):
-            raise ConfigurationError(
-                what=f"on_lost={quoted(self.on_lost)}",
-                hint="'raise', 'flag' or a callable",
-            )
-        if iscoroutinefunction(self.on_lost):
-            raise ConfigurationError(
-                what=f"on_lost={quoted(self.on_lost)} would not be awaited",
-                hint="a plain function: it is called in the loop, and may start tasks",
-            )
-        if self.max_waiters is not None:
-            check_count("max_waiters", self.max_waiters, least=1)
 
     def _check_margin(self) -> None:
         if self.lease is None:
@@ -120,6 +97,41 @@ class Options:
             raise ConfigurationError(
                 what=f"margin={margin:g} leaves too little of a lease of {self.lease:g}"
             )
+
+
+def _check_delay(delay: float | None) -> None:
+    check_seconds("lock_delay", delay)
+    if delay is None:
+        raise ConfigurationError(what="lock_delay is a number of seconds")
+
+
+def _check_fair(fair: object) -> None:
+    if not isinstance(fair, bool):
+        raise ConfigurationError(what=f"fair={quoted(fair)} is not True or False")
+
+
+def _check_policy(policy: object) -> None:
+    if policy not in ("fair", "writer", "reader"):
+        raise ConfigurationError(
+            what=f"unknown policy {quoted(policy)}", hint="fair, writer or reader"
+        )
+
+
+def _check_on_lost(on_lost: object) -> None:
+    if on_lost not in ("raise", "flag") and not callable(on_lost):
+        raise ConfigurationError(
+            what=f"on_lost={quoted(on_lost)}", hint="'raise', 'flag' or a callable"
+        )
+    if iscoroutinefunction(on_lost):
+        raise ConfigurationError(
+            what=f"on_lost={quoted(on_lost)} would not be awaited",
+            hint="a plain function: it is called in the loop, and may start tasks",
+        )
+
+
+def _check_max_waiters(most: object) -> None:
+    if most is not None:
+        check_count("max_waiters", most, least=1)
 
 
 def _hint(name: str, known: set[str]) -> str:
@@ -141,3 +153,18 @@ def check_count(name: str, value: object, *, least: int) -> None:
     whole = value if isinstance(value, int) and not isinstance(value, bool) else -1
     if not least <= whole < _MOST:
         raise ConfigurationError(what=f"{name}={quoted(value)} is not a count")
+
+
+_CHECKS: Mapping[str, Callable[[Any], None]] = {
+    "lease": partial(check_seconds, "lease", least=MIN_LEASE),
+    **{
+        name: partial(check_seconds, name)
+        for name in ("max_stall", "max_hold", "margin", "slow_wait")
+    },
+    "lock_delay": _check_delay,
+    "fair": _check_fair,
+    "policy": _check_policy,
+    "on_lost": _check_on_lost,
+    "max_waiters": _check_max_waiters,
+}
+"""What each option may be, by its name; a margin also depends on the lease."""

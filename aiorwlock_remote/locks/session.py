@@ -49,8 +49,8 @@ class Session:
         self._grants: dict[Lease, tuple[weakref.ref[Any], Grant]] = {}
         self._task_ended = host.finished
         self._lost = self._tell
-        self._mine: weakref.WeakKeyDictionary[Any, dict[Resource, Lease]]
-        self._mine = weakref.WeakKeyDictionary()
+        self._mine: dict[tuple[weakref.ref[Any], Resource], Lease] = {}
+        """What each task holds. Those that have ended are equal to no other."""
 
     @property
     def forked(self) -> bool:
@@ -73,35 +73,27 @@ class Session:
         """Somebody wants a lock; who is to be told what becomes of that."""
         return asked(self._observers, request)
 
-    async def settle(self, resource: Resource) -> None:
-        """Look at once whether a transaction that this task left holding it has ended.
+    async def may_ask(self, resource: Resource) -> None:
+        """Refuse to ask in vain, or for what this very task holds.
 
-        Raises:
-            Closed: as ``check``.
-            BackendError: the store failed.
-        """
-        if self.outlasting:
-            mine = self._mine.get(self.host.current_task())
-            lease = None if mine is None else mine.get(resource)
-            look = None if lease is None else self.outlasting.get(lease)
-            if look is not None:
-                self.check()
-                await look()
-
-    def check_deadlock(self, resource: Resource) -> None:
-        """Refuse to wait for what this very task holds.
+        Looks at once whether a transaction that it left holding it has ended.
 
         Raises:
             WouldDeadlock: it holds the resource, in any mode.
+            Closed: as ``check``.
+            BackendError: the store failed.
         """
-        mine = self._mine.get(self.host.current_task())
-        lease = None if mine is None else mine.get(resource)
-        if mine is None or lease is None:
+        self.check()
+        mine = self._mine.get((self._task(), resource))
+        if mine is None:
             return
-        if lease.expired() or lease.state is not State.HELD:
-            del mine[resource]  # lost, and the loop has not been told yet
-            return
-        raise WouldDeadlock(resource=resource.label, held_mode=str(lease.mode))
+        look = self.outlasting.get(mine)
+        if look is not None:
+            await look()
+            self.check()
+        if mine.expired() or mine.state is not State.HELD:
+            return  # lost, and the loop has not been told yet; or given back
+        raise WouldDeadlock(resource=resource.label, held_mode=str(mine.mode))
 
     def admit(self, grant: Grant, lease: Lease, *, owned_by_task: bool) -> None:
         """A new grant, looked after by the keeper from now on.
@@ -110,28 +102,23 @@ class Session:
         else as long as something refers to its face.
         """
         self._look_at_dropped()
-        task = self.host.current_task()
+        task = self._task()
         if owned_by_task:
-            lease.owner, lease.owner_gone = weakref.ref(task), self._task_ended
+            lease.owner, lease.owner_gone = task, self._task_ended
         else:
             lease.owner, lease.owner_gone = grant.face, _is_dead
         lease.on_loss = self._lost
-        mine = self._mine.get(task)
-        if mine is None:
-            mine = self._mine[task] = {}
-        mine[lease.resource] = lease
-        self._grants[lease] = weakref.ref(task), grant
+        self._mine[task, lease.resource] = lease
+        self._grants[lease] = task, grant
         self.drive.keeper.add(lease)
 
     def forget(self, lease: Lease) -> None:
         """A grant that ended: its task may ask for the resource again."""
         entry = self._grants.pop(lease, None)
-        if entry is None:
-            return
-        task = entry[0]()  # gone, if it ended before its grant
-        mine = None if task is None else self._mine.get(task)
-        if mine is not None and mine.get(lease.resource) is lease:
-            del mine[lease.resource]
+        if entry is not None:
+            mine = entry[0], lease.resource
+            if self._mine.get(mine) is lease:
+                del self._mine[mine]
 
     def grants(self) -> list[Grant]:
         """Every grant that has not ended."""
@@ -143,10 +130,16 @@ class Session:
 
     def _look_at_dropped(self) -> None:
         """Two for each new grant, so that those that have ended do not pile up."""
+        if not self.dropped:
+            return
         for _ in range(min(2, len(self.dropped))):
             lease = self.dropped.popleft()  # a destructor only appends, in any thread
             if not lease.expired():
                 self.dropped.append(lease)
+
+    def _task(self) -> weakref.ref[Any]:
+        """The running one."""
+        return weakref.ref(self.host.current_task())
 
     def _tell(self, lease: Lease) -> None:
         self.host.call_soon(self._told, lease)

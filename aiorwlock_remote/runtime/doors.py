@@ -6,11 +6,11 @@ import logging
 from functools import partial
 
 import anyio
-from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote.core.commands import Acquire, Granted, Refused
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import Closed, LockError, LockTimeout
+from aiorwlock_remote.pending import checkpoint
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.gate import Gate
 from aiorwlock_remote.runtime.lease import Lease

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import anyio
-from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote.core.commands import (
     Claim,
@@ -34,7 +33,7 @@ from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
 )
-from aiorwlock_remote.pending import gathered
+from aiorwlock_remote.pending import checkpoint, gathered
 from aiorwlock_remote.ports import Pending, Settings, Store
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost

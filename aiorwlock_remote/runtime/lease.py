@@ -11,7 +11,6 @@ import threading
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -19,6 +18,7 @@ from aiorwlock_remote.core.lease import local_deadline, renew_at
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Grant, Who
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.ports import Clock
 
@@ -32,7 +32,7 @@ class State(Enum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Terms:
     """How long a grant lives and how it is watched over. Seconds.
 

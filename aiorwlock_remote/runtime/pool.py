@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 import anyio
-from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote.core.pool import Ask, Busy, Member
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Closed, LockTimeout
+from aiorwlock_remote.pending import checkpoint
 from aiorwlock_remote.recipe_ports import Members
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.lanes import Lanes, Waiter

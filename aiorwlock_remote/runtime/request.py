@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
 from functools import lru_cache
 
 from aiorwlock_remote.core.commands import Claim
@@ -13,6 +12,7 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Who
 from aiorwlock_remote.core.shown import check_reason, one_line
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.lease import Terms
@@ -22,7 +22,7 @@ LONGEST = 200
 """Bytes of a task's name."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """What a caller wants. Seconds."""
 
@@ -40,6 +40,12 @@ class Request:
         """Refuse a reason that a store cannot hold, or that others cannot be shown."""
         if self.reason != "":
             check_reason(self.reason)
+
+    def once(self, timeout: float | None, reason: str) -> Request:
+        """The same, for one attempt."""
+        if reason != "":
+            check_reason(reason)
+        return replace(self, timeout=timeout, reason=reason)
 
 
 class Asking:

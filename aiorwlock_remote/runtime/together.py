@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from anyio.lowlevel import checkpoint
-
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -15,6 +13,7 @@ from aiorwlock_remote.core.commands import (
     Reply,
 )
 from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.pending import checkpoint
 from aiorwlock_remote.ports import Pending
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.lease import Lease

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.core.commands import Claim
+from dataclasses import dataclass, field
+
 from aiorwlock_remote.core.doubt import in_doubt
 from aiorwlock_remote.core.lane import Waiter
-from aiorwlock_remote.core.ticket import Policy
 from aiorwlock_remote.pending import Pending
 
 
+def _unanswered() -> Pending[None]:
+    return Pending()
+
+
+@dataclass(slots=True, eq=False)
 class Visitor(Waiter):
     """A waiter with somebody to wake. ``error``: why it will never get in."""
 
-    __slots__ = ("error", "ready")
-
-    def __init__(
-        self, claim: Claim, policy: Policy, max_waiters: int | None = None
-    ) -> None:
-        """Like ``Waiter``."""
-        super().__init__(claim, policy, max_waiters)
-        self.ready: Pending[None] = Pending()
-        self.error: BaseException | None = None
+    ready: Pending[None] = field(default_factory=_unanswered)
+    error: BaseException | None = None
 
     @property
     def in_doubt(self) -> bool:

@@ -106,7 +106,7 @@ def counted(record: Record, base: int) -> Record:
 
 def text_of(record: Record, base: int) -> str:
     """The record as it is stored, its fences counted from 1 again."""
-    text = dumps(counted(record, -base))
+    text = dumps(record, base)
     if len(text) <= LONG:
         return text
     return PACKED + base64.b64encode(zlib.compress(text.encode(), 3)).decode()

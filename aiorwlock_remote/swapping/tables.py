@@ -83,7 +83,8 @@ class TableCas:
         self._clock = clock
         self._time = time
         self._prefix = prefix
-        self._bounds: Bounds = time.bounds(self.clock())
+        self._at = self.clock()
+        self._bounds: Bounds = time.bounds(self._at)
 
     def guess(self) -> State:
         """Nothing."""
@@ -95,7 +96,8 @@ class TableCas:
 
     def times(self, state: State) -> tuple[int, int, int]:
         """The least the server's clock can be; fences count by one from the base."""
-        self._bounds = self._time.bounds(self.clock())
+        self._at = self.clock()
+        self._bounds = self._time.bounds(self._at)
         return self._bounds.least, state.mark.base + 1, self._bounds.least
 
     def stretched(self, command: Command) -> Command:
@@ -120,10 +122,9 @@ class TableCas:
         """By one request, which the server refuses if it comes too late."""
         kind, number = self.key(resource)
         mark: Mark = state.mark
-        sent, version = self.clock(), nonce().hex()
+        sent, version = self._at, nonce().hex()
         text = text_of(record, mark.base)
-        before = 0 if state.record is None else _members(state.record)
-        if len(text) > (ENOUGH if _members(record) > before else MOST):
+        if len(text) > ENOUGH and (len(text) > MOST or _grows(state.record, record)):
             return _failed(_too_long(record, resource))
         readers, writer = published(record)
         ticket, since = seat_columns(seat)
@@ -224,6 +225,10 @@ def _lapses(record: Record | None) -> bool:
     if record is None or not record.grants:
         return False
     return all(grant.expires is not None for grant in record.grants)
+
+
+def _grows(before: Record | None, after: Record) -> bool:
+    return _members(after) > (0 if before is None else _members(before))
 
 
 def _members(record: Record) -> int:

@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 from aiorwlock_remote.core import codec
 from aiorwlock_remote.core.commands import Claim, Downgrade, Upgrade
-from aiorwlock_remote.core.record import Ending, Record
+from aiorwlock_remote.core.record import (
+    Ending,
+    Grant,
+    Place,
+    Record,
+    Upgrader,
+    Who,
+)
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.swapping.rows import counted
 from tests.core.door import LEASE, READ, WRITE, Door, ask
 
 SECRET = "hunter2"  # noqa: S105 - looked for where it must not be
@@ -64,6 +73,48 @@ def test_unknown_fields_are_kept() -> None:
     door.record = codec.load({**codec.dump(Record()), "news": 1})
     door.ask("w", WRITE)
     assert codec.dump(door.record)["news"] == 1, "also through a step"
+
+
+WORDS = st.text(st.characters(), max_size=8)
+NUMBERS = st.integers(-(2**63) + 1, 2**63 - 1)
+WHO = st.builds(Who, WORDS, NUMBERS, WORDS, WORDS)
+EXTRA = st.sampled_from([(), (("news", {"a": [1, None, "x"]}), ("color", "ré\ud800"))])
+GRANTS = st.builds(
+    Grant,
+    *(WORDS, st.sampled_from(Mode), NUMBERS, NUMBERS, st.none() | NUMBERS, WHO),
+    *(NUMBERS, EXTRA),
+)
+PLACES = st.builds(
+    Place,
+    *(NUMBERS, WORDS, st.sampled_from(Mode), NUMBERS, NUMBERS, NUMBERS, NUMBERS),
+    *(st.none() | NUMBERS, WHO, EXTRA),
+)
+RECORDS = st.builds(
+    Record,
+    last=NUMBERS,
+    grants=st.lists(GRANTS, max_size=3).map(tuple),
+    queue=st.lists(PLACES, max_size=3).map(tuple),
+    seat=st.none() | WORDS,
+    upgrader=st.none() | st.builds(Upgrader, WORDS, WORDS, NUMBERS, st.booleans()),
+    upgraded=st.booleans(),
+    endings=st.lists(st.builds(Ending, NUMBERS, WORDS, st.just("stolen"))).map(tuple),
+    updated=NUMBERS,
+    extra=EXTRA,
+)
+
+
+@given(RECORDS)
+def test_the_text_is_what_an_encoder_would_write(record: Record) -> None:
+    """To the letter: stores compare it, and programs of others read it."""
+    text = codec.dumps(record)
+    assert text == json.dumps(json.loads(text), separators=(",", ":"))
+    assert codec.loads(text) == record
+
+
+@given(RECORDS, NUMBERS)
+def test_fences_are_counted_from_where_one_wants(record: Record, base: int) -> None:
+    text = codec.dumps(record, base)
+    assert text == codec.dumps(counted(record, -base))
 
 
 def test_an_unknown_reason_is_read_as_forced() -> None:

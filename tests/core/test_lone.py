@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from random import Random
 
 import pytest
@@ -58,6 +59,7 @@ class Chance(Random):
             upgraded=self.seldom(),
             endings=(Ending(1, "t0", "forced"),) if self.seldom() else (),
             created=self.choice((0, 5)),
+            updated=self.choice((0, 6)),
             extra=(("newer", 1),) if self.seldom() else (),
         )
 
@@ -141,6 +143,14 @@ def test_the_comparison_finds_what_was_not_looked_at(field: str) -> None:
         return lone(blind, *rest)  # type: ignore[arg-type]
 
     assert any(not same for _, same in compared(careless))
+
+
+def test_records_of_all_kinds_are_compared() -> None:
+    chance, blank = Chance(1), Record()
+    records = [chance.record() for _ in range(CASES)]
+    for field in fields(Record):
+        usual = getattr(blank, field.name)
+        assert any(getattr(record, field.name) != usual for record in records), field
 
 
 def test_a_lone_writer_takes_both() -> None:

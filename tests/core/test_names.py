@@ -151,6 +151,8 @@ BAD: list[tuple[object, object]] = [
     ("\ud800", 1),
     ("t", "\udfff"),
     ("t", 10**5000),
+    ("t", [1]),
+    ([], 1),
 ]
 
 
@@ -159,6 +161,14 @@ def test_what_cannot_be_a_name(bad: tuple[str, ResourceId]) -> None:
     """A typed error, before anything is sent."""
     with pytest.raises(ConfigurationError):
         resource(*bad)
+
+
+@pytest.mark.parametrize("alike", [True, 1.0])
+def test_what_is_equal_to_a_name_is_none(alike: ResourceId) -> None:
+    """Also where that name was asked for before."""
+    assert resource("t", 1) == resource("t", "1")
+    with pytest.raises(ConfigurationError):
+        resource("t", alike)
 
 
 @pytest.mark.parametrize("prefix", ["", "app:", "my app/", "ä."])

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
+from types import TracebackType
 
 from aiorwlock_remote.errors import (
     BackendError,
@@ -26,6 +27,29 @@ _LONGEST = 500
 def is_busy(exc: sqlite3.Error) -> bool:
     """Whether another process holds the file for the moment."""
     return (getattr(exc, "sqlite_errorcode", 0) & 0xFF) in _BUSY
+
+
+class Mapped:
+    """``with`` it, what SQLite raises is told as an error of ours; any number of times.
+
+    A class, for each step passes it: a generator would be made anew.
+    """
+
+    def __init__(self, path: str) -> None:
+        """``path``: of the file, for people."""
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Nothing."""
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(exc, sqlite3.Error):
+            raise mapped(exc, self._path) from exc
 
 
 def mapped(

@@ -13,10 +13,10 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
-from aiorwlock_remote.backends.sql.errors import mapped
+from aiorwlock_remote.backends.sql.errors import Mapped
 from aiorwlock_remote.backends.sql.patience import patiently
 from aiorwlock_remote.backends.sql.schema import APPLICATION_ID, statements_of_sqlite
 from aiorwlock_remote.core.codec import dumps
@@ -47,6 +47,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 
 Row = tuple[str | None, str | None, str | None, str | int | None]
 File = tuple[int, int]
+T = TypeVar("T")
 
 
 class Connection:
@@ -55,6 +56,8 @@ class Connection:
     def __init__(self, path: str, prefix: str, clock: Clock) -> None:
         """Not open yet; ``prefix`` goes before every resource type."""
         self._path = path
+        self._there = Path(path)
+        self._mapped = Mapped(path)
         self._prefix = prefix
         self._clock = clock
         self._boot = ""
@@ -74,12 +77,12 @@ class Connection:
         until = self._clock.now() + timeout
         boot = boots.this_boot()
         try:
-            with self._mapping():
+            with self._mapped:
                 self._open(boot, until)
         except BaseException:
             self.close()
             raise
-        self._boot, self._file = boot.id, _file_at(self._path)
+        self._boot, self._file = boot.id, _file_at(self._there)
 
     def close(self) -> None:
         """Close it; a connection never opened is closed already."""
@@ -96,18 +99,24 @@ class Connection:
             BackendError: none was carried out.
         """
         until = self._clock.now() + timeout
-        with self._following(), self._transaction(until):
-            return [self._step(resource, command) for resource, command in batch]
+        self._follow()
+        with self._mapped:
+            return self._atomically(
+                lambda: [self._step(resource, command) for resource, command in batch],
+                until,
+            )
 
     def look(self, resource: Resource) -> Snapshot:
         """One resource as it stands."""
-        with self._following():
+        self._follow()
+        with self._mapped:
             row = self._run(self._sql["load"], self._key(resource)).fetchone()
             return self._snapshot(resource, row)
 
     def scan(self) -> Iterator[Snapshot]:
         """All resources with a record or a seat."""
-        with self._following():
+        self._follow()
+        with self._mapped:
             for kind, number, *row in self._run(self._sql["scan"]).fetchall():
                 if kind.startswith(self._prefix):
                     resource = from_row(kind.removeprefix(self._prefix), number)
@@ -123,13 +132,17 @@ class Connection:
     def forget(self, memory: float, after: Key = FIRST) -> Key | None:
         """As ``Connection.forget``, behind ``after``, in the order of the keys."""
         since = int(self._clock.wall() - memory)
-        with self._following(), self._transaction(self._clock.now() + 1.0):
-            last: Key | None = self._run(
-                self._sql["portion"], (*after, PORTION)
-            ).fetchone()
+
+        def portion() -> Key | None:
+            found = self._run(self._sql["portion"], (*after, PORTION))
+            last: Key | None = found.fetchone()
             if last is not None:
                 self._run(self._sql["forget"], (*after, *last, since))
-        return last
+            return last
+
+        self._follow()
+        with self._mapped:
+            return self._atomically(portion, self._clock.now() + 1.0)
 
     def alarm(self) -> Alarm:
         """SQLite tells nobody."""
@@ -137,7 +150,8 @@ class Connection:
 
     def version(self) -> object:
         """Changes whenever another connection has committed something."""
-        with self._following():
+        self._follow()
+        with self._mapped:
             version = self._run("PRAGMA data_version").fetchone()[0]
         return self._file, version
 
@@ -147,8 +161,8 @@ class Connection:
 
     def _carry_out(self, key: tuple[str, int], command: Command) -> Step:
         row = self._run(self._sql["load"], key).fetchone()
-        record, seat = self._read(row)
         now, wall = micros(self._clock.now()), micros(self._clock.wall())
+        record, seat = self._read(row, now)
         step = transition(record, seat, command, now, wall)
         if step.record is not record and step.record.updated:
             self._save(key, step.record)
@@ -159,12 +173,11 @@ class Connection:
             self._run(self._sql["sit"], (*key, step.seat.ticket, since))
         return step
 
-    def _read(self, row: Row) -> tuple[Record | None, Seat | None]:
+    def _read(self, row: Row, now: int) -> tuple[Record | None, Seat | None]:
         text, boot, ticket, since = row
         seat = None if ticket is None else Seat(f"{ticket},{since}")
         if text is None:
             return None, seat
-        now = micros(self._clock.now())
         return of_this_boot(self._decoded(text), boot or "", self._boot, now), seat
 
     def _save(self, key: tuple[str, int], record: Record) -> None:
@@ -178,7 +191,7 @@ class Connection:
         pending = next((p for p in record.queue if p.mode is Mode.WRITE), None)
         values = (
             *key,
-            json.dumps(readers),
+            json.dumps(readers) if readers else "{}",
             pending is not None,
             None if pending is None else f"{pending.gate},{pending.since // MICROS}",
             record.updated // MICROS,
@@ -189,8 +202,8 @@ class Connection:
         self._run(self._sql["save"], values)
 
     def _snapshot(self, resource: Resource, row: Row) -> Snapshot:
-        record, seat = self._read(row)
         now, wall = micros(self._clock.now()), micros(self._clock.wall())
+        record, seat = self._read(row, now)
         return Snapshot(resource, record or Record(), seat, now, wall)
 
     def _key(self, resource: Resource) -> tuple[str, int]:
@@ -208,11 +221,13 @@ class Connection:
             kept = self._kept_boot()
             if kept is not None and boot.joining(kept, self._path) == kept:
                 return
-        with self._transaction(until):
-            for statement in statements_of_sqlite():
-                self._run(statement)
-            joined = boot.joining(self._kept_boot(), self._path)
-            self._run(self._sql["keep_boot"], (joined.id, joined.shift))
+        self._atomically(lambda: self._make(boot), until)
+
+    def _make(self, boot: Boot) -> None:
+        for statement in statements_of_sqlite():
+            self._run(statement)
+        joined = boot.joining(self._kept_boot(), self._path)
+        self._run(self._sql["keep_boot"], (joined.id, joined.shift))
 
     def _check_owner(self) -> None:
         owner = self._run("PRAGMA application_id").fetchone()[0]
@@ -231,16 +246,19 @@ class Connection:
         row = self._run(self._sql["boot"]).fetchone()
         return None if row is None else Boot(*row)
 
-    @contextmanager
-    def _transaction(self, until: float) -> Iterator[None]:
+    def _atomically(self, work: Callable[[], T], until: float) -> T:
         """All or nothing; whatever fails, the file is not left locked."""
-        self._patiently(lambda: self._run("BEGIN IMMEDIATE"), until)
+        self._patiently(self._begin, until)
         try:
-            yield
+            done = work()
             self._run("COMMIT")
         except BaseException:
             self._roll_back()
             raise
+        return done
+
+    def _begin(self) -> None:
+        self._run("BEGIN IMMEDIATE")
 
     def _patiently(self, action: Callable[[], object], until: float) -> None:
         patiently(action, self._clock, until)
@@ -254,29 +272,19 @@ class Connection:
             raise BackendUnavailable(what=f"{self._path} is not open")
         return self._db.execute(sql, values)
 
-    @contextmanager
-    def _following(self) -> Iterator[None]:
+    def _follow(self) -> None:
         """To the file that has the name now, if it was open once."""
         if self._boot and not self._stands():
             log_event(log, "file_replaced", path=self._path)
             self.open(OPENS_IN)
-        with self._mapping():
-            yield
 
     def _stands(self) -> bool:
-        return self._db is not None and _file_at(self._path) == self._file
-
-    @contextmanager
-    def _mapping(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as exc:
-            raise mapped(exc, self._path) from exc
+        return self._db is not None and _file_at(self._there) == self._file
 
 
-def _file_at(path: str) -> File | None:
+def _file_at(path: Path) -> File | None:
     try:
-        there = Path(path).stat()
+        there = path.stat()
     except OSError:
         return None
     return there.st_dev, there.st_ino
