@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -21,6 +22,8 @@ from aiorwlock_remote.threads import running
 
 GRACE = 0.5
 """Seconds for tasks to end whose loop is to end."""
+
+_TOLD = object()
 
 T = TypeVar("T")
 Spawned = Callable[[], Coroutine[Any, Any, None]]
@@ -42,11 +45,39 @@ class Side(Protocol):
     def spawn(self, function: Spawned) -> None:
         """Run it as a task there, which must not fail; from home."""
 
+    def begin(self, function: Spawned) -> None:
+        """The same, and up to its first await at once, if home is that loop.
+
+        Up to there it must not fail, nor ask whose task it is.
+        """
+
     def tell(self, function: Callable[..., object], *args: object) -> None:
         """Run it at home; from there."""
 
     async def stop(self) -> None:
         """End the loop if it is our own."""
+
+
+class _Begun(Coroutine[Any, Any, None]):
+    """A coroutine whose first step was done before it had a task."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._coroutine = coroutine
+        self._awaited: object = coroutine.send(None)
+
+    def send(self, value: Any) -> Any:  # noqa: ANN401 - what a loop sends and awaits
+        awaited, self._awaited = self._awaited, _TOLD
+        return self._coroutine.send(value) if awaited is _TOLD else awaited
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as above
+        self._awaited = _TOLD
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Any:  # noqa: ANN401 - as above
+        return self._coroutine.__await__()
 
 
 class Near:
@@ -55,10 +86,19 @@ class Near:
     def __init__(self, home: Home) -> None:
         """``home``: that loop."""
         self._home = home
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, function: Spawned) -> None:
         """As a task of the loop itself."""
         self._home.spawn(function)
+
+    def begin(self, function: Spawned) -> None:
+        """What a request sends goes out a turn of the loop earlier."""
+        with suppress(StopIteration):  # it has come to its end already
+            begun = _Begun(function())
+            task = asyncio.get_running_loop().create_task(begun)
+            self._tasks.add(task)  # the loop keeps only weak references
+            task.add_done_callback(self._tasks.discard)
 
     def tell(self, function: Callable[..., object], *args: object) -> None:
         """At once."""
@@ -79,6 +119,10 @@ class Across:
     def spawn(self, function: Spawned) -> None:
         """As a task of that loop."""
         self._loop.call_soon(self._loop.spawn, function)
+
+    def begin(self, function: Spawned) -> None:
+        """As ``spawn``."""
+        self.spawn(function)
 
     def tell(self, function: Callable[..., object], *args: object) -> None:
         """In the thread."""
@@ -137,6 +181,10 @@ class Far:
             self._loop.call_soon_threadsafe(self._start, function)
         except RuntimeError:  # closed: nobody is left who waits
             return
+
+    def begin(self, function: Spawned) -> None:
+        """As ``spawn``."""
+        self.spawn(function)
 
     def tell(self, function: Callable[..., object], *args: object) -> None:
         """In the loop or thread at home."""

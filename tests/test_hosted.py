@@ -133,3 +133,87 @@ async def test_what_runs_may_end_and_what_does_not_is_cancelled() -> None:
     assert await anyio.to_thread.run_sync(begun.wait, 5)
     await anyio.to_thread.run_sync(far.end, lambda: told.append("last"))
     assert told == ["ended", "cancelled", "last"]
+
+
+@pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
+async def test_what_begins_at_home_gets_to_its_first_await_at_once() -> None:
+    """And goes on in a task of its own."""
+    near, asked, ended = Near(current_host()), asyncio.Event(), asyncio.Event()
+    tasks: list[object] = []
+
+    async def work() -> None:
+        tasks.append("begun")
+        await asked.wait()
+        tasks.append(asyncio.current_task())
+        ended.set()
+
+    near.begin(work)
+    assert tasks == ["begun"]
+    asked.set()
+    await ended.wait()
+    assert tasks[1] not in (None, asyncio.current_task())
+
+
+@pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
+async def test_what_ends_in_its_first_step_has_no_task() -> None:
+    near, tasks = Near(current_host()), asyncio.all_tasks()
+    done: list[str] = []
+
+    async def work() -> None:
+        done.append("done")
+
+    near.begin(work)
+    assert done == ["done"]
+    assert asyncio.all_tasks() == tasks
+
+
+@pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_what_has_begun_hears_of_the_end_of_the_loop(turns: int) -> None:
+    """Which cancels its task, perhaps before that has had a turn."""
+    near, before = Near(current_host()), asyncio.all_tasks()
+    came: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            came.append("cancelled")
+            await asyncio.sleep(0)
+            raise
+        finally:
+            came.append("over")
+
+    near.begin(work)
+    (task,) = asyncio.all_tasks() - before
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert came == ["cancelled", "over"]
+
+
+async def test_elsewhere_it_begins_when_its_loop_gets_to_it() -> None:
+    far, begun = Far(current_host(), "test"), threading.Event()
+
+    async def work() -> None:
+        assert threading.current_thread().name == "aiorwlock_remote test"
+        begun.set()
+
+    far.begin(work)
+    assert await anyio.to_thread.run_sync(begun.wait, 5)
+    await far.stop()
+
+
+async def test_a_thread_begins_it_in_the_loop() -> None:
+    thread = ThreadHost(SystemClock())
+    begun, home = threading.Event(), threading.current_thread()
+    across = Across(current_host(), thread)
+
+    async def work() -> None:
+        assert threading.current_thread() is home
+        begun.set()
+
+    await anyio.to_thread.run_sync(across.begin, work)
+    assert await anyio.to_thread.run_sync(begun.wait, 5)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.hosted import Side, handed, outcome
+from aiorwlock_remote.hosted import Side, Spawned, handed, outcome
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping.carrying import Carrier, Custom
 from aiorwlock_remote.swapping.own_lines import Lines
@@ -58,7 +58,7 @@ class HostedDesk(ABC):
     def ask_all(self, name: str, rows: Sequence[Values]) -> list[Pending[Found]]:
         """Several of one kind, one after the other."""
         pendings: list[Pending[Found]] = [Pending() for _ in rows]
-        self._side.spawn(partial(self.answer, name, rows, pendings))
+        self._start(partial(self.answer, name, rows, pendings))
         return pendings
 
     def begin(self, work: Work[T]) -> Pending[T]:
@@ -72,6 +72,9 @@ class HostedDesk(ABC):
         """Close the connections, and the side if it is our own."""
         await outcome(self._side, self._closing.close)
         await self._side.stop()
+
+    def _start(self, function: Spawned) -> None:
+        self._side.spawn(function)
 
     def ended(self) -> BackendUnavailable:
         """What those are told who still wait when the loop ends."""
@@ -120,6 +123,11 @@ class EachDesk(HostedDesk):
                 raise
             else:
                 self._side.tell(pending.resolve, found)
+
+    def _start(self, function: Spawned) -> None:
+        # No ``Lines`` and no driver asks whose task it is before there is something to
+        # wait for: what may connect does so in tasks of its own.
+        self._side.begin(function)
 
 
 def seat_of(values: Values) -> Seat:

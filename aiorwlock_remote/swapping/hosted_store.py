@@ -12,6 +12,7 @@ from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.hosted import Across, Side
 from aiorwlock_remote.pending import Pending, UnderWay
 from aiorwlock_remote.ports import Bell, Capability, Host, Settings
+from aiorwlock_remote.swapping.ears import Ears
 from aiorwlock_remote.swapping.gathering import Gathering, Send
 from aiorwlock_remote.swapping.hosted_desk import HostedDesk
 from aiorwlock_remote.swapping.hosted_keeping import Keeping, Renewals
@@ -39,9 +40,11 @@ class HostedStore(TableStore):
         bell: Bell,
         settings: Settings,
         renewals: Renewals[Any],
+        ears: Ears | None = None,
     ) -> None:
         """``desk``: of the loop of ``host``, as a user's pool is."""
-        super().__init__(desk, time, host, bell, settings)
+        super().__init__(desk, time, host, bell, settings, ears)
+        self._ears = ears
         self._close = desk.close
         self._renewals = renewals
         self._renewed = False
@@ -75,7 +78,7 @@ class HostedStore(TableStore):
             host.clock,
             self._time,
             self._settings.prefix,
-            wakes=self.notifies,
+            self._ears,
         )
         steps = TableSteps(cas, nobody, host.later)
         tell = partial(self._host.call_soon, self._tell)

@@ -25,6 +25,7 @@ from aiorwlock_remote.ports import (
 )
 from aiorwlock_remote.seldom import Seldom
 from aiorwlock_remote.swapping.cas import State
+from aiorwlock_remote.swapping.ears import Ears
 from aiorwlock_remote.swapping.rows import Found, state_of
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.swap_store import SwapStore
@@ -44,9 +45,6 @@ LEAST_MEMORY = 60.0
 class TableStore(SwapStore, ABC):
     """Steps are swaps; waiters poll by plain reads."""
 
-    notifies: bool = False
-    """Whether the desk tells other processes that it is their turn."""
-
     def __init__(
         self,
         desk: Desk,
@@ -54,13 +52,12 @@ class TableStore(SwapStore, ABC):
         host: Host,
         bell: Bell,
         settings: Settings,
+        ears: Ears | None = None,
     ) -> None:
-        """``desk``: of the loop of ``host``."""
+        """``desk``: of the loop of ``host``. ``ears``: if it tells other processes."""
         super().__init__(host, bell, settings)
         self._time = time
-        self._cas = TableCas(
-            desk, host.clock, time, settings.prefix, wakes=self.notifies
-        )
+        self._cas = TableCas(desk, host.clock, time, settings.prefix, ears)
         self._steps = TableSteps(self._cas, self._wakes, self._later)
         self._watcher = Watcher(
             self._cas.load,

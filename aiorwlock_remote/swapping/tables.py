@@ -23,6 +23,7 @@ from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.pending import Pending, mapped
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.swapping.cas import State
+from aiorwlock_remote.swapping.ears import Ears, queued
 from aiorwlock_remote.swapping.pausing import Later, Pausing
 from aiorwlock_remote.swapping.replies import each_grant
 from aiorwlock_remote.swapping.rows import (
@@ -70,15 +71,16 @@ class TableCas:
         clock: Clock,
         time: ServerTime,
         prefix: str,
-        *,
-        wakes: bool = False,
+        ears: Ears | None = None,
     ) -> None:
         """``time``: of the whole process. ``prefix``: goes before every type.
 
-        ``wakes``: whether the desk tells the gates that have something to claim; it is
-        also told whether all that was held would end by itself (``lapses``).
+        ``ears``: of a desk that tells the gates that have something to claim
+        (``wakes``), and a holder of who queued up behind it (``ear``). It is also told
+        what a crash may undo: that a place was taken (``queued``), and the end of what
+        would have ended by itself (``lapses``).
         """
-        self._wakes = wakes
+        self._ears = ears
         self._desk = desk
         self._clock = clock
         self._time = time
@@ -123,11 +125,14 @@ class TableCas:
         kind, number = self.key(resource)
         mark: Mark = state.mark
         sent, version = self._at, nonce().hex()
+        ticket, since = seat_columns(seat)
+        ears = self._ears
+        if ears is not None and (ticket, since) != (mark.ticket, mark.since):
+            record = ears.turned(record)
         text = text_of(record, mark.base)
         if len(text) > ENOUGH and (len(text) > MOST or _grows(state.record, record)):
             return _failed(_too_long(record, resource))
         readers, writer = published(record)
-        ticket, since = seat_columns(seat)
         values: dict[str, object] = {
             "i_kind": kind,
             "i_number": number,
@@ -143,8 +148,11 @@ class TableCas:
             "n_waits": int(writer is not None),
             "n_writer": writer,
         }
-        if self._wakes:
+        if ears is not None:
+            came = queued(state.record, record)
             values["wakes"] = wakes
+            values["queued"] = came
+            values["ear"] = ears.behind(record) if came else None
             values["lapses"] = _lapses(state.record)
 
         def swapped(found: Found) -> tuple[bool, State | None]:

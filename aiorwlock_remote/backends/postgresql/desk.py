@@ -70,7 +70,8 @@ class PostgresqlDesk(EachDesk):
             made=values["i_version"] is not None,
             wakes=wakes,
             tells=wakes and _can_be_told(values),
-            lazily=seat == "leave" and bool(values.get("lapses")),
+            came=values.get("ear") is not None,
+            lazily=bool(values.get("lapses" if seat == "leave" else "queued")),
         )
         try:
             row = await self._row(asking, values, connection)

@@ -46,21 +46,25 @@ class Listener:
         gate: str,
         attendance: Attendance,
         heard: Callable[[str, int, Found | None], object],
+        came: Callable[[str, int, str], object],
         listens: Callable[[bool], object],
     ) -> None:
         """``attendance``: of rows of the user's, on the same side.
 
         ``heard(type, id, found)``: it is our turn there; perhaps what stands there.
 
+        ``came(type, id, version)``: somebody queued up there behind us.
+
         ``listens``: from now on, or not.
 
-        Both are called at home.
+        All are called at home.
         """
         self._side = side
         self._options = options
         self._channel = CHANNEL + gate
         self._attendance = attendance
         self._heard = heard
+        self._came = came
         self._listens = listens
         self._task: asyncio.Task[None] | None = None
         self._ended = False
@@ -131,10 +135,14 @@ class Listener:
     def _told(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
         try:
             kind, number, *news = json.loads(payload)
-            found = _found(*news) if news else None
+            found = _found(*news) if len(news) > 1 else None
         except (ValueError, TypeError, RecursionError):
             return  # not of ours: anybody may use the channel
-        if isinstance(kind, str) and isinstance(number, int):
+        if not isinstance(kind, str) or not isinstance(number, int):
+            return
+        if len(news) == 1:
+            self._side.tell(self._came, kind, number, str(news[0]))
+        else:
             self._side.tell(self._heard, kind, number, found)
 
 

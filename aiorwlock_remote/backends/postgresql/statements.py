@@ -47,13 +47,15 @@ def swap(
     made: bool,
     wakes: bool,
     tells: bool = False,
+    came: bool = False,
     lazily: bool = False,
 ) -> Asking:
     """A step: what is believed and what becomes of the seat.
 
     ``made``: whether the doorman's row is there; ``wakes``: whether somebody is told,
-    and ``tells``: what stands there then, if the seat is free; ``lazily``: whether a
-    crash of the server may undo it.
+    and ``tells``: what stands there then, if the seat is free; ``came``: whether the
+    holder is told that somebody queued up; ``lazily``: whether a crash of the server
+    may undo it.
     """
     believed, changed, done = "", "", "true"
     if seat == "stay" or not made:
@@ -62,6 +64,8 @@ def swap(
         changed, done = statement(seat, schema), statement("both")
     if lazily:
         done += f" {statement('lazily')}"
+    if came:
+        done += f" {statement('came')}"
     if wakes:
         news = statement("all_news" if tells and seat == "leave" else "news")
         done += f" {statement('wake').replace('{news}', news)}"

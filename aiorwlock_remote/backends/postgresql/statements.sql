@@ -124,7 +124,7 @@ WHERE NOT EXISTS (SELECT FROM kept)
 
 -- The commit need not wait for the disk. A crash of the server may take it back: what was
 -- given back then is held again until its lease ends, and nobody has come in since, as
--- that commit would have been behind this one.
+-- that commit would have been behind this one; who had queued up asks again.
 -- name: lazily
 AND set_config('synchronous_commit', 'off', true) = 'off'
 
@@ -135,6 +135,12 @@ AND (
   SELECT count(pg_notify('rwlock_' || gate, {news}::text))
   FROM unnest(:wakes::text[]) AS gate
 ) > 0
+
+-- To the process that holds it: which version stands there, with a new place.
+-- name: came
+AND (SELECT count(pg_notify('rwlock_' || :ear::varchar,
+  json_build_array(:i_kind::varchar, :i_number::integer, :n_version::varchar)::text
+))) > 0
 
 -- name: news
 json_build_array(:i_kind::varchar, :i_number::integer)

@@ -17,6 +17,7 @@ from aiorwlock_remote.backends.postgresql.driver import Connection
 from aiorwlock_remote.backends.postgresql.examine import examine
 from aiorwlock_remote.backends.postgresql.joining import ASYNCPG
 from aiorwlock_remote.backends.postgresql.listener import Listener
+from aiorwlock_remote.backends.postgresql.newcomers import Newcomers
 from aiorwlock_remote.backends.postgresql.options import Options, options_of
 from aiorwlock_remote.backends.postgresql.statements import statement
 from aiorwlock_remote.core.names import Resource, from_row
@@ -36,6 +37,7 @@ from aiorwlock_remote.ports import (
     Settings,
     Snapshot,
 )
+from aiorwlock_remote.swapping.ears import Ears
 from aiorwlock_remote.swapping.gathering import Send
 from aiorwlock_remote.swapping.hosted_keeping import (
     Renewals,
@@ -57,7 +59,6 @@ class PostgresqlStore(HostedStore):
 
     capabilities: Capability = HostedStore.capabilities | Capability.NOTIFIES
     pace: Pace = Pace(poll_min=1.5, poll_max=2.0, place_life=6.0, claim_window=0.3)
-    notifies: bool = True
 
     def __init__(
         self,
@@ -71,7 +72,8 @@ class PostgresqlStore(HostedStore):
         renewals: Renewals[Connection],
     ) -> None:
         """``desk``: of the loop of ``host``."""
-        super().__init__(desk, time, host, bell, settings, renewals)
+        self._hearing = Ears(settings.gate)
+        super().__init__(desk, time, host, bell, settings, renewals, self._hearing)
         self._side = side
         self._desk = desk
         self._options = options
@@ -79,6 +81,7 @@ class PostgresqlStore(HostedStore):
         self._listening = False
         self._attendance = Attendance(side)
         self._listener: Listener | None = None
+        self._newcomers = Newcomers(self._cas.load, self._steps.known, self._tell)
 
     def watch(self, resource: Resource) -> None:
         """Ring when we are told that it is our turn; poll while nobody can tell us."""
@@ -149,8 +152,7 @@ class PostgresqlStore(HostedStore):
             self._listener = Listener(
                 *(self._side, self._options, self._settings.gate),
                 self._attendance,
-                self._heard,
-                self._listens,
+                *(self._heard, self._came, self._listens),
             )
             self._listener.start()
 
@@ -167,8 +169,13 @@ class PostgresqlStore(HostedStore):
                         self._tell(resource, state_of(found))
                 self._bell(resource, 0.0)
 
+    def _came(self, kind: str, number: int, version: str) -> None:
+        resource = self._wanted(kind, number, None)
+        if resource is not None:
+            self._newcomers.came(resource, version)
+
     def _listens(self, now: bool) -> None:  # noqa: FBT001
-        self._listening = now
+        self._listening = self._hearing.hears = now
         for resource in self._waited:
             if now:  # what was told meanwhile was told to nobody
                 super().unwatch(resource)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from functools import partial
@@ -70,6 +71,32 @@ async def test_only_a_release_need_not_wait_for_the_disk(server: Postgresql) -> 
         for_ever = await locks.mutex("order", 1, lease=None).acquire()
         assert await for_ever.release()
         assert lazy() == 1
+
+
+async def test_nor_does_who_queues_up(server: Postgresql) -> None:
+    """Nothing is held by a place, and who waits for it asks again."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        held = await others.mutex("order", 1, lease=None).acquire()
+        async with anyio.create_task_group() as group:
+            group.start_soon(take, locks)
+            await until(partial(queued, others), 5)
+            assert log_of(server).count("set_config('synchronous_commit', 'off'") == 1
+            await held.release()
+
+
+async def test_who_had_queued_up_comes_in_after_a_crash(server: Postgresql) -> None:
+    """Whether the place was on the disk or not."""
+    async with (
+        connect(server.url, connect_timeout=20) as locks,
+        connect(server.url, connect_timeout=20) as others,
+    ):
+        held = await others.mutex("order", 1, lease=60).acquire()
+        async with anyio.create_task_group() as group:
+            group.start_soon(take, locks)
+            await until(partial(queued, others), 5)
+            server.restart()  # kill -9
+            await until(partial(answers, others), 20)
+            assert await held.release()
 
 
 async def test_a_crash_gives_nobody_a_lock_twice(server: Postgresql) -> None:
@@ -180,6 +207,78 @@ async def test_who_is_told_needs_one_statement(server: Postgresql) -> None:
         assert len(statements(server)) == before + 4
 
 
+async def test_who_can_be_told_knows_of_the_queue(server: Postgresql) -> None:
+    """And is not refused when it leaves: one statement, not two."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        await waited(others, locks)
+        await waited(locks, others)
+        for _ in range(2):
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as group:
+                group.start_soon(take, locks)
+                await until(partial(queued, locks), 5)
+                await anyio.sleep(0.2)  # it looks
+                before = len(statements(server))
+                await held.release()
+            # One of the one who leaves; one each to enter and to leave.
+            assert len(statements(server)) == before + 3
+
+
+async def test_nobody_is_told_who_does_not_listen(server: Postgresql) -> None:
+    """It takes a lock of the whole server."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        held = await others.mutex("order", 1).acquire()
+        async with anyio.create_task_group() as group:
+            group.start_soon(take, locks)
+            await until(partial(queued, others), 5)
+            assert "pg_notify" not in "".join(log_of(server))
+            await held.release()
+
+
+SPOILT = """
+UPDATE doormans SET record = record::jsonb || %s::jsonb
+WHERE resource_type = 'order'
+"""
+
+
+@pytest.mark.parametrize("ear", ["x" * 70, 7])
+async def test_an_ear_that_is_none(server: Postgresql, ear: object) -> None:
+    """No channel has such a name; whoever queues up does so all the same."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        await waited(others, locks)
+        held = await others.mutex("order", 1).acquire()
+        with psycopg.connect(server.url, autocommit=True) as writer:
+            writer.execute(SPOILT, [json.dumps({"ear": ear})])
+        async with anyio.create_task_group() as group:
+            group.start_soon(take, locks)
+            await until(partial(queued, others), 5)
+            await held.release()
+
+
+async def take(locks: Locks) -> None:
+    async with locks.mutex("order", 1):
+        pass
+
+
+async def waited(locks: Locks, others: Locks) -> None:
+    """It has waited for something, and listens since."""
+    held = await others.mutex("before", 1).acquire()
+    async with anyio.create_task_group() as group:
+
+        async def wait() -> None:
+            async with locks.mutex("before", 1):
+                pass
+
+        group.start_soon(wait)
+        await until(partial(queued, others, 1, "before"), 5)
+        await anyio.sleep(0.5)  # it looks once more when it listens
+        await held.release()
+
+
+async def queued(locks: Locks, number: int = 1, kind: str = "order") -> bool:
+    return len((await locks.mutex(kind, 1).info()).queue) == number
+
+
 async def test_a_notification_that_is_not_ours(
     server: Postgresql, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -207,6 +306,8 @@ async def shouted(spy: psycopg.Connection[tuple[object, ...]]) -> None:
         "",
         "order,1",
         "[1",
+        '["order", 1, "v"]',
+        '["order", 1, {}]',
         '["order", 1, "v", "{", "b", "n"]',
         "[[], {}]",
         "[" * 7_900,
