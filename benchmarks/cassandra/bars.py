@@ -18,6 +18,12 @@ BARS: tuple[Bar, ...] = (
         _calls.ratio("C1", alone.CYCLE, FLOOR),
         1.25,
     ),
+    Bar(
+        "C1",
+        "cycle, of the floor's, the client on one core",
+        _ours.ratio("C1", alone.BOUND, FLOOR),
+        1.25,
+    ),
     Bar("C1", "transactions a cycle", _ours.median("C1", alone.CHANGES), 2.0),
     Minimum(
         "C2", "cycles/s, of the floor's", _ours.ratio("C2", turns.CYCLES, FLOOR), 0.8
