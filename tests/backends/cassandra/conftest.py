@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
@@ -11,10 +12,12 @@ import pytest
 
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options, options_of
+from aiorwlock_remote.backends.cassandra.reading import Reader
 from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.loops import current_host
+from tests.backends.cassandra.acted_loop import ActedLoop
 from tests.backends.cassandra.counted import Counted
 from tests.servers.cassandra_ring import Visit
 from tests.servers.fix_cassandra import Keyspace, SharedNode, fresh_keyspace
@@ -109,6 +112,20 @@ async def table(layout: str, options: Options) -> AsyncIterator[Table]:
     """Open, over a session of its own."""
     found = await opening.connect(options, current_host())
     assert found.layout == layout
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def loop() -> ActedLoop:
+    """Runs when the test says so."""
+    return ActedLoop()
+
+
+@pytest.fixture
+def reader(loop: ActedLoop) -> Iterator[Reader]:
+    """Of that loop, with an aide of its own."""
+    found = Reader(loop, threading.get_ident())
     yield found
     found.close()
 

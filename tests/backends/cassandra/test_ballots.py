@@ -61,11 +61,6 @@ def acted() -> ActedTable:
 
 
 @pytest.fixture
-def loop() -> ActedLoop:
-    return ActedLoop()
-
-
-@pytest.fixture
 def ballots(acted: ActedTable, loop: ActedLoop) -> Ballots:
     return Ballots(cast("Table", acted), loop)
 

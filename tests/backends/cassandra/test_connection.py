@@ -25,18 +25,6 @@ HEADER = 9
 
 
 @pytest.fixture
-def loop() -> ActedLoop:
-    return ActedLoop()
-
-
-@pytest.fixture
-def reader(loop: ActedLoop) -> Iterator[Reader]:
-    found = Reader(loop, threading.get_ident())
-    yield found
-    found.close()
-
-
-@pytest.fixture
 def listening() -> Iterator[socket]:
     with create_server(("127.0.0.1", 0)) as server:
         yield server

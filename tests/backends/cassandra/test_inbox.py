@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 from aiorwlock_remote.backends.cassandra.inbox import Inbox
-from aiorwlock_remote.runtime.clock import SystemClock
-
-
-class Loop:
-    """A host whose loop runs when told to."""
-
-    def __init__(self) -> None:
-        self.clock = SystemClock()
-        self.calls: list[Callable[[], object]] = []
-
-    def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        self.calls.append(lambda: function(*args))
-
-    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        raise NotImplementedError
-
-    def turn(self) -> None:
-        calls, self.calls = self.calls, []
-        for call in calls:
-            call()
+from tests.backends.cassandra.acted_loop import ActedLoop
 
 
 def test_one_wake_for_all_that_lie_ready() -> None:
-    loop, got = Loop(), list[int]()
+    loop, got = ActedLoop(), list[int]()
     inbox = Inbox(loop)
     for number in range(5):
         inbox.put(got.append, number)
@@ -44,7 +23,7 @@ def test_one_wake_for_all_that_lie_ready() -> None:
 
 
 def test_what_comes_meanwhile_is_not_forgotten() -> None:
-    loop, got = Loop(), list[str]()
+    loop, got = ActedLoop(), list[str]()
     inbox = Inbox(loop)
 
     def first(answer: str) -> None:
@@ -58,7 +37,7 @@ def test_what_comes_meanwhile_is_not_forgotten() -> None:
 
 
 def test_one_that_fails_keeps_no_other_from_its_answer() -> None:
-    loop, got = Loop(), list[str]()
+    loop, got = ActedLoop(), list[str]()
     inbox = Inbox(loop)
 
     def broken(_: object) -> None:
@@ -70,3 +49,26 @@ def test_one_that_fails_keeps_no_other_from_its_answer() -> None:
         loop.turn()
     loop.turn()
     assert got == ["other"]
+
+
+def test_who_gathers_is_not_woken_for_what_it_gathers() -> None:
+    loop, got = ActedLoop(), list[str]()
+    inbox = Inbox(loop)
+    inbox.gather(lambda: inbox.put(got.append, "answer"))
+    assert got == ["answer"]
+    assert not loop.calls
+    inbox.put(got.append, "later")
+    assert len(loop.calls) == 1
+
+
+def test_what_was_gathered_is_told_though_gathering_fails() -> None:
+    loop, got = ActedLoop(), list[str]()
+    inbox = Inbox(loop)
+
+    def broken() -> None:
+        inbox.put(got.append, "answer")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        inbox.gather(broken)
+    assert got == ["answer"]

@@ -15,18 +15,6 @@ PATIENCE = 60.0
 
 
 @pytest.fixture
-def loop() -> ActedLoop:
-    return ActedLoop()
-
-
-@pytest.fixture
-def reader(loop: ActedLoop) -> Iterator[Reader]:
-    found = Reader(loop, threading.get_ident())
-    yield found
-    found.close()
-
-
-@pytest.fixture
 def line(loop: ActedLoop, reader: Reader) -> Iterator[ActedConnection]:
     """A connection that is read from now on."""
     connection = ActedConnection(loop)
