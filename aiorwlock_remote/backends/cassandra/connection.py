@@ -22,19 +22,17 @@ def read_by(reader: Reader) -> type[ReadConnection]:
     return type("ReadConnection", (ReadConnection,), {"reader": reader})
 
 
-class ReadConnection(Connection):  # type: ignore[misc]  # the driver has no types
+class ReadConnection(Connection):
     """One socket: written to by whoever asks, read by the loop or its aide.
 
     What the driver calls is named as the driver wants it; see its own reactors.
     """
 
     reader: ClassVar[Reader]
-    is_closed: bool
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the driver's
         """Connect and greet the server. Blocks: the driver does it in threads."""
-        driver: Any = super()  # it has no types
-        driver.__init__(*args, **kwargs)
+        super().__init__(*args, **kwargs)
         self._strangers: set[int] = set()
         """Requests of others than the loop; those that are over stay a while."""
         self._unsent = bytearray()
@@ -53,10 +51,16 @@ class ReadConnection(Connection):  # type: ignore[misc]  # the driver has no typ
         """Call it in so many seconds, in another thread than the loop's."""
         return cls.reader.later(timeout, callback)
 
-    def send_msg(self, msg: Any, request_id: int, *args: Any, **kwargs: Any) -> int:  # noqa: ANN401
+    def send_msg(
+        self,
+        msg: Any,  # noqa: ANN401 - the driver's
+        request_id: int,
+        cb: Callable[[Any], object],
+        *args: Any,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401
+    ) -> int:
         """As the driver's; whether it is the loop that asks is noted."""
-        driver: Any = super()
-        size: int = driver.send_msg(msg, request_id, *args, **kwargs)
+        size = super().send_msg(msg, request_id, cb, *args, **kwargs)
         if not self.reader.in_loop:
             self._strangers.add(request_id)  # answered already, perhaps: see stuck
             self.reader.expect()
@@ -141,13 +145,12 @@ class ReadConnection(Connection):  # type: ignore[misc]  # the driver has no typ
         if not self._unsent or self.is_closed or self._broken is not None:
             return len(self._unsent)  # who asked is told that the connection is over
         try:
-            sent: int = self._socket.send(self._unsent)
+            return self._socket.send(self._unsent)
         except _NOT_NOW:
             return 0
         except OSError as exc:
             self._broken = exc
             return len(self._unsent)
-        return sent
 
     def _received(self) -> bytes | None:
         """What has arrived; empty: the server has closed it. None: nothing yet."""
@@ -157,7 +160,6 @@ class ReadConnection(Connection):  # type: ignore[misc]  # the driver has no typ
             if self.is_closed:
                 return None
             try:
-                data: bytes = self._socket.recv(SIZE)
+                return self._socket.recv(SIZE)
             except _NOT_NOW:
                 return None
-        return data

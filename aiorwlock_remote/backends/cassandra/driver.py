@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ssl
+import threading
+from collections.abc import Callable
+from io import BytesIO
+from socket import socket
+from typing import TYPE_CHECKING, Any
 
 import cassandra
 from cassandra import auth, cluster, connection, policies, protocol, query
@@ -13,7 +18,6 @@ Statement = Any
 Profile = Any
 Cluster: Any = cluster.Cluster
 
-Connection: Any = connection.Connection
 ConsistencyLevel: Any = cassandra.ConsistencyLevel
 EXEC_PROFILE_DEFAULT: Any = cluster.EXEC_PROFILE_DEFAULT
 ExecutionProfile: Any = cluster.ExecutionProfile
@@ -41,6 +45,51 @@ Unauthorized: type[Exception] = cassandra.Unauthorized
 Unavailable: type[Exception] = cassandra.Unavailable
 UnresolvableContactPoints: type[Exception] = cassandra.UnresolvableContactPoints
 WriteTimeout: type[Exception] = cassandra.WriteTimeout
+
+
+if TYPE_CHECKING:
+
+    class Connection:
+        """Of ``cassandra.connection``, as far as a subclass of ours needs it."""
+
+        endpoint: object
+        ssl_context: ssl.SSLContext | None
+        is_closed: bool
+        is_defunct: bool
+        lock: threading.RLock
+        connected_event: threading.Event
+        _iobuf: BytesIO
+        _requests: dict[int, object]
+        _socket: socket
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...  # noqa: ANN401
+        def get_request_id(self) -> int:
+            """A number that no other request has; under ``lock``."""
+
+        def send_msg(
+            self,
+            msg: Any,  # noqa: ANN401
+            request_id: int,
+            cb: Callable[[Any], object],
+            *args: Any,  # noqa: ANN401
+            **kwargs: Any,  # noqa: ANN401
+        ) -> int:
+            """Send a request; ``cb`` is told its answer, or its error."""
+
+        def process_io_buffer(self) -> None:
+            """Answer those whose answers lie in ``_iobuf``."""
+
+        def defunct(self, exc: BaseException) -> object:
+            """Give the connection up, and tell all who wait."""
+
+        def error_all_requests(self, exc: BaseException) -> None:
+            """Tell all who wait."""
+
+        def _connect_socket(self) -> None: ...
+        def _send_options_message(self) -> None: ...
+
+else:
+    Connection = connection.Connection
 
 
 def is_legacy(of: Any) -> bool:  # noqa: ANN401 - a Cluster

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from socket import SO_LINGER, SOL_SOCKET, create_server, socket
+from typing import cast
 
 import pytest
 from cassandra.connection import ConnectionShutdown, DefaultEndPoint
@@ -87,7 +88,7 @@ def test_the_first_is_sent_at_once_and_the_others_of_a_turn_together(
             sent.append(bytes(data))
             return len(data)
 
-    noted, near._socket = near._socket, Noting(near._socket)
+    noted, near._socket = near._socket, cast("socket", Noting(near._socket))
     near.push(b"first")
     assert sent == [b"first"]
     near.push(b"second")
@@ -189,7 +190,7 @@ class Deaf:
 def test_one_that_nothing_can_be_sent_over_is_given_up(
     near: ReadConnection, far: socket
 ) -> None:
-    near._socket = Deaf(near._socket)
+    near._socket = cast("socket", Deaf(near._socket))
     told, done = asked(near)
     assert done.wait(PATIENCE)  # by the aide
     assert near.is_defunct
