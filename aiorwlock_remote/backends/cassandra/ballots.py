@@ -58,7 +58,7 @@ class Ballots:
         self._table = table
         self._host = host
         self._soon = host.at_end if isinstance(host, Reads) else host.call_soon
-        self._wanted: Wanted = {}
+        self._wanted: dict[object, Wanted] = {}  # by whom to ask
         self._together = True
         self._luck = Luck()
 
@@ -75,28 +75,25 @@ class Ballots:
         """What came of what was asked early."""
         self._luck.learns(hit=hit)
 
-    def read(self, key: Key) -> Pending[Rows]:
+    def read(self, key: Key, node: object) -> Pending[Rows]:
         """What stands there, from one replica; together with what else is wanted now.
 
-        Fails with ``BackendError``.
+        ``node``: who was asked for the transaction. Fails with ``BackendError``.
         """
         if not self._wanted:
             self._soon(self._ask)
-        return self._wanted.setdefault(key, Pending())
+        return self._wanted.setdefault(node, {}).setdefault(key, Pending())
 
     def _request(self, key: Key) -> Request:
         return self._table.request("seated", *key)
 
     def _ask(self) -> None:
-        wanted, self._wanted = self._wanted, {}
-        if len(wanted) == 1 or not self._together:
-            self._each(wanted)
-            return
-        near: dict[object, list[Key]] = defaultdict(list)
-        for key in wanted:
-            near[self._table.node(self._request(key))].append(key)
-        for node, keys in near.items():
-            for group in grouped(keys):
+        asked, self._wanted = self._wanted, {}
+        for node, wanted in asked.items():
+            if not self._together:
+                self._each(wanted)
+                continue
+            for group in grouped(list(wanted)):
                 self._all({key: wanted[key] for key in group}, node)
 
     def _each(self, wanted: Wanted) -> None:

@@ -13,6 +13,7 @@ from aiorwlock_remote.backends.cassandra.changes import (
     tickets_of,
 )
 from aiorwlock_remote.backends.cassandra.frame import Memory, Written, now_of
+from aiorwlock_remote.backends.cassandra.pages import Asked
 from aiorwlock_remote.backends.cassandra.requests import APPLIED, Row, Rows
 from aiorwlock_remote.backends.cassandra.rows import NOTHING, Found, found_of, settled
 from aiorwlock_remote.backends.cassandra.table import Table
@@ -42,7 +43,7 @@ class _Swap:
     """One on its way.
 
     ``unread``: a fence of it will be seen, and nobody knows it yet. ``early``: what was
-    asked right behind it, if anything was.
+    asked right behind it, if anything was. ``node``: who answered.
     """
 
     resource: Resource
@@ -50,6 +51,7 @@ class _Swap:
     outcome: Pending[Outcome]
     unread: bool
     early: Pending[Rows] | None = None
+    node: object = None
 
 
 class CassandraCas:
@@ -141,11 +143,11 @@ class CassandraCas:
         if unread and not self._under_way:
             swap.early = self._ballots.early(key)
         self._under_way += 1
-        asked.then(partial(self._swapped, swap))
+        asked.then(lambda _: self._swapped(swap, asked))
         return outcome
 
-    def _swapped(self, swap: _Swap, asked: Pending[Rows]) -> None:
-        outcome = swap.outcome
+    def _swapped(self, swap: _Swap, asked: Asked) -> None:
+        outcome, swap.node = swap.outcome, asked.node
         outcome.then(self._over)
         if asked.error is not None:
             outcome.fail(asked.error)
@@ -177,7 +179,7 @@ class CassandraCas:
 
     def _read(self, swap: _Swap) -> None:
         key = self._key(swap.resource)
-        self._ballots.read(key).then(partial(self._told, swap))
+        self._ballots.read(key, swap.node).then(partial(self._told, swap))
 
     def _told(self, swap: _Swap, read: Pending[Rows]) -> None:
         if read.error is not None:

@@ -21,6 +21,23 @@ class Sender(Protocol):
         """
 
 
+class Asked(Pending[Rows]):
+    """The rows of an answer that is awaited."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        """Not sent yet."""
+        super().__init__()
+        self.future: Any = None
+        """The driver's."""
+
+    @property
+    def node(self) -> object:
+        """Who answered; None: nobody, or nobody knows."""
+        return getattr(self.future, "coordinator_host", None)
+
+
 class Answer:
     """What becomes of one request, for whoever awaits it in a loop."""
 
@@ -28,7 +45,7 @@ class Answer:
 
     def __init__(self, inbox: Inbox, where: str) -> None:
         """``where``: the cluster, for messages."""
-        self.pending: Pending[Rows] = Pending()
+        self.pending: Asked = Asked()
         self._inbox = inbox
         self._where = where
 

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from aiorwlock_remote.backends.cassandra.driver import Statement
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.pages import Asked
 from aiorwlock_remote.backends.cassandra.requests import Request, Rows
 from aiorwlock_remote.backends.cassandra.schema import Layout, layout_of
 from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.backends.cassandra.wire import Wire
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
 NOWHERE = ("%", 0)  # no name of a resource is encoded like that
@@ -51,13 +51,9 @@ class Table:
         """A statement of ``statements.cql`` and its values."""
         return Request(self._statements[name], values)
 
-    def ask(self, host: Host, request: Request) -> Pending[Rows]:
+    def ask(self, host: Host, request: Request) -> Asked:
         """As ``Wire.ask``."""
         return self._wire.ask(host, request)
-
-    def node(self, request: Request) -> object:
-        """As ``Wire.node``."""
-        return self._wire.node(request)
 
     def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
         """As ``Wire.pages``."""

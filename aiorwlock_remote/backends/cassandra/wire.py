@@ -25,9 +25,8 @@ from aiorwlock_remote.backends.cassandra.driver import (
 )
 from aiorwlock_remote.backends.cassandra.inbox import Inbox
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.pages import Answer, Pages
+from aiorwlock_remote.backends.cassandra.pages import Answer, Asked, Pages
 from aiorwlock_remote.backends.cassandra.requests import Request, Rows
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
 ONE: int = ConsistencyLevel.ONE
@@ -112,13 +111,13 @@ class Wire:
             raise errors.of(exc, self._options.where) from exc
         return list(rows)
 
-    def ask(self, host: Host, request: Request) -> Pending[Rows]:
+    def ask(self, host: Host, request: Request) -> Asked:
         """Send it; the rows of its answer.
 
         Fails with ``BackendError``. Cancelling whoever awaits it takes nothing back.
         """
         answer = self._answer(host)
-        self.send(request, answer)
+        answer.pending.future = self.send(request, answer)
         return answer.pending
 
     async def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
@@ -141,19 +140,6 @@ class Wire:
         """What a statement without values tells, from any one node."""
         request = Request(SimpleStatement(cql, consistency_level=ONE), None)
         return await self.ask(host, request)
-
-    def node(self, request: Request) -> object:
-        """Whom the driver would ask first; None: nobody is there, or nobody knows."""
-        profile = self._profile
-        try:
-            if profile is EXEC_PROFILE_DEFAULT:
-                profile = self._session.get_execution_profile(profile)
-            plan = profile.load_balancing_policy.make_query_plan(
-                self._session.keyspace, request.statement.bind(request.values)
-            )
-            return next(iter(plan), None)
-        except Exception:  # noqa: BLE001 - who asks is told what is wrong
-            return None
 
     def send(self, request: Request, answer: Answer, page: bytes | None = None) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
         """As ``Sender.send``."""

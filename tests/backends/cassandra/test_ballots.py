@@ -29,13 +29,9 @@ class ActedTable:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Request, Pending[Rows]]] = []
-        self.nodes: dict[Key, str] = {}
 
     def request(self, name: str, *values: object) -> Request:
         return Request(name, values)
-
-    def node(self, request: Request) -> object:
-        return self.nodes.get(cast("Key", request.values))
 
     def ask(self, host: Host, request: Request) -> Pending[Rows]:
         del host
@@ -72,7 +68,7 @@ def values(request: Request) -> Any:  # noqa: ANN401 - what a statement takes
 def test_one_is_asked_alone(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
-    read = ballots.read(("order", 1))
+    read = ballots.read(("order", 1), None)
     assert not acted.asked
     loop.turn()
     assert acted.names() == ["seated"]
@@ -83,7 +79,7 @@ def test_one_is_asked_alone(
 def test_those_of_a_turn_are_asked_together(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
-    reads = [ballots.read(("order", number)) for number in (3, 1, 2)]
+    reads = [ballots.read(("order", number), None) for number in (3, 1, 2)]
     loop.turn()
     ((request, _),) = acted.asked
     assert request.statement == "seated_all"
@@ -100,7 +96,7 @@ def test_the_next_turn_is_another_request(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
     for number in (1, 2):
-        ballots.read(("order", number)).unawaited()
+        ballots.read(("order", number), None).unawaited()
         loop.turn()
     assert acted.names() == ["seated", "seated"]
 
@@ -109,8 +105,8 @@ def test_each_is_asked_at_the_node_that_knows_it_first(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
     for number in range(5):
-        acted.nodes["order", number] = "odd" if number % 2 else "even"
-        ballots.read(("order", number)).unawaited()
+        node = "odd" if number % 2 else "even"
+        ballots.read(("order", number), node).unawaited()
     loop.turn()
     told = {str(request.node): values(request) for request, _ in acted.asked}
     assert told == {"even": (["order"], [0, 2, 4]), "odd": (["order"], [1, 3])}
@@ -119,7 +115,7 @@ def test_each_is_asked_at_the_node_that_knows_it_first(
 def test_what_fails_fails_for_all(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
-    reads = [ballots.read(("order", number)) for number in range(3)]
+    reads = [ballots.read(("order", number), None) for number in range(3)]
     loop.turn()
     acted.asked[0][1].fail(BackendUnavailable(what="away"))
     assert all(isinstance(read.error, BackendUnavailable) for read in reads)
@@ -128,7 +124,7 @@ def test_what_fails_fails_for_all(
 def test_a_server_that_forbids_many_is_asked_one_by_one(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
-    reads = [ballots.read(("order", number)) for number in range(3)]
+    reads = [ballots.read(("order", number), None) for number in range(3)]
     loop.turn()
     acted.asked[0][1].fail(Unsupported(what="Guardrail partition_keys_in_select"))
     assert acted.names() == ["seated_all"] + ["seated"] * 3
@@ -137,7 +133,7 @@ def test_a_server_that_forbids_many_is_asked_one_by_one(
     assert [read.result()[0]["seated"] for read in reads] == [7, 8, 9]
     acted.asked.clear()
     for number in range(3):
-        ballots.read(("order", number)).unawaited()
+        ballots.read(("order", number), None).unawaited()
     loop.turn()
     assert acted.names() == ["seated"] * 3
 
@@ -181,7 +177,7 @@ async def test_the_real_ones(layout: str, options: Options, keyspace: Keyspace) 
         for kind, number in keys:
             values = desk.appearing("t")[:-2]
             assert desk.do("appear", *values, kind, number).applied
-        reads = [ballots.read(key) for key in (*keys, (some, 3))]
+        reads = [ballots.read(key, None) for key in (*keys, (some, 3))]
         *found, nothing = [await read for read in reads]
     finally:
         table.close()

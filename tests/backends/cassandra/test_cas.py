@@ -10,7 +10,8 @@ import pytest
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.requests import Request, Rows
+from aiorwlock_remote.backends.cassandra.pages import Asked
+from aiorwlock_remote.backends.cassandra.requests import Request
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -27,7 +28,6 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.runtime.loops import current_host
 from aiorwlock_remote.swapping import Swapping
@@ -70,12 +70,12 @@ class Party:
         self.sent.clear()
         return await self._swapping.step(ORDER, command)
 
-    def _asked(self, host: Host, request: Request) -> Pending[Rows]:
+    def _asked(self, host: Host, request: Request) -> Asked:
         between = self.between
         if between is None or self.sent[-1] != "seated":
             return self._ask(host, request)
         self.between = None
-        answer: Pending[Rows] = Pending()
+        answer = Asked()
 
         async def apart() -> None:
             await between()

@@ -11,7 +11,8 @@ from aiorwlock_remote.backends.cassandra.ballots import Luck
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.holders import Holders
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.requests import Request, Rows
+from aiorwlock_remote.backends.cassandra.pages import Asked
+from aiorwlock_remote.backends.cassandra.requests import Request
 from aiorwlock_remote.backends.cassandra.steps import Steps
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.commands import (
@@ -24,7 +25,6 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.cassandra.conftest import both_layouts
@@ -41,14 +41,14 @@ ORDER = resource("order", 42)
 LEASE = 30_000_000
 
 
-class Asked:
+class Sent:
     """A table's requests, as they are sent; ``early``: those right behind others."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self.names: list[str] = []
         self.early = 0
-        self._last: Pending[Rows] | None = None
+        self._last: Asked | None = None
         self._made: list[tuple[Request, str]] = []
         self._request, self._ask = table.request, table.ask
         table.request = self.request  # type: ignore[method-assign]
@@ -62,7 +62,7 @@ class Asked:
     def _name(self, request: Request) -> str:
         return next(name for made, name in self._made if made is request)
 
-    def ask(self, host: Host, request: Request) -> Pending[Rows]:
+    def ask(self, host: Host, request: Request) -> Asked:
         self.names.append(self._name(request))
         self.early += self._last is not None and not self._last.done
         self._last = self._ask(host, request)
@@ -70,15 +70,15 @@ class Asked:
 
 
 @pytest.fixture
-async def asked(layout: str, options: Options) -> AsyncIterator[Asked]:
+async def asked(layout: str, options: Options) -> AsyncIterator[Sent]:
     assert layout
     table = await opening.connect(options, current_host())
-    yield Asked(table)
+    yield Sent(table)
     table.close()
 
 
 @pytest.fixture
-async def steps(asked: Asked) -> Steps:
+async def steps(asked: Sent) -> Steps:
     def later(seconds: float, function: Callable[[], None]) -> None:
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ def read(ticket: str, *, fenced: bool) -> Acquire:
     return Acquire((Claim(ticket, LEASE),), Mode.READ, fenced=fenced)
 
 
-async def test_who_shows_no_fence_reads_none(steps: Steps, asked: Asked) -> None:
+async def test_who_shows_no_fence_reads_none(steps: Steps, asked: Sent) -> None:
     write = Acquire((Claim("t1", LEASE),), Mode.WRITE, fenced=False)
     for _ in range(2):
         asked.names.clear()
@@ -109,7 +109,7 @@ async def test_who_shows_no_fence_reads_none(steps: Steps, asked: Asked) -> None
 
 
 async def test_who_joins_them_is_told_the_true_fence(
-    steps: Steps, asked: Asked, desk: Desk
+    steps: Steps, asked: Sent, desk: Desk
 ) -> None:
     await steps.step(ORDER, read("t1", fenced=False))
     joined = await steps.step(ORDER, read("t2", fenced=True))
@@ -137,7 +137,7 @@ async def test_who_takes_over_from_them_has_a_higher_fence(
 @pytest.mark.parametrize("early", [True, False])
 async def test_a_shown_fence_is_the_ballot(
     steps: Steps,
-    asked: Asked,
+    asked: Sent,
     desk: Desk,
     monkeypatch: pytest.MonkeyPatch,
     *,

@@ -51,7 +51,7 @@ async def many_at_once(table: Table) -> None:
     with pytest.raises(Unsupported, match="Guardrail"):
         await table.ask(host, together)
     ballots = Ballots(table, host)
-    for read in [ballots.read(key) for key in keys]:
+    for read in [ballots.read(key, None) for key in keys]:
         (row,) = await read
         assert row["seated"] > 1_600_000_000_000_000
 
