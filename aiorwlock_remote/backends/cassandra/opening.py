@@ -6,6 +6,7 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import anyio
@@ -79,20 +80,18 @@ async def connect(options: Options, host: Host) -> Table:
 def _opened(
     options: Options, context: ssl.SSLContext | None, reader: Reader | None
 ) -> Table:
-    cluster = _cluster(options, context, reader)
-
-    def close() -> None:
-        cluster.shutdown()
-        if reader is not None:
-            reader.close()
-
+    closing = ExitStack()
+    if reader is not None:
+        closing.callback(reader.close)
     try:
+        cluster = _cluster(options, context, reader)
+        closing.callback(cluster.shutdown)
         session = _session(cluster, options)
         profile = session.get_execution_profile(EXEC_PROFILE_DEFAULT)
         wire = Wire(session, profile, options, None if reader is None else reader.inbox)
-        return open_table(wire, options, close)
+        return open_table(wire, options, closing.close)
     except BaseException:
-        close()
+        closing.close()
         raise
 
 

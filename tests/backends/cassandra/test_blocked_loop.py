@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.connection import ReadConnection
 from aiorwlock_remote.backends.cassandra.opening import HEARTBEAT, HEARTBEAT_TIMEOUT
@@ -96,6 +97,16 @@ async def test_closed_it_leaves_nothing(
         (await opening.connect(options, current_host())).close()
     await settled(others)
     assert sockets() <= before
+    assert aides() <= others
+
+
+@pytest.mark.only_on("asyncio", why="threads are the process's")
+async def test_one_that_was_never_made_leaves_no_thread() -> None:
+    nowhere = Options("locks", ("nowhere.invalid",), connect_timeout=20.0)
+    others = aides()
+    with pytest.raises(BackendUnavailable):
+        await opening.connect(nowhere, current_host())
+    await settled(others)
     assert aides() <= others
 
 
