@@ -15,7 +15,7 @@ from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Rep
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.record import UNUSED, Grant, Record, Seat
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
@@ -167,7 +167,7 @@ class MemoryStore:
 
     def _snapshot(self, resource: Resource) -> Snapshot:
         clock = self._host.clock
-        record = self._shelf.records.get(resource, Record())
+        record = self._shelf.records.get(resource, UNUSED)
         seat = self._shelf.seats.get(resource)
         return Snapshot(
             resource, record, seat, micros(clock.now()), micros(clock.wall())

@@ -27,7 +27,8 @@ VERSION = 1
 
 T = TypeVar("T")
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode  # of text: at once
+_object = json.JSONEncoder(separators=(",", ":")).encode
+_text = json.encoder.encode_basestring_ascii
 
 _SCALARS = (
     *("last", "number", "admit_upto", "admit_until", "turns", "barred_until"),
@@ -49,7 +50,7 @@ def dumps(door: Record, base: int = 0) -> str:
     last = door.last and door.last - base
     grants = ",".join([_grant(grant, base) for grant in door.grants])
     queue = ",".join(map(_place, door.queue))
-    seat = "null" if door.seat is None else _encode(door.seat)
+    seat = "null" if door.seat is None else _text(door.seat)
     return (
         f'{{"v":{VERSION},"seat":{seat},"last":{last},"number":{door.number},'
         f'"admit_upto":{door.admit_upto},"admit_until":{door.admit_until},'
@@ -124,7 +125,7 @@ def _grant(grant: Grant, base: int) -> str:
     if grant.lock_delay:
         extra = ("lock_delay", grant.lock_delay), *extra
     return (
-        f'{{"ticket":{_encode(grant.ticket)},"mode":"{grant.mode}",'
+        f'{{"ticket":{_text(grant.ticket)},"mode":"{grant.mode}",'
         f'"fence":{fence},"since":{grant.since},'
         f'"expires":{_or_null(grant.expires)},"who":{_who(grant.who)}{_rest(extra)}}}'
     )
@@ -132,7 +133,7 @@ def _grant(grant: Grant, base: int) -> str:
 
 def _place(place: Place) -> str:
     return (
-        f'{{"number":{place.number},"gate":{_encode(place.gate)},'
+        f'{{"number":{place.number},"gate":{_text(place.gate)},'
         f'"mode":"{place.mode}","since":{place.since},"expires":{place.expires},'
         f'"window":{place.window},"waiting":{place.waiting},'
         f'"claim_until":{_or_null(place.claim_until)},'
@@ -141,13 +142,13 @@ def _place(place: Place) -> str:
 
 
 def _who(who: Who) -> str:
-    host, task, reason = _encode(who.host), _encode(who.task), _encode(who.reason)
+    host, task, reason = _text(who.host), _text(who.task), _text(who.reason)
     return f"[{host},{who.pid},{task},{reason}]"
 
 
 def _rest(fields: Extra) -> str:
     """More fields of an object, behind others."""
-    return f",{_encode(dict(fields))[1:-1]}" if fields else ""
+    return f",{_object(dict(fields))[1:-1]}" if fields else ""
 
 
 def _or_null(number: int | None) -> str:

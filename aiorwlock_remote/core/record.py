@@ -154,7 +154,10 @@ class Record:
 
     def grant(self, ticket: str) -> Grant | None:
         """The grant of a ticket, if it has one."""
-        return next((g for g in self.grants if g.ticket == ticket), None)
+        for grant in self.grants:
+            if grant.ticket == ticket:
+                return grant
+        return None
 
     def place(self, gate: str, mode: Mode) -> Place | None:
         """The place of a process for a mode, if it has one."""
@@ -183,6 +186,10 @@ class Record:
             admit_until=0,
             barred_until=0,
         )
+
+
+UNUSED: Record = Record()
+"""Of a resource that nobody has ever used."""
 
 
 def soonest(grants: tuple[Grant, ...], count: int) -> list[Grant]:

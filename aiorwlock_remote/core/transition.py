@@ -38,7 +38,7 @@ from aiorwlock_remote.core.entering import Entry, Queued, acquire, withdraw
 from aiorwlock_remote.core.lone import lone
 from aiorwlock_remote.core.moment import Moment, describe
 from aiorwlock_remote.core.moves import adopt, downgrade, upgrade
-from aiorwlock_remote.core.record import Ending, Grant, Record, Seat
+from aiorwlock_remote.core.record import UNUSED, Ending, Grant, Record, Seat
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 from aiorwlock_remote.core.turn import (
     may_enter,
@@ -88,7 +88,7 @@ def transition(
     Raises:
         IllegalCommand: the command makes no sense in this state; nothing changes.
     """
-    before = record or Record()
+    before = record or UNUSED
     wall = floor if wall is None else wall
     short = lone(before, seat, command, now, floor, wall)
     if short is not None:

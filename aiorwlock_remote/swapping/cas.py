@@ -24,6 +24,21 @@ class State:
     mark: Any = field(repr=False)
 
 
+@value
+class Times:
+    """What time it is for one step, in microseconds.
+
+    ``now``, ``floor``, ``wall``: as the transition wants them. ``sent``: ``Cas.clock``
+    just then. ``slack``: by how much every lease is to be longer, see ``server_time``.
+    """
+
+    now: int
+    floor: int
+    wall: int
+    sent: int
+    slack: int = 0
+
+
 class GaveUp(BackendUnavailable):
     """The store says that it gave up, e.g. under contention: done, or not, or later."""
 
@@ -42,8 +57,8 @@ class Cas(Protocol):
     def clock(self) -> int:
         """Local time in microseconds, which goes on while the host is suspended."""
 
-    def times(self, state: State) -> tuple[int, int, int]:
-        """``now``, ``floor`` and ``wall`` for a transition from there."""
+    def times(self, state: State) -> Times:
+        """For a step from there."""
 
     def load(self, resource: Resource) -> Pending[State]:
         """What stands there, after all that was answered before.
@@ -57,9 +72,12 @@ class Cas(Protocol):
         state: State,
         record: Record,
         seat: Seat | None,
+        times: Times,
         wakes: tuple[str, ...] = (),
     ) -> Pending[tuple[bool, State | None]]:
         """Put these there if ``state`` still stands; tell the gates if you can.
+
+        ``times``: by which they were worked out, just now.
 
         Whether they were, and what stands there now (None: not told). Its record may
         have other fences than were given, if it is the store that chooses them.

@@ -15,6 +15,7 @@ from aiorwlock_remote.swapping.cas import State
 class Line:
     """The commands for one resource, in order; the first is under way.
 
+    ``sent``: when the last swap was, by ``Cas.clock``.
     ``unsure``: tickets asked for by a swap whose answer was lost, and when it was sent.
     ``seen``: what stood there last. ``fresh``: that was after the first command was
     begun. ``lost``: where swaps started whose answers were lost; ``doubtful``: one was

@@ -30,10 +30,7 @@ def with_fences(step: Step, record: Record | None) -> Reply:
         return reply
 
     def told(grant: Grant) -> Grant:
-        kept = record.grant(grant.ticket)
-        if kept is None or kept.fence == grant.fence:
-            return grant
-        return replace(grant, fence=kept.fence)
+        return record.grant(grant.ticket) or grant
 
     def granted(entry: Granted) -> Granted:
         return replace(entry, grants=tuple(told(grant) for grant in entry.grants))

@@ -96,6 +96,8 @@ class ServerTime:
 
 def stretched(command: Command, slack: int) -> Command:
     """The command with longer leases; one without an end has none here either."""
+    if not slack:
+        return command
 
     def longer(lease: int | None) -> int | None:
         return None if lease is None else lease + slack

@@ -21,7 +21,7 @@ from functools import partial
 from aiorwlock_remote.core.commands import Command, Granted, IllegalCommand, Reply
 from aiorwlock_remote.core.doubt import after_doubt, in_doubt
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.record import UNUSED, Seat
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
@@ -29,6 +29,7 @@ from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping.cas import Cas, GaveUp, State
 from aiorwlock_remote.swapping.line import Line, may_be_repeated, may_guess
 from aiorwlock_remote.swapping.replies import claims_of, each_grant, with_fences
+from aiorwlock_remote.swapping.server_time import stretched
 
 REMEMBERED = 4096
 TRIES = 3
@@ -38,8 +39,7 @@ VAIN = 30
 
 Wakes = Callable[[Resource, tuple[str, ...]], object]
 Pause = Callable[[Resource, int, Callable[[State | None], None]], None]
-Asked = Callable[[Command], Command]
-Told = Callable[[Reply, State | None], Reply]
+Told = Callable[[Command, Reply, Line], Reply]
 
 
 def at_once(_: Resource, __: int, go_on: Callable[[State | None], None]) -> None:
@@ -47,12 +47,7 @@ def at_once(_: Resource, __: int, go_on: Callable[[State | None], None]) -> None
     go_on(None)
 
 
-def as_it_is(command: Command) -> Command:
-    """The command unchanged."""
-    return command
-
-
-def as_told(reply: Reply, _: State | None) -> Reply:
+def as_told(_: Command, reply: Reply, __: Line) -> Reply:
     """The reply unchanged."""
     return reply
 
@@ -65,7 +60,6 @@ class Swapping:
         cas: Cas,
         wakes: Wakes,
         pause: Pause = at_once,
-        asked: Asked = as_it_is,
         told: Told = as_told,
     ) -> None:
         """``wakes(resource, gates)``: these have something to claim.
@@ -73,14 +67,12 @@ class Swapping:
         ``pause(resource, refusals, go_on)``: called before each new attempt, to let go
         on later: from what the refusal told, or from a state read since.
 
-        ``asked(command)``: what the transition is to see, at each attempt, after
-        ``cas.times`` has told what time it is. ``told(reply, seen)``: what the caller
-        is to see, by what stands there now, if that is known.
+        ``told(command, reply, line)``: what the caller is to see, by when it was asked
+        for (``sent``) and what stands there now (``seen``).
         """
         self._cas = cas
         self._wakes = wakes
         self._pause = pause
-        self._asked = asked
         self._told = told
         self._lines: OrderedDict[Resource, Line] = OrderedDict()
 
@@ -137,13 +129,16 @@ class Swapping:
         if state is None or (line.lost and not line.fresh):
             self._load(line)
             return
-        line.lost = [lost for lost in line.lost if lost.mark == state.mark]
+        if line.lost:
+            line.lost = [lost for lost in line.lost if lost.mark == state.mark]
         if line.fresh and not line.lost:
             line.settle(state)
         try:
-            now, floor, wall = self._cas.times(state)
-            command = self._asked(line.waiting[0][0])
-            step = transition(state.record, state.seat, command, now, floor, wall)
+            at = self._cas.times(state)
+            command = stretched(line.waiting[0][0], at.slack)
+            step = transition(
+                state.record, state.seat, command, at.now, at.floor, at.wall
+            )
         except IllegalCommand as exc:
             if line.fresh:
                 self._failed(line, exc)
@@ -153,14 +148,14 @@ class Swapping:
         except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
             self._spoilt(line, exc)
             return
-        before = state.record or Record()
-        same = step.record == before and _value(step.seat) == _value(state.seat)
-        line.sent = self._cas.clock()
+        same = step.record is (state.record or UNUSED)
+        same = same and _value(step.seat) == _value(state.seat)
+        line.sent = at.sent
         # What still can happen starts from this version: it is swapped away unchanged.
         if not same or (line.fresh and line.lost):
             try:
                 swapped = self._cas.swap(
-                    line.resource, state, step.record, step.seat, step.wakes
+                    line.resource, state, step.record, step.seat, at, step.wakes
                 )
             except Exception as exc:  # noqa: BLE001 - as above
                 self._spoilt(line, exc)
@@ -233,10 +228,10 @@ class Swapping:
         self._go_on(line)
 
     def _done(self, line: Line, reply: Reply, step: Step) -> None:
-        _, pending = line.waiting.popleft()
+        command, pending = line.waiting.popleft()
         try:
             reply = self._dated(line, reply) if line.unsure else reply
-            pending.resolve(self._told(reply, line.seen))
+            pending.resolve(self._told(command, reply, line))
             if step.wakes:
                 self._wakes(line.resource, step.wakes)
         finally:

@@ -11,7 +11,7 @@ import anyio
 
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, from_row
-from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.core.record import UNUSED
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.forgetting import FIRST, Forgetting, Key
 from aiorwlock_remote.logs import log_event
@@ -61,7 +61,7 @@ class TableStore(SwapStore, ABC):
         self._steps = TableSteps(self._cas, self._wakes, self._later)
         self._watcher = Watcher(
             self._cas.load,
-            lambda state: self._cas.times(state)[0],
+            lambda state: self._cas.times(state).now,
             self._steps.saw,
             settings.gate,
             host,
@@ -150,7 +150,7 @@ class TableStore(SwapStore, ABC):
 
     def _snapshot(self, resource: Resource, state: State) -> Snapshot:
         now: int = state.mark.now
-        return Snapshot(resource, state.record or Record(), state.seat, now, now)
+        return Snapshot(resource, state.record or UNUSED, state.seat, now, now)
 
     def _stepped(self, resource: Resource, stepped: Pending[Reply]) -> None:
         if self._under_way.get(resource) is stepped:

@@ -22,8 +22,9 @@ from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.pending import Pending, mapped
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.swapping.cas import State
+from aiorwlock_remote.swapping.cas import State, Times
 from aiorwlock_remote.swapping.ears import Ears, queued
+from aiorwlock_remote.swapping.line import Line
 from aiorwlock_remote.swapping.pausing import Later, Pausing
 from aiorwlock_remote.swapping.replies import each_grant
 from aiorwlock_remote.swapping.rows import (
@@ -37,7 +38,7 @@ from aiorwlock_remote.swapping.rows import (
     text_at,
     text_of,
 )
-from aiorwlock_remote.swapping.server_time import Bounds, ServerTime, stretched
+from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.steps import Swapping, Wakes
 
 MOST = 32_767
@@ -60,10 +61,7 @@ class Desk(Protocol):
 
 
 class TableCas:
-    """``Cas`` over a desk. Belongs to one loop or thread.
-
-    What it is given by ``times`` holds for the swap that follows in the same breath.
-    """
+    """``Cas`` over a desk. Belongs to one loop or thread."""
 
     def __init__(
         self,
@@ -85,8 +83,6 @@ class TableCas:
         self._clock = clock
         self._time = time
         self._prefix = prefix
-        self._at = self.clock()
-        self._bounds: Bounds = time.bounds(self._at)
 
     def guess(self) -> State:
         """Nothing."""
@@ -96,15 +92,12 @@ class TableCas:
         """The boot clock."""
         return micros(self._clock.now())
 
-    def times(self, state: State) -> tuple[int, int, int]:
+    def times(self, state: State) -> Times:
         """The least the server's clock can be; fences count by one from the base."""
-        self._at = self.clock()
-        self._bounds = self._time.bounds(self._at)
-        return self._bounds.least, state.mark.base + 1, self._bounds.least
-
-    def stretched(self, command: Command) -> Command:
-        """The command as the transition has to see it, see ``server_time``."""
-        return stretched(command, self._bounds.slack)
+        at = self.clock()
+        bounds = self._time.bounds(at)
+        least: int = bounds.least
+        return Times(least, state.mark.base + 1, least, at, bounds.slack)
 
     def load(self, resource: Resource) -> Pending[State]:
         """By one plain read of both tables."""
@@ -119,12 +112,13 @@ class TableCas:
         state: State,
         record: Record,
         seat: Seat | None,
+        times: Times,
         wakes: tuple[str, ...] = (),
     ) -> Pending[tuple[bool, State | None]]:
         """By one request, which the server refuses if it comes too late."""
         kind, number = self.key(resource)
         mark: Mark = state.mark
-        sent, version = self._at, nonce().hex()
+        sent, version = times.sent, nonce().hex()
         ticket, since = seat_columns(seat)
         ears = self._ears
         if ears is not None and (ticket, since) != (mark.ticket, mark.since):
@@ -136,7 +130,7 @@ class TableCas:
         values: dict[str, object] = {
             "i_kind": kind,
             "i_number": number,
-            "i_latest": text_at(self._bounds.latest),
+            "i_latest": text_at(times.now + times.slack),
             "i_version": mark.version,
             "i_ticket": mark.ticket,
             "i_since": mark.since,
@@ -188,7 +182,7 @@ class TableSteps:
         """``later(seconds, function)``: called then, in this thread."""
         self._cas = cas
         pausing = Pausing(cas.load, later)
-        self._swapping = Swapping(cas, wakes, pausing, cas.stretched, _dated)
+        self._swapping = Swapping(cas, wakes, pausing, _dated)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One swap, or a few where others change the resource at the same time."""
@@ -210,9 +204,9 @@ def newer(one: State | None, other: State | None) -> State | None:
     return one if one.mark.now > other.mark.now else other
 
 
-def _dated(reply: Reply, state: State | None) -> Reply:
+def _dated(_: Command, reply: Reply, line: Line) -> Reply:
     """A grant that was there before is as old as the server's clock says."""
-    now = 0 if state is None else state.mark.now
+    now = 0 if line.seen is None else line.seen.mark.now
 
     def dated(granted: Granted) -> Granted:
         if all(grant.since == granted.now for grant in granted.grants):

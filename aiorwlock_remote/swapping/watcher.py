@@ -20,7 +20,7 @@ import anyio
 
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.core.record import UNUSED
 from aiorwlock_remote.core.transition import peek, prospect
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
@@ -148,7 +148,7 @@ class Watcher:
         self, resource: Resource, watch: _Watch, state: State
     ) -> tuple[float, float]:
         """Ring if it is time; the longest next pause, and when something will end."""
-        record, now = state.record or Record(), self._now_of(state)
+        record, now = state.record or UNUSED, self._now_of(state)
         found = prospect(record, state.seat, self._gate, now)
         door, _ = peek(record, state.seat, now)
         waits = [place.gate for place in door.queue]

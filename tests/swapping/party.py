@@ -18,7 +18,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping import GaveUp, State, Swapping
+from aiorwlock_remote.swapping import GaveUp, State, Swapping, Times
 
 ORDER = resource("order", 42)
 NOTHING = State(None, None, None)
@@ -79,8 +79,8 @@ class Connection:
     def clock(self) -> int:
         return self.shelf.now + 77
 
-    def times(self, _: State) -> tuple[int, int, int]:
-        return self.shelf.now - self.slow, 0, self.shelf.now
+    def times(self, _: State) -> Times:
+        return Times(self.shelf.now - self.slow, 0, self.shelf.now, self.clock())
 
     def load(self, _: Resource) -> Pending[State]:
         self.asked.append("load")
@@ -101,9 +101,10 @@ class Connection:
         state: State,
         record: Record,
         seat: Seat | None,
+        times: Times,
         wakes: tuple[str, ...] = (),
     ) -> Pending[tuple[bool, State | None]]:
-        del resource, wakes
+        del resource, times, wakes
         self.asked.append("swap")
         pending: Pending[tuple[bool, State | None]] = Pending()
         do = partial(self.shelf.swap, state, record, seat)

@@ -24,7 +24,7 @@ from aiorwlock_remote.core.lease import MICROS, micros
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping import tables
+from aiorwlock_remote.swapping import steps
 from aiorwlock_remote.swapping.rows import Found, micros_of
 from aiorwlock_remote.swapping.server_time import (
     LONGEST,
@@ -127,7 +127,7 @@ def test_without_the_slack_there_are_two(slow: float) -> None:
 
     real = ServerTime.bounds
     naive = patch.object(ServerTime, "bounds", as_told)
-    with naive, patch.object(tables, "stretched", lambda command, _: command):
+    with naive, patch.object(steps, "stretched", lambda command, _: command):
         assert sum(overlaps(tale(seed, slow)[0]) for seed in range(5)) > 0
 
 
@@ -137,15 +137,14 @@ def test_stretching_without_a_limit_is_not_enough() -> None:
 
     def patient(self: ServerTime, at: int) -> Bounds:
         bounds = real(self, at)
-        return Latest(bounds.least, bounds.latest + 10**12)
+        return Bounds(bounds.least, bounds.latest + 10**12)
 
-    class Latest(Bounds):
-        @property
-        def slack(self) -> int:
-            return SHORTEST // 2
+    def too_little(command: Command, _: int) -> Command:
+        return stretched(command, SHORTEST // 2)
 
     real = ServerTime.bounds
-    with patch.object(ServerTime, "bounds", patient):
+    patience = patch.object(ServerTime, "bounds", patient)
+    with patience, patch.object(steps, "stretched", too_little):
         assert sum(overlaps(tale(seed, 0.3)[0]) for seed in range(5)) > 0
 
 

@@ -10,15 +10,26 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
+from uuid import UUID
 
-from aiorwlock_remote.backends.cassandra.requests import Request, Rows
+from aiorwlock_remote.backends.cassandra.requests import Rows
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host, Reads
 
 Key = tuple[str, int]
-Wanted = dict[Key, Pending[Rows]]
+Ballot = int | None
+
+
+class Wanted(NamedTuple):
+    """The ballot of that version of a row; None: it does not stand there."""
+
+    key: Key
+    version: UUID
+    ballot: Pending[Ballot]
+
 
 MANY = 32
 """Rows that one request reads."""
@@ -58,89 +69,88 @@ class Ballots:
         self._table = table
         self._host = host
         self._soon = host.at_end if isinstance(host, Reads) else host.call_soon
-        self._wanted: dict[object, Wanted] = {}  # by whom to ask
+        self._wanted: dict[object, list[Wanted]] = {}  # by whom to ask
         self._together = True
         self._luck = Luck()
 
-    def early(self, key: Key) -> Pending[Rows] | None:
+    def early(self, key: Key, version: UUID) -> Pending[Ballot] | None:
         """Ask right behind the transaction, if that tends to be late enough.
 
         ``learn`` is to be told whether it was.
         """
         if not self._luck.tries():
             return None
-        return self._table.ask(self._host, self._request(key))
+        wanted = Wanted(key, version, Pending())
+        self._one(wanted)
+        return wanted.ballot
 
     def learn(self, *, hit: bool) -> None:
         """What came of what was asked early."""
         self._luck.learns(hit=hit)
 
-    def read(self, key: Key, node: object) -> Pending[Rows]:
-        """What stands there, from one replica; together with what else is wanted now.
+    def read(self, key: Key, version: UUID, node: object) -> Pending[Ballot]:
+        """What one replica says; it is asked for all that is wanted in this turn.
 
-        ``node``: who was asked for the transaction. Fails with ``BackendError``.
+        None: that version is unheard of there, or does not stand any more. ``node``:
+        who was asked for the transaction. Fails with ``BackendError``.
         """
         if not self._wanted:
             self._soon(self._ask)
-        return self._wanted.setdefault(node, {}).setdefault(key, Pending())
-
-    def _request(self, key: Key) -> Request:
-        return self._table.request("seated", *key)
+        wanted = Wanted(key, version, Pending())
+        self._wanted.setdefault(node, []).append(wanted)
+        return wanted.ballot
 
     def _ask(self) -> None:
         asked, self._wanted = self._wanted, {}
         for node, wanted in asked.items():
-            if not self._together:
+            if self._together:
+                for group in grouped(wanted):
+                    self._all(group, node)
+            else:
                 self._each(wanted)
-                continue
-            for group in grouped(list(wanted)):
-                self._all({key: wanted[key] for key in group}, node)
 
-    def _each(self, wanted: Wanted) -> None:
-        for key, pending in wanted.items():
-            asked = self._table.ask(self._host, self._request(key))
-            asked.then(partial(_told, pending))
+    def _each(self, wanted: Sequence[Wanted]) -> None:
+        for one in wanted:
+            self._one(one)
 
-    def _all(self, wanted: Wanted, node: object) -> None:
+    def _one(self, wanted: Wanted) -> None:
+        request = self._table.request("seated", *wanted.key)
+        self._table.ask(self._host, request).then(partial(_told, (wanted,)))
+
+    def _all(self, wanted: Sequence[Wanted], node: object) -> None:
         if len(wanted) == 1:
             self._each(wanted)
             return
-        types = sorted({kind for kind, _ in wanted})
-        numbers = sorted({number for _, number in wanted})
+        types = sorted({one.key[0] for one in wanted})
+        numbers = sorted({one.key[1] for one in wanted})
         request = self._table.request("seated_all", types, numbers).to(node)
-        asked = self._table.ask(self._host, request)
-        asked.then(partial(self._told_all, wanted))
+        self._table.ask(self._host, request).then(partial(self._told_all, wanted))
 
-    def _told_all(self, wanted: Wanted, asked: Pending[Rows]) -> None:
+    def _told_all(self, wanted: Sequence[Wanted], asked: Pending[Rows]) -> None:
         if isinstance(asked.error, Unsupported):
             self._together = False  # a guardrail of the server, perhaps
             self._each(wanted)
-        elif asked.error is not None:
-            for pending in wanted.values():
-                pending.fail(asked.error)
         else:
-            found = {
-                (row["resource_type"], row["resource_id"]): row
-                for row in asked.result()
-            }
-            for key, pending in wanted.items():
-                pending.resolve([found[key]] if key in found else [])
+            _told(wanted, asked)
 
 
-def grouped(keys: Sequence[Key]) -> Iterable[Sequence[Key]]:
+def grouped(wanted: Sequence[Wanted]) -> Iterable[Sequence[Wanted]]:
     """Sets that one request names, and nothing else: of one type, or of one number."""
-    many = Counter(kind for kind, _ in keys)
-    groups: dict[object, list[Key]] = defaultdict(list)
-    for key in keys:
-        kind, number = key
-        groups[kind if many[kind] > 1 else number].append(key)
+    many = Counter(one.key[0] for one in wanted)
+    groups: dict[object, list[Wanted]] = defaultdict(list)
+    for one in wanted:
+        kind, number = one.key
+        groups[kind if many[kind] > 1 else number].append(one)
     for group in groups.values():
         for start in range(0, len(group), MANY):
             yield group[start : start + MANY]
 
 
-def _told(pending: Pending[Rows], asked: Pending[Rows]) -> None:
+def _told(wanted: Sequence[Wanted], asked: Pending[Rows]) -> None:
     if asked.error is not None:
-        pending.fail(asked.error)
-    else:
-        pending.resolve(asked.result())
+        for one in wanted:
+            one.ballot.fail(asked.error)
+        return
+    ballots = {row["version"]: row["seated"] for row in asked.result()}
+    for one in wanted:
+        one.ballot.resolve(ballots.get(one.version))

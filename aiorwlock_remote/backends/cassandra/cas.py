@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
-from aiorwlock_remote.backends.cassandra.ballots import Ballots
+from aiorwlock_remote.backends.cassandra.ballots import Ballot, Ballots
 from aiorwlock_remote.backends.cassandra.changes import (
     change,
     needs_no_fence,
@@ -25,7 +25,7 @@ from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending, mapped
 from aiorwlock_remote.ports import Host
-from aiorwlock_remote.swapping import State
+from aiorwlock_remote.swapping import State, Times
 
 Outcome = tuple[bool, State | None]
 
@@ -50,7 +50,7 @@ class _Swap:
     new: Found
     outcome: Pending[Outcome]
     unread: bool
-    early: Pending[Rows] | None = None
+    early: Pending[Ballot] | None = None
     node: object = None
 
 
@@ -84,22 +84,22 @@ class CassandraCas:
 
     def guess(self) -> State:
         """Nothing."""
-        return _state(NOTHING)
+        return _FREE
 
     def clock(self) -> int:
         """The boot clock."""
         return micros(self._host.clock.now())
 
-    def times(self, state: State) -> tuple[int, int, int]:
+    def times(self, state: State) -> Times:
         """The least the time of the row's frame can be; fences count by one."""
         found: Found = state.mark.found
-        wall = micros(self._host.clock.wall())
+        at, wall = self.clock(), micros(self._host.clock.wall())
         if found.version is None or found.record is None:
-            return wall, 0, wall  # a new frame begins, as our wall clock has it
+            return Times(wall, 0, wall, at)  # a new frame, as our wall clock has it
         written = self._memory.get(found.version)
         if written is None:  # forgotten: as if seen just now
-            written = Written(found.frame or 0, found.record.updated, self.clock())
-        return now_of(written, self.clock(), wall, self._skew), 0, wall
+            written = Written(found.frame or 0, found.record.updated, at)
+        return Times(now_of(written, at, wall, self._skew), 0, wall, at)
 
     def load(self, resource: Resource) -> Pending[State]:
         """By a SERIAL read."""
@@ -121,6 +121,7 @@ class CassandraCas:
         state: State,
         record: Record,
         seat: Seat | None,
+        times: Times,
         wakes: tuple[str, ...] = (),
     ) -> Pending[Outcome]:
         """By the statement that fits; from nothing to nothing it is a burn.
@@ -129,19 +130,20 @@ class CassandraCas:
         """
         del wakes
         found: Found = state.mark.found
-        key, (now, _, wall) = self._key(resource), self.times(state)
-        new, name, values = change(key, found, record, seat, now, wall)
+        key = self._key(resource)
+        new, name, values = change(key, found, record, seat, times.now, times.wall)
         outcome: Pending[Outcome] = Pending()
         if not (found.settled or needs_no_fence(found, new)):
             outcome.resolve((False, None))  # to be loaded first
             return outcome
         if new.version is not None:
-            self._memory.add(new.version, Written(now, wall, self.clock()))
+            written = Written(times.now, times.wall, times.sent)
+            self._memory.add(new.version, written)
         unread = not (new.settled or self.unfenced.issuperset(tickets_of(new)))
         swap = _Swap(resource, new, outcome, unread)
         asked = self._table.ask(self._host, self._table.request(name, *values))
-        if unread and not self._under_way:
-            swap.early = self._ballots.early(key)
+        if unread and new.version is not None and not self._under_way:
+            swap.early = self._ballots.early(key, new.version)
         self._under_way += 1
         asked.then(lambda _: self._swapped(swap, asked))
         return outcome
@@ -168,9 +170,9 @@ class CassandraCas:
         else:
             self._read(swap)
 
-    def _early(self, swap: _Swap, read: Pending[Rows]) -> None:
+    def _early(self, swap: _Swap, read: Pending[Ballot]) -> None:
         """What failed can be asked again."""
-        new = settled(swap.new, None if read.error else _seated(swap.new, read))
+        new = settled(swap.new, None if read.error else read.result())
         self._ballots.learn(hit=new.settled)
         if new.settled:
             swap.outcome.resolve((True, _state(new)))
@@ -178,14 +180,15 @@ class CassandraCas:
             self._read(swap)
 
     def _read(self, swap: _Swap) -> None:
-        key = self._key(swap.resource)
-        self._ballots.read(key, swap.node).then(partial(self._told, swap))
+        key, version = self._key(swap.resource), swap.new.version
+        assert version is not None, "what is granted has a version"
+        self._ballots.read(key, version, swap.node).then(partial(self._told, swap))
 
-    def _told(self, swap: _Swap, read: Pending[Rows]) -> None:
+    def _told(self, swap: _Swap, read: Pending[Ballot]) -> None:
         if read.error is not None:
             swap.outcome.fail(after_doubt(read.error))  # it was granted before
             return
-        new = settled(swap.new, _seated(swap.new, read))
+        new = settled(swap.new, read.result())
         if new.settled:
             swap.outcome.resolve((True, _state(new)))
         else:  # unheard of at that replica, or changed since
@@ -207,15 +210,6 @@ class CassandraCas:
     def _key(self, resource: Resource) -> tuple[str, int]:
         kind, number = resource.row
         return self._prefix + kind, number
-
-
-def _seated(new: Found, read: Pending[Rows]) -> int | None:
-    """The ballot of that very version, if the read came late enough."""
-    for row in read.result():
-        if row["version"] == new.version:
-            seated: int = row["seated"]
-            return seated
-    return None
 
 
 def _still(new: Found, outcome: Pending[Outcome], loaded: Pending[State]) -> None:
@@ -244,4 +238,9 @@ def _frame(state: State) -> int:
 
 
 def _state(found: Found) -> State:
+    if found is NOTHING:
+        return _FREE
     return State(found.record, found.seat, _Mark(found.condition, found))
+
+
+_FREE = State(None, None, _Mark(NOTHING.condition, NOTHING))

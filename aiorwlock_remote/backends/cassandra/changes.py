@@ -31,7 +31,9 @@ def change(
 ) -> Change:
     """Put these there; ``now`` in the row's own time. Nothing for nothing is a burn."""
     # The frame and the wall clock are of the same moment, whatever else changes.
-    record = replace(_burning(found, record, now), updated=wall)
+    record = _burning(found, record, now)
+    if record.updated != wall:
+        record = replace(record, updated=wall)
     idle = not (record.grants or record.queue or record.upgrader)
     if idle and record.barred_until <= now:
         return _left(key, found, record, seat, now)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from aiorwlock_remote.backends.cassandra.driver import Connection, ConnectionShutdown
 from aiorwlock_remote.backends.cassandra.reading import PATIENCE, Reader
+from aiorwlock_remote.backends.cassandra.segments import SEGMENTS
 from aiorwlock_remote.backends.cassandra.timers import Timer
 
 SIZE = 1 << 16
@@ -70,14 +71,19 @@ class ReadConnection(Connection):
         """Send it at once; what else the loop asks in the same turn leaves together."""
         in_loop = self.reader.in_loop
         if in_loop and self._gathering:
+            if not self._unsent:
+                self.reader.expect(PATIENCE)
             with self._io:
                 self._unsent += data
-            self.reader.expect(PATIENCE)
             return
         self._send(data)
         if in_loop:
             self._gathering = True
             self.reader.at_end(self._gathered)
+
+    def _enable_checksumming(self) -> None:
+        super()._enable_checksumming()
+        self._segment_codec = SEGMENTS
 
     def _gathered(self) -> None:
         self._gathering = False

@@ -10,7 +10,7 @@ from socket import socket
 from typing import TYPE_CHECKING, Any
 
 import cassandra
-from cassandra import auth, cluster, connection, policies, protocol, query
+from cassandra import auth, cluster, connection, policies, protocol, query, segment
 
 # Objects of the driver's. Where one stands in a signature, its name says which.
 Session = Any
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         connected_event: threading.Event
         _iobuf: BytesIO
         _requests: dict[int, object]
+        _segment_codec: SegmentCodec
         _socket: socket
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...  # noqa: ANN401
@@ -86,10 +87,42 @@ if TYPE_CHECKING:
             """Tell all who wait."""
 
         def _connect_socket(self) -> None: ...
+        def _enable_checksumming(self) -> None: ...
         def _send_options_message(self) -> None: ...
+
+    class SegmentHeader:
+        """Of ``cassandra.segment``; never changed once it is made."""
+
+        payload_length: int
+        uncompressed_payload_length: int
+        is_self_contained: bool
+
+    class SegmentCodec:
+        """Of ``cassandra.segment``: without compression, if none is given."""
+
+        @property
+        def header_length_with_crc(self) -> int:
+            """Bytes of a header and its check sum."""
+
+        def encode(self, buffer: BytesIO, msg: bytes) -> None:
+            """Write it in segments."""
+
+        def encode_header(
+            self,
+            buffer: BytesIO,
+            payload_length: int,
+            uncompressed_length: int,
+            is_self_contained: bool,  # noqa: FBT001
+        ) -> None:
+            """Write the header of a segment, and its check sum."""
+
+        def decode_header(self, buffer: BytesIO) -> SegmentHeader:
+            """Read a header; raises if its check sum is not right."""
 
 else:
     Connection = connection.Connection
+    SegmentCodec = segment.SegmentCodec
+    SegmentHeader = segment.SegmentHeader
 
 
 def is_legacy(of: Any) -> bool:  # noqa: ANN401 - a Cluster

@@ -52,20 +52,21 @@ class Memory:
     def __init__(self) -> None:
         """Empty."""
         self._lock = threading.Lock()
-        self._written: OrderedDict[UUID, Written] = OrderedDict()
+        # By number: a UUID is hashed by Python code.
+        self._written: OrderedDict[int, Written] = OrderedDict()
 
     def get(self, version: UUID) -> Written | None:
         """None: never seen, or forgotten: those go first that nobody asks for."""
         with self._lock:
-            written = self._written.get(version)
+            written = self._written.get(version.int)
             if written is not None:
-                self._written.move_to_end(version)
+                self._written.move_to_end(version.int)
             return written
 
     def add(self, version: UUID, written: Written) -> None:
         """Keep it, unless it is known already: the first time counts."""
         with self._lock:
-            self._written.setdefault(version, written)
+            self._written.setdefault(version.int, written)
             if len(self._written) > REMEMBERED:
                 self._written.popitem(last=False)
 

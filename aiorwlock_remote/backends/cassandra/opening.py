@@ -207,6 +207,7 @@ def _cluster(
         options.hosts,
         port=options.port,
         protocol_version=PROTOCOL,
+        compression=False,  # requests are small
         execution_profiles={
             EXEC_PROFILE_DEFAULT: ExecutionProfile(_near(options), **wishes(options))
         },

@@ -24,37 +24,41 @@ class Sender(Protocol):
 class Asked(Pending[Rows]):
     """The rows of an answer that is awaited."""
 
-    __slots__ = ("future",)
+    __slots__ = ("node",)
 
     def __init__(self) -> None:
         """Not sent yet."""
         super().__init__()
-        self.future: Any = None
-        """The driver's."""
-
-    @property
-    def node(self) -> object:
+        self.node: object = None
         """Who answered; None: nobody, or nobody knows."""
-        return getattr(self.future, "coordinator_host", None)
 
 
 class Answer:
-    """What becomes of one request, for whoever awaits it in a loop."""
+    """What becomes of one request, for whoever awaits it in a loop.
 
-    __slots__ = ("_inbox", "_where", "pending")
+    ``future``: the driver's, which refers to this. So it is kept no longer than until
+    the answer comes: what refers to each other waits for the garbage collector, and a
+    request is some thirty objects.
+    """
+
+    __slots__ = ("_inbox", "_where", "future", "pending")
 
     def __init__(self, inbox: Inbox, where: str) -> None:
         """``where``: the cluster, for messages."""
         self.pending: Asked = Asked()
+        self.future: Any = None
         self._inbox = inbox
         self._where = where
 
     def came(self, rows: Rows | None) -> None:
         """These are its rows."""
+        future, self.future = self.future, None
+        self.pending.node = future.coordinator_host
         self._inbox.put(self.pending.resolve, rows or ())
 
     def failed(self, exc: BaseException) -> None:
         """There is none; the driver's error is the cause of ours."""
+        self.future = None
         error = errors.of(exc, self._where)
         error.__cause__ = exc
         self._inbox.put(self.pending.fail, error)

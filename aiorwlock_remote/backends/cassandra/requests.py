@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from aiorwlock_remote.backends.cassandra.driver import Statement
+from aiorwlock_remote.core.value import replace, value
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -14,7 +14,7 @@ Rows = Sequence[Row]
 APPLIED = "[applied]"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """A statement and its values, which may hold a ticket.
 

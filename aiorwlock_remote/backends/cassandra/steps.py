@@ -34,8 +34,9 @@ from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping import State, Swapping
+from aiorwlock_remote.swapping.line import Line
 from aiorwlock_remote.swapping.pausing import Later, Pausing
-from aiorwlock_remote.swapping.replies import each_grant
+from aiorwlock_remote.swapping.replies import claims_of, each_grant
 
 SHORT = micros(10)
 """The lease of a grant that is about to be made to last for ever."""
@@ -54,20 +55,21 @@ class Steps:
         """``later(seconds, function)``: called then, in this thread."""
         self._cas = cas
         self._holders = holders
-        self._swapping = Swapping(cas, wakes, Pausing(cas.peek, later))
+        pausing = Pausing(cas.peek, later)
+        self._swapping = Swapping(cas, wakes, pausing, self._noted)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """As ``Store.step``."""
-        answer: Pending[Reply] = Pending()
         wanted, command = _bounded(command)
-        if isinstance(command, Acquire) and not command.fenced:
-            tickets = {claim.ticket for claim in command.claims}
+        unfenced = isinstance(command, Acquire) and not command.fenced
+        tickets = {c.ticket for c in claims_of(command)} if unfenced else None
+        if tickets:
             self._cas.unfenced |= tickets
+        answer = self._swapping.step(resource, command)
+        if wanted:
+            answer = self._endless(resource, wanted, answer)
+        if tickets:
             answer.then(lambda _: self._cas.unfenced.difference_update(tickets))
-        answered = partial(self._answered, resource, command, wanted, answer)
-        self._swapping.step(resource, command).then(
-            partial(answered, self._cas.clock())
-        )
         return answer
 
     def saw(self, resource: Resource, state: State) -> None:
@@ -78,81 +80,82 @@ class Steps:
         """What was seen last; from any thread."""
         return self._swapping.known(resource)
 
-    def _answered(
-        self,
-        resource: Resource,
-        command: Command,
-        wanted: frozenset[str],
-        answer: Pending[Reply],
-        sent: int,
-        stepped: Pending[Reply],
-    ) -> None:
-        if stepped.error is not None:
-            answer.fail(stepped.error)
-            return
-        reply = self._noted(command, stepped.result(), sent)
-        if not wanted:
-            answer.resolve(reply)
-            return
-        ending = tuple(
-            (grant.ticket, None)
-            for grant in _grants(reply)
-            if grant.ticket in wanted and grant.expires is not None
-        )
-        if not ending:
-            answer.resolve(reply)
-            return
-        lasting = self._swapping.step(resource, Renew(ending))
-        lasting.then(partial(self._lasting, reply, answer))
-
-    def _noted(self, command: Command, reply: Reply, sent: int) -> Reply:
+    def _noted(self, command: Command, reply: Reply, line: Line) -> Reply:
+        """What it says of our grants is remembered, and corrected by what was."""
+        if isinstance(reply, Granted):
+            self._holders.granted(reply.grants, reply.now, line.sent)
+            return reply
         if isinstance(command, Withdraw):
             self._holders.gone(command.tickets)
-        about = _about(command)
-        reply = self._holders.corrected(reply, about, self._cas.clock())
-        if isinstance(reply, Released) and reply.held:
-            self._holders.gone(about)
+        if isinstance(reply, Released):
+            for answer in reply.then:
+                if isinstance(answer, Granted):
+                    self._holders.granted(answer.grants, answer.now, line.sent)
+            if reply.held:
+                self._holders.gone(_about(command))
+                return reply
         if isinstance(reply, Renewed) and isinstance(command, Renew):
-            for outcome, (_, lease) in zip(
-                reply.outcomes, command.tickets, strict=True
-            ):
-                if isinstance(outcome, Grant):
-                    # What is left of it is at least what was asked for.
-                    until = None if outcome.expires is None else lease
-                    self._holders.granted((replace(outcome, expires=until),), 0, sent)
-        each_grant(reply, partial(self._granted, sent))
-        return reply
+            self._renewed(command, reply, line.sent)
+        return self._holders.corrected(reply, _about(command), self._cas.clock())
 
-    def _granted(self, sent: int, granted: Granted) -> Granted:
-        self._holders.granted(granted.grants, granted.now, sent)
-        return granted
+    def _renewed(self, command: Renew, reply: Renewed, sent: int) -> None:
+        for outcome, (_, lease) in zip(reply.outcomes, command.tickets, strict=True):
+            if isinstance(outcome, Grant):
+                # What is left of it is at least what was asked for.
+                until = None if outcome.expires is None else lease
+                self._holders.granted((replace(outcome, expires=until),), 0, sent)
 
-    def _lasting(
-        self, reply: Reply, answer: Pending[Reply], renewed: Pending[Reply]
-    ) -> None:
-        if renewed.error is not None:
-            answer.fail(after_doubt(renewed.error))  # it was granted before
-            return
-        told = renewed.result()
-        assert isinstance(told, Renewed)
-        now = {o.ticket: o for o in told.outcomes if isinstance(o, Grant)}
-        if len(now) < len(told.outcomes):
-            answer.fail(BackendUnavailable(what="a grant was broken at once"))
-            return
+    def _endless(
+        self, resource: Resource, wanted: frozenset[str], stepped: Pending[Reply]
+    ) -> Pending[Reply]:
+        """Those of the tickets that were granted, renewed to last for ever."""
+        answer: Pending[Reply] = Pending()
 
-        def lasting(granted: Granted) -> Granted:
-            grants = tuple(now.get(g.ticket, g) for g in granted.grants)
-            self._holders.granted(tuple(now.values()), 0, 0)
-            return replace(granted, grants=grants)
+        def granted(_: Pending[Reply]) -> None:
+            if stepped.error is not None:
+                answer.fail(stepped.error)
+                return
+            reply = stepped.result()
+            ending = tuple(
+                (grant.ticket, None)
+                for grant in _grants(reply)
+                if grant.ticket in wanted and grant.expires is not None
+            )
+            if not ending:
+                answer.resolve(reply)
+                return
+            lasting = self._swapping.step(resource, Renew(ending))
+            lasting.then(partial(_lasting, reply, answer))
 
-        answer.resolve(each_grant(reply, lasting))
+        stepped.then(granted)
+        return answer
+
+
+def _lasting(reply: Reply, answer: Pending[Reply], renewed: Pending[Reply]) -> None:
+    if renewed.error is not None:
+        answer.fail(after_doubt(renewed.error))  # it was granted before
+        return
+    told = renewed.result()
+    assert isinstance(told, Renewed)
+    now = {o.ticket: o for o in told.outcomes if isinstance(o, Grant)}
+    if len(now) < len(told.outcomes):
+        answer.fail(BackendUnavailable(what="a grant was broken at once"))
+        return
+
+    def lasting(granted: Granted) -> Granted:
+        grants = tuple(now.get(g.ticket, g) for g in granted.grants)
+        return replace(granted, grants=grants)
+
+    answer.resolve(each_grant(reply, lasting))
 
 
 def _bounded(command: Command) -> tuple[frozenset[str], Command]:
     """The tickets that want no end, and the command with a short lease for them."""
     match command:
-        case Acquire() if any(claim.lease is None for claim in command.claims):
+        case Acquire():
             wanted = [c.ticket for c in command.claims if c.lease is None]
+            if not wanted:
+                return frozenset(), command
             claims = tuple(
                 replace(claim, lease=SHORT) if claim.lease is None else claim
                 for claim in command.claims

@@ -18,7 +18,7 @@ from aiorwlock_remote.backends.cassandra.steps import Steps
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, from_row
-from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.core.record import UNUSED
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
@@ -56,7 +56,7 @@ class CassandraStore(SwapStore):
         self._steps = Steps(self._cas, self._holders, self._wakes, self._later)
         self._watcher = Watcher(
             self._cas.peek,
-            lambda state: self._cas.times(state)[0],
+            lambda state: self._cas.times(state).now,
             self._steps.saw,
             settings.gate,
             host,
@@ -124,8 +124,9 @@ class CassandraStore(SwapStore):
         return CassandraCas(self._table, host, self._settings.prefix, self._memory)
 
     def _snapshot(self, resource: Resource, state: State) -> Snapshot:
-        now, _, wall = self._cas.times(state)
-        return Snapshot(resource, state.record or Record(), state.seat, now, wall)
+        at = self._cas.times(state)
+        record = state.record or UNUSED
+        return Snapshot(resource, record, state.seat, at.now, at.wall)
 
     def _stepped(self, _: Pending[Reply]) -> None:
         self._under_way -= 1

@@ -72,7 +72,9 @@ class Wire:
         """
         self._session = session
         self._profile = EXEC_PROFILE_DEFAULT if profile is None else profile
-        self._options = options
+        self._timeout = options.request_timeout
+        self._serial = consistency(options.serial_consistency)
+        self._where = options.where
         self._inboxes: dict[Host, Inbox] = {}
         if inbox is not None:
             self._inboxes[inbox.host] = inbox
@@ -86,11 +88,9 @@ class Wire:
         try:
             statement = self._session.prepare(cql)
         except Exception as exc:
-            raise errors.of(exc, self._options.where) from exc
+            raise errors.of(exc, self._where) from exc
         statement.consistency_level = consistency(level)
-        statement.serial_consistency_level = consistency(
-            self._options.serial_consistency
-        )
+        statement.serial_consistency_level = self._serial
         statement.retry_policy = FallthroughRetryPolicy()
         return statement
 
@@ -104,11 +104,11 @@ class Wire:
             rows = self._session.execute(
                 request.statement,
                 request.values,
-                timeout=self._options.request_timeout,
+                timeout=self._timeout,
                 execution_profile=self._profile,
             )
         except Exception as exc:
-            raise errors.of(exc, self._options.where) from exc
+            raise errors.of(exc, self._where) from exc
         return list(rows)
 
     def ask(self, host: Host, request: Request) -> Asked:
@@ -117,7 +117,7 @@ class Wire:
         Fails with ``BackendError``. Cancelling whoever awaits it takes nothing back.
         """
         answer = self._answer(host)
-        answer.pending.future = self.send(request, answer)
+        self.send(request, answer)
         return answer.pending
 
     async def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
@@ -147,7 +147,7 @@ class Wire:
             future = self._session.execute_async(
                 request.statement,
                 request.values,
-                timeout=self._options.request_timeout,
+                timeout=self._timeout,
                 execution_profile=self._profile,
                 paging_state=page,
                 host=request.node,
@@ -155,6 +155,7 @@ class Wire:
         except Exception as exc:  # noqa: BLE001 - mapped by whoever asked
             answer.failed(exc)
             return None
+        answer.future = future
         future.add_callbacks(answer.came, answer.failed)
         return future
 
@@ -162,4 +163,4 @@ class Wire:
         inbox = self._inboxes.get(host)
         if inbox is None:
             inbox = self._inboxes.setdefault(host, Inbox(host))
-        return Answer(inbox, self._options.where)
+        return Answer(inbox, self._where)

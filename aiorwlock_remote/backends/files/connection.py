@@ -25,7 +25,7 @@ from aiorwlock_remote.backends.files.records import Kept, RecordFile
 from aiorwlock_remote.backends.files.seats import Stands
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.core.record import UNUSED
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.alarm import Alarm
 from aiorwlock_remote.embedded.connection import Batch
@@ -141,7 +141,7 @@ class Connection:
             now, wall = clock.times()
             record, seat = place.understood(kept, stands, now)
         key = None if kept is None else kept.key
-        return key, Snapshot(resource, record or Record(), seat, now, wall)
+        return key, Snapshot(resource, record or UNUSED, seat, now, wall)
 
     def _glance(self, place: Place) -> tuple[Kept | None, Stands | None]:
         """Without a lock."""

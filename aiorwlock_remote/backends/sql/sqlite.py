@@ -23,7 +23,7 @@ from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.lease import MICROS, micros
 from aiorwlock_remote.core.names import Resource, from_row
-from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.record import UNUSED, Record, Seat
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.embedded import boots
@@ -204,7 +204,7 @@ class Connection:
     def _snapshot(self, resource: Resource, row: Row) -> Snapshot:
         now, wall = micros(self._clock.now()), micros(self._clock.wall())
         record, seat = self._read(row, now)
-        return Snapshot(resource, record or Record(), seat, now, wall)
+        return Snapshot(resource, record or UNUSED, seat, now, wall)
 
     def _key(self, resource: Resource) -> tuple[str, int]:
         kind, number = resource.row

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import secrets
 from typing import Any, cast
+from uuid import UUID, uuid4
 
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, Unsupported
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.ballots import MANY, Ballots, Luck, grouped
+from aiorwlock_remote.backends.cassandra.ballots import (
+    MANY,
+    Ballot,
+    Ballots,
+    Luck,
+    Wanted,
+    grouped,
+)
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.requests import Request, Rows
 from aiorwlock_remote.backends.cassandra.table import Table
@@ -20,8 +28,6 @@ from tests.backends.cassandra.acted_loop import ActedLoop
 from tests.backends.cassandra.conftest import both_layouts
 from tests.backends.cassandra.desk import Desk
 from tests.servers.fix_cassandra import Keyspace
-
-Key = tuple[str, int]
 
 
 class ActedTable:
@@ -42,12 +48,10 @@ class ActedTable:
     def names(self) -> list[str]:
         return [str(request.statement) for request, _ in self.asked]
 
-    def answer(self, index: int, *keys: Key) -> None:
+    def answer(self, index: int, *numbers: int) -> None:
+        """Rows that many have: what stands there, and its ballot."""
         self.asked[index][1].resolve(
-            [
-                {"resource_type": kind, "resource_id": number, "seated": number + 7}
-                for kind, number in keys
-            ]
+            [{"version": UUID(int=number), "seated": number + 7} for number in numbers]
         )
 
 
@@ -61,6 +65,14 @@ def ballots(acted: ActedTable, loop: ActedLoop) -> Ballots:
     return Ballots(cast("Table", acted), loop)
 
 
+def read(
+    ballots: Ballots, number: int, node: object = None, *, version: int | None = None
+) -> Pending[Ballot]:
+    """Of ``order/number``, which has that version; as many rows have in ``answer``."""
+    wanted = UUID(int=number if version is None else version)
+    return ballots.read(("order", number), wanted, node)
+
+
 def values(request: Request) -> Any:  # noqa: ANN401 - what a statement takes
     return request.values
 
@@ -68,35 +80,40 @@ def values(request: Request) -> Any:  # noqa: ANN401 - what a statement takes
 def test_one_is_asked_alone(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
-    read = ballots.read(("order", 1), None)
+    found = read(ballots, 1)
     assert not acted.asked
     loop.turn()
     assert acted.names() == ["seated"]
-    acted.answer(0, ("order", 1))
-    assert [row["seated"] for row in read.result()] == [8]
+    acted.answer(0, 1)
+    assert found.result() == 8
+
+
+def test_another_version_is_not_what_was_asked_for(
+    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+) -> None:
+    found = read(ballots, 1, version=1_000)
+    loop.turn()
+    acted.answer(0, 1)
+    assert found.result() is None
 
 
 def test_those_of_a_turn_are_asked_together(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
-    reads = [ballots.read(("order", number), None) for number in (3, 1, 2)]
+    reads = [read(ballots, number) for number in (3, 1, 2)]
     loop.turn()
     ((request, _),) = acted.asked
     assert request.statement == "seated_all"
     assert values(request) == (["order"], [1, 2, 3])
-    acted.answer(0, ("order", 1), ("order", 3))
-    assert [[row["seated"] for row in read.result()] for read in reads] == [
-        [10],
-        [8],
-        [],
-    ]
+    acted.answer(0, 1, 3)
+    assert [found.result() for found in reads] == [10, 8, None]
 
 
 def test_the_next_turn_is_another_request(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
     for number in (1, 2):
-        ballots.read(("order", number), None).unawaited()
+        read(ballots, number).unawaited()
         loop.turn()
     assert acted.names() == ["seated", "seated"]
 
@@ -106,7 +123,7 @@ def test_each_is_asked_at_the_node_that_knows_it_first(
 ) -> None:
     for number in range(5):
         node = "odd" if number % 2 else "even"
-        ballots.read(("order", number), node).unawaited()
+        read(ballots, number, node).unawaited()
     loop.turn()
     told = {str(request.node): values(request) for request, _ in acted.asked}
     assert told == {"even": (["order"], [0, 2, 4]), "odd": (["order"], [1, 3])}
@@ -115,25 +132,25 @@ def test_each_is_asked_at_the_node_that_knows_it_first(
 def test_what_fails_fails_for_all(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
-    reads = [ballots.read(("order", number), None) for number in range(3)]
+    reads = [read(ballots, number) for number in range(3)]
     loop.turn()
     acted.asked[0][1].fail(BackendUnavailable(what="away"))
-    assert all(isinstance(read.error, BackendUnavailable) for read in reads)
+    assert all(isinstance(found.error, BackendUnavailable) for found in reads)
 
 
 def test_a_server_that_forbids_many_is_asked_one_by_one(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
-    reads = [ballots.read(("order", number), None) for number in range(3)]
+    reads = [read(ballots, number) for number in range(3)]
     loop.turn()
     acted.asked[0][1].fail(Unsupported(what="Guardrail partition_keys_in_select"))
     assert acted.names() == ["seated_all"] + ["seated"] * 3
     for number in range(3):
-        acted.answer(1 + number, ("order", number))
-    assert [read.result()[0]["seated"] for read in reads] == [7, 8, 9]
+        acted.answer(1 + number, number)
+    assert [found.result() for found in reads] == [7, 8, 9]
     acted.asked.clear()
     for number in range(3):
-        ballots.read(("order", number), None).unawaited()
+        read(ballots, number).unawaited()
     loop.turn()
     assert acted.names() == ["seated"] * 3
 
@@ -143,7 +160,8 @@ def test_groups_name_nothing_else() -> None:
     keys = [("order", n) for n in range(MANY + 3)]
     keys += [(f"text{n},x", 0) for n in range(5)]
     keys += [("order,a", 0), ("lone", 77)]
-    groups = list(grouped(keys))
+    wanted = [Wanted(key, UUID(int=0), Pending()) for key in keys]
+    groups = [[one.key for one in group] for group in grouped(wanted)]
     assert sorted(key for group in groups for key in group) == sorted(keys)
     for group in groups:
         types = {kind for kind, _ in group}
@@ -173,14 +191,15 @@ async def test_the_real_ones(layout: str, options: Options, keyspace: Keyspace) 
     ballots = Ballots(table, current_host())
     some = secrets.token_hex(4)
     keys = [(some, n) for n in range(3)] + [(f"{some},{n}", 0) for n in range(3)]
+    wanted = [((some, 3), uuid4())]
     try:
         for kind, number in keys:
             values = desk.appearing("t")[:-2]
             assert desk.do("appear", *values, kind, number).applied
-        reads = [ballots.read(key, None) for key in (*keys, (some, 3))]
-        *found, nothing = [await read for read in reads]
+            wanted.append(((kind, number), desk.do("seated", kind, number).version))
+        reads = [ballots.read(key, version, None) for key, version in wanted]
+        nothing, *found = [await ballot for ballot in reads]
     finally:
         table.close()
-    assert nothing == []
-    for (kind, number), rows in zip(keys, found, strict=True):
-        assert rows[0]["seated"] == desk.do("seated", kind, number).seated
+    assert nothing is None
+    assert found == [desk.do("seated", *key).seated for key in keys]

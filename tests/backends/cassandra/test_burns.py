@@ -43,7 +43,7 @@ async def test_a_burn_outlives_who_stepped_over_it(
     cas = CassandraCas(table, current_host())
     swapping = Swapping(cas, lambda *_: None)
     nothing = cas.guess()
-    done, burnt = await cas.swap(ORDER, nothing, Record(), None)
+    done, burnt = await cas.swap(ORDER, nothing, Record(), None, cas.times(nothing))
     assert done
     assert burnt is not None
     late = desk.appearing("ghost")
@@ -74,14 +74,15 @@ async def test_time_is_right_after_a_change_that_changes_nothing(
     assert state.record is not None
     hours = 3_600_000_000
     old = replace(state.record, updated=state.record.updated - hours)
-    done, _ = await cas.swap(ORDER, state, old, state.seat)
+    done, _ = await cas.swap(ORDER, state, old, state.seat, cas.times(state))
     assert done
     newcomer = CassandraCas(table, current_host())
     seen = await newcomer.load(ORDER)
     assert seen.record is not None
     (grant,) = seen.record.grants
-    assert not grant.dead(newcomer.times(seen)[0])
-    assert abs(loads(desk.load().record).updated - newcomer.times(seen)[2]) < hours / 60
+    times = newcomer.times(seen)
+    assert not grant.dead(times.now)
+    assert abs(loads(desk.load().record).updated - times.wall) < hours / 60
 
 
 async def test_a_version_that_was_forgotten_is_not_taken_for_new(table: Table) -> None:
@@ -93,7 +94,7 @@ async def test_a_version_that_was_forgotten_is_not_taken_for_new(table: Table) -
     state = await cas.load(ORDER)
     memory._written.clear()
     later = replace_clock(cas, ahead=9_000_000)  # less than clock_skew
-    assert later.times(state)[0] - state.mark.found.frame < 1_000
+    assert later.times(state).now - state.mark.found.frame < 1_000
 
 
 def replace_clock(cas: CassandraCas, ahead: int) -> CassandraCas:

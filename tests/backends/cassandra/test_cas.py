@@ -63,7 +63,7 @@ class Party:
         table.request = counted  # type: ignore[method-assign]
         cas = CassandraCas(table, current_host())
         early = cas._ballots.early
-        cas._ballots.early = lambda key: None if self.between else early(key)  # type: ignore[method-assign]
+        cas._ballots.early = lambda *of: None if self.between else early(*of)  # type: ignore[method-assign]
         self._swapping = Swapping(cas, lambda *_: None)
 
     async def do(self, command: Any) -> Any:  # noqa: ANN401

@@ -17,6 +17,7 @@ from cassandra.protocol import OptionsMessage
 from aiorwlock_remote.backends.cassandra import connection
 from aiorwlock_remote.backends.cassandra.connection import ReadConnection, read_by
 from aiorwlock_remote.backends.cassandra.reading import Reader
+from aiorwlock_remote.backends.cassandra.segments import SEGMENTS
 from tests.backends.cassandra.acted_loop import ActedLoop
 
 PATIENCE = 60.0
@@ -67,6 +68,11 @@ def exactly(sock: socket, size: int) -> bytes:
 def readable(loop: ActedLoop) -> None:
     for function in list(loop.readers.values()):
         function()
+
+
+def test_headers_of_segments_are_worked_out_once(near: ReadConnection) -> None:
+    near._enable_checksumming()
+    assert near._segment_codec is SEGMENTS
 
 
 def test_the_first_is_sent_at_once_and_the_others_of_a_turn_together(

@@ -43,17 +43,20 @@ def as_root(port: int) -> Session:
 async def many_at_once(table: Table) -> None:
     """Their ballots may not be read by one request there, so they are one by one."""
     host, keys = current_host(), [("fence", number) for number in range(3)]
-    for key in keys:
-        appear = table.request("appear", "t", 1, uuid4(), "{}", 1, *key)
+    versions = [uuid4() for _ in keys]
+    for key, version in zip(keys, versions, strict=True):
+        appear = table.request("appear", "t", 1, version, "{}", 1, *key)
         (applied,) = await table.ask(host, appear)
         assert applied[APPLIED]
     together = table.request("seated_all", ["fence"], [0, 1, 2])
     with pytest.raises(Unsupported, match="Guardrail"):
         await table.ask(host, together)
     ballots = Ballots(table, host)
-    for read in [ballots.read(key, None) for key in keys]:
-        (row,) = await read
-        assert row["seated"] > 1_600_000_000_000_000
+    wanted = zip(keys, versions, strict=True)
+    for read in [ballots.read(key, version, None) for key, version in wanted]:
+        ballot = await read
+        assert ballot is not None
+        assert ballot > 1_600_000_000_000_000
 
 
 @pytest.mark.slow
