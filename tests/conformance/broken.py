@@ -102,6 +102,16 @@ class ReadersFirst(Fault):
         return command
 
 
+class Tangled(Fault):
+    """Keeps what it answered in something that refers to itself."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        done = super().step(resource, command)
+        kept: list[object] = [done]
+        kept.append(kept)
+        return done
+
+
 class NewestFirst(Fault):
     """Puts newcomers at the head of the queue."""
 

@@ -63,6 +63,7 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
             {"holds": "mutex", "asks": "reader"},
         ),
     ),
+    (broken.Tangled, (MutexCases, "test_a_cycle_leaves_no_garbage", {"mode": "mutex"})),
     (
         broken.ReadersFirst,
         (FairnessCases, "test_new_readers_queue_behind_a_writer", {}),

@@ -76,7 +76,8 @@ class Harness(ABC):
     but not before its holder hears of it. ``remembers_fence``: whether a resource that
     nobody holds or waits for still shows its last fence; fences rise with every store.
     ``grants_more``: seconds by which the store lets a lease end later than its holder
-    asked for.
+    asked for. ``garbage``: objects that a cycle leaves to the garbage collector at
+    most, those of a driver.
     """
 
     capabilities: ClassVar[Capability]
@@ -87,6 +88,7 @@ class Harness(ABC):
     short: ClassVar[float] = 0.3
     remembers_fence: ClassVar[bool] = True
     grants_more: ClassVar[float] = 0.0
+    garbage: ClassVar[int] = 0
 
     @abstractmethod
     def fresh(self, folder: Path) -> Site:

@@ -39,8 +39,11 @@ class CassandraHarness(Harness):
 class PublishedCassandraHarness(CassandraHarness):
     """In the published table, where all the ids of a type take turns.
 
-    And through a session of the user's, which all tests share.
+    And through a session of the user's, which all tests share. The driver's own timers
+    and futures refer to each other.
     """
+
+    garbage = 150
 
     def fresh(self, folder: Path) -> Site:
         """Rows of its own."""

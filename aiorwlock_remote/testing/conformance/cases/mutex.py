@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -13,6 +14,7 @@ from aiorwlock_remote.testing.conformance.harness import Store, lock_of
 from aiorwlock_remote.testing.conformance.party import party
 
 MODES = ("mutex", "writer", "reader")
+CYCLES = 20
 
 
 class MutexCases(Cases):
@@ -171,6 +173,26 @@ class MutexCases(Cases):
         # The release is on its way, and nobody waited for it.
         held = await others.mutex("order", 42).acquire(timeout=self.harness.patience)
         assert await held.release()
+
+    @pytest.mark.parametrize("mode", MODES)
+    async def test_a_cycle_leaves_no_garbage(self, locks: Locks, mode: str) -> None:
+        """What it needed is free at once, and does not wait for the collector."""
+        lock = lock_of(locks, mode, ("order", 42))
+        async with lock:
+            pass
+        left = []
+        for _ in range(3):  # what others do meanwhile is not to be counted
+            gc.freeze()
+            gc.disable()
+            try:
+                for _ in range(CYCLES):
+                    async with lock:
+                        pass
+                left.append(gc.collect())
+            finally:
+                gc.enable()
+                gc.unfreeze()
+        assert min(left) < CYCLES * (1 + self.harness.garbage)
 
     async def test_one_lock_object_for_many_tasks(self, locks: Locks) -> None:
         """A lock object may be shared: of its tasks one at a time is inside."""
