@@ -73,14 +73,8 @@ def loads(text: str) -> Record:
     return load(data)
 
 
-def dump(door: Record) -> dict[str, Any]:
-    """A doorman as a dict of plain values."""
-    data: dict[str, Any] = json.loads(dumps(door))
-    return data
-
-
 def load(data: object) -> Record:
-    """The doorman of a dict made by ``dump``, by this version or a compatible one."""
+    """The doorman of parsed JSON, of this version or a compatible one."""
     try:
         fields = cast("dict[str, Any]", data)
         if not isinstance(data, dict) or fields["v"] != VERSION:

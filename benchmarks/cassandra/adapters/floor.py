@@ -69,9 +69,9 @@ class _Lock:
         while not await self._asked(client.take, self._ticket):
             assert client.pause, "the floor is for one task to a key"
             await asyncio.sleep(random.uniform(*client.pause))
-        if client.reads:
-            ((ballot,),) = await client.wire.ask(client.ballot, *self._key)
-            assert ballot
+        if client.reads:  # of several replicas one may not have heard of it yet
+            while not await client.wire.ask(client.ballot, *self._key):
+                pass
 
     async def __aexit__(
         self,

@@ -180,7 +180,7 @@ class MutexCases(Cases):
         lock = lock_of(locks, mode, ("order", 42))
         async with lock:
             pass
-        left = []
+        left = list[int]()
         for _ in range(3):  # what others do meanwhile is not to be counted
             gc.freeze()
             gc.disable()
