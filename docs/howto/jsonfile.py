@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from aiorwlock_remote.core.codec import dump, load
+from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource, from_key
@@ -54,7 +54,7 @@ class File:
             now, wall = micros(self._clock.now()), micros(self._clock.wall())
             step = transition(record, seat, command, now, wall)
             everything[self._prefix + resource.key] = {
-                "record": dump(step.record),
+                "record": dumps(step.record),
                 "seat": step.seat and [step.seat.value, step.seat.expires],
             }
             new = self._path.with_suffix(".new")
@@ -85,7 +85,7 @@ class File:
         kept = everything.get(self._prefix + resource.key)
         if kept is None:
             return None, None
-        return load(kept["record"]), kept["seat"] and Seat(*kept["seat"])
+        return loads(kept["record"]), kept["seat"] and Seat(*kept["seat"])
 
 
 class JsonFileStore:
