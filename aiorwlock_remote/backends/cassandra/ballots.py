@@ -15,6 +15,7 @@ from uuid import UUID
 
 from aiorwlock_remote.backends.cassandra.requests import Rows
 from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host, Reads
@@ -42,8 +43,9 @@ SELDOM = 255
 class Luck:
     """Whether a read right behind a transaction tends to be carried out after it.
 
-    One node that is asked by nobody else does one thing after the other. Where that is
-    not so the read is in vain, and tried more and more rarely.
+    It leaves when that one's answer has come, unless others ask in the meantime, and
+    then it is early. So it is in one process that is alone with one node; where it is
+    in vain it is tried more and more rarely.
     """
 
     def __init__(self) -> None:
@@ -81,7 +83,7 @@ class Ballots:
         if not self._luck.tries():
             return None
         wanted = Wanted(key, version, Pending())
-        self._one(wanted)
+        self._one(wanted, behind=True)
         return wanted.ballot
 
     def learn(self, *, hit: bool) -> None:
@@ -113,8 +115,9 @@ class Ballots:
         for one in wanted:
             self._one(one)
 
-    def _one(self, wanted: Wanted) -> None:
+    def _one(self, wanted: Wanted, *, behind: bool = False) -> None:
         request = self._table.request("seated", *wanted.key)
+        request = replace(request, behind=behind) if behind else request
         self._table.ask(self._host, request).then(partial(_told, (wanted,)))
 
     def _all(self, wanted: Sequence[Wanted], node: object) -> None:

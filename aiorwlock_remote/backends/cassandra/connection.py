@@ -6,7 +6,7 @@ import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from socket import SHUT_RDWR
+from socket import IPPROTO_TCP, SHUT_RDWR, TCP_NODELAY
 from typing import Any, ClassVar
 
 from aiorwlock_remote.backends.cassandra.driver import Connection, ConnectionShutdown
@@ -26,6 +26,11 @@ def read_by(reader: Reader) -> type[ReadConnection]:
 class ReadConnection(Connection):
     """One socket: written to by whoever asks, read by the loop or its aide.
 
+    What is written leaves at once. Only a read *behind* a transaction, which is to be
+    carried out after it, is left to Nagle's algorithm: the system sends it when what
+    was sent before has been acknowledged, which the answer does, and sooner than we
+    would when we have read that. Whatever else is asked meanwhile takes it along.
+
     What the driver calls is named as the driver wants it; see its own reactors.
     """
 
@@ -38,12 +43,14 @@ class ReadConnection(Connection):
         """Requests of others than the loop; those that are over stay a while."""
         self._unsent = bytearray()
         self._gathering = False
+        self._behind = self._at_once = False
         self._broken: OSError | None = None
         # A socket under TLS must not be read and written to at the same time.
         self._io = threading.Lock()
         self._reading = threading.Lock()
         self._connect_socket()
         self._socket.settimeout(0.0)
+        self._leave(at_once=True)
         self.reader.join(self, self._socket)
         self._send_options_message()
 
@@ -70,6 +77,7 @@ class ReadConnection(Connection):
     def push(self, data: bytes) -> None:
         """Send it at once; what else the loop asks in the same turn leaves together."""
         in_loop = self.reader.in_loop
+        self._behind = in_loop and self.reader.behind and not self._unsent
         if in_loop and self._gathering:
             if not self._unsent:
                 self.reader.expect(PATIENCE)
@@ -93,6 +101,8 @@ class ReadConnection(Connection):
     def _send(self, data: bytes) -> None:
         """What has gathered, and this; the aide sends what the socket does not take."""
         with self._io:
+            if self._at_once == self._behind:  # as it was for what was sent before
+                self._leave(at_once=not self._behind)
             self._unsent += data
             del self._unsent[: self._sent()]
             stuck = self._unsent or self._broken
@@ -145,6 +155,12 @@ class ReadConnection(Connection):
         """The loop has turned away."""
         with self._io:
             self._socket.close()
+
+    def _leave(self, *, at_once: bool) -> None:
+        """What is still kept does so, too."""
+        self._at_once = at_once
+        with suppress(OSError):  # no TCP, or closed
+            self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, at_once)
 
     def _sent(self) -> int:
         """How much of it the socket took."""

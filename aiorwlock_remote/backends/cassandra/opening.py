@@ -88,7 +88,7 @@ def _opened(
         closing.callback(cluster.shutdown)
         session = _session(cluster, options)
         profile = session.get_execution_profile(EXEC_PROFILE_DEFAULT)
-        wire = Wire(session, profile, options, None if reader is None else reader.inbox)
+        wire = Wire(session, profile, options, reader)
         return open_table(wire, options, closing.close)
     except BaseException:
         closing.close()

@@ -76,6 +76,8 @@ class Reader:
         self._lock = threading.Lock()
         self._connections: dict[Read, Callable[[], object] | None] = {}
         self._timers = Timers()
+        self.behind: bool = False
+        """Whether what the loop is asking now has time, see ``ReadConnection``."""
         self._rung = threading.Event()
         self._looks_at = inf
         self._wakes_at = inf

@@ -18,12 +18,14 @@ APPLIED = "[applied]"
 class Request:
     """A statement and its values, which may hold a ticket.
 
-    ``node``: whom to ask; None: whom the driver's policy chooses.
+    ``node``: whom to ask; None: whom the driver's policy chooses. ``behind``: it has
+    time until what was asked before it is answered.
     """
 
     statement: Statement
     values: Sequence[object] | None
     node: object = None
+    behind: bool = False
 
     def to(self, node: object) -> Request:
         """The same, for that node."""

@@ -26,6 +26,7 @@ from aiorwlock_remote.backends.cassandra.driver import (
 from aiorwlock_remote.backends.cassandra.inbox import Inbox
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.pages import Answer, Asked, Pages
+from aiorwlock_remote.backends.cassandra.reading import Reader
 from aiorwlock_remote.backends.cassandra.requests import Request, Rows
 from aiorwlock_remote.ports import Host
 
@@ -64,11 +65,11 @@ class Wire:
         session: Session,
         profile: Profile | None,
         options: Options,
-        inbox: Inbox | None = None,
+        reader: Reader | None = None,
     ) -> None:
         """``profile`` None: the session has legacy settings, and is ours.
 
-        ``inbox``: of the loop that reads the session's sockets, if one does.
+        ``reader``: of the session's sockets, if the loop reads them.
         """
         self._session = session
         self._profile = EXEC_PROFILE_DEFAULT if profile is None else profile
@@ -76,8 +77,9 @@ class Wire:
         self._serial = consistency(options.serial_consistency)
         self._where = options.where
         self._inboxes: dict[Host, Inbox] = {}
-        if inbox is not None:
-            self._inboxes[inbox.host] = inbox
+        self._reader = reader
+        if reader is not None:
+            self._inboxes[reader.inbox.host] = reader.inbox
 
     def prepare(self, cql: str, level: str) -> Statement:
         """A statement for this session, at that consistency level. Blocks.
@@ -143,7 +145,10 @@ class Wire:
 
     def send(self, request: Request, answer: Answer, page: bytes | None = None) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
         """As ``Sender.send``."""
+        reader = self._reader if request.behind else None
         try:
+            if reader is not None:
+                reader.behind = reader.in_loop
             future = self._session.execute_async(
                 request.statement,
                 request.values,
@@ -155,6 +160,9 @@ class Wire:
         except Exception as exc:  # noqa: BLE001 - mapped by whoever asked
             answer.failed(exc)
             return None
+        finally:
+            if reader is not None:
+                reader.behind = False
         answer.future = future
         future.add_callbacks(answer.came, answer.failed)
         return future

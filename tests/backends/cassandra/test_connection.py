@@ -7,7 +7,14 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from socket import SO_LINGER, SOL_SOCKET, create_server, socket
+from socket import (
+    IPPROTO_TCP,
+    SO_LINGER,
+    SOL_SOCKET,
+    TCP_NODELAY,
+    create_server,
+    socket,
+)
 from typing import cast
 
 import pytest
@@ -104,6 +111,43 @@ def test_the_first_is_sent_at_once_and_the_others_of_a_turn_together(
     near._socket = noted
     near.push(b"fourth")
     assert exactly(far, 6) == b"fourth"
+
+
+def leaves_at_once(near: ReadConnection) -> bool:
+    return near._socket.getsockopt(IPPROTO_TCP, TCP_NODELAY) != 0
+
+
+def test_only_what_has_time_waits_for_the_answer_of_what_was_asked_before(
+    loop: ActedLoop, reader: Reader, near: ReadConnection, far: socket
+) -> None:
+    loop.turn()
+    assert leaves_at_once(near)
+    near.push(b"first")
+    reader.behind = True
+    near.push(b"second")
+    reader.behind = False
+    assert leaves_at_once(near)
+    loop.turn()
+    assert not leaves_at_once(near)
+    near.push(b"third")
+    assert leaves_at_once(near)
+    assert exactly(far, 16) == b"firstsecondthird"
+
+
+def test_what_has_time_goes_with_what_has_none(
+    loop: ActedLoop, reader: Reader, near: ReadConnection, far: socket
+) -> None:
+    """Of one turn, whichever of them was asked first."""
+    loop.turn()
+    for order in ((True, False), (False, True)):
+        near.push(b"first")
+        for behind in order:
+            reader.behind = behind
+            near.push(b"second")
+        reader.behind = False
+        loop.turn()
+        assert leaves_at_once(near)
+        assert exactly(far, 17) == b"firstsecondsecond"
 
 
 def test_a_turn_that_does_not_end_keeps_nothing_back(
