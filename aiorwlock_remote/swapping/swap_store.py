@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import anyio
 
+from aiorwlock_remote.core.commands import Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.pending import Pending, UnderWay
 from aiorwlock_remote.ports import Bell, Capability, Host, Settings
 from aiorwlock_remote.swapping.watcher import Looks, Watcher
 
@@ -36,7 +39,8 @@ class SwapStore:
         self._host = host
         self._bell = bell
         self._settings = settings
-        self._idle: anyio.Event | None = None
+        self._under_way: UnderWay = UnderWay()
+        self._last: dict[Resource, Pending[Reply]] = {}  # of those under way
 
     def watch(self, resource: Resource) -> None:
         """Ring when it may be free for us."""
@@ -45,6 +49,24 @@ class SwapStore:
     def unwatch(self, resource: Resource) -> None:
         """Not any more."""
         self._watcher.unwatch(resource)
+
+    def _begun(self, resource: Resource, stepped: Pending[Reply]) -> Pending[Reply]:
+        """The same, waited for by those who look, and by ``aclose``."""
+        self._last[resource] = stepped
+        stepped.then(partial(self._over, resource))
+        return self._under_way.add(stepped)
+
+    async def _answered(self, resource: Resource) -> None:
+        """All that has been asked for here: each resource's steps are taken in turn."""
+        last = self._last.get(resource)
+        if last is not None:
+            heard = anyio.Event()
+            last.then(lambda _: heard.set())
+            await heard.wait()
+
+    def _over(self, resource: Resource, stepped: Pending[Reply]) -> None:
+        if self._last.get(resource) is stepped:
+            del self._last[resource]
 
     def _wakes(self, resource: Resource, gates: tuple[str, ...]) -> None:
         if self._settings.gate in gates:

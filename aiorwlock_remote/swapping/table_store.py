@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
-
-import anyio
 
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, from_row
@@ -70,23 +67,16 @@ class TableStore(SwapStore, ABC):
         )
         self._forgets = Seldom(FORGET_EVERY)
         self._forgetting = Forgetting(self._forgotten, host.spawn)
-        self._under_way: dict[Resource, Pending[Reply]] = {}  # the last of each
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One swap, or a few where others change the resource at the same time."""
         if self._forgets.now():
             self._forgetting.begin(self._cas.key(resource))
-        stepped = self._steps.step(resource, command)
-        self._under_way[resource] = stepped
-        stepped.then(partial(self._stepped, resource))
-        return stepped
+        return self._begun(resource, self._steps.step(resource, command))
 
     async def look(self, resource: Resource) -> Snapshot:
         """The resource as it stands, after all that was asked for here before."""
-        while (last := self._under_way.get(resource)) is not None:
-            heard = anyio.Event()
-            last.then(lambda _, heard=heard: heard.set())  # type: ignore[misc]
-            await heard.wait()
+        await self._answered(resource)
         return self._snapshot(resource, await self._cas.load(resource))
 
     @abstractmethod
@@ -108,9 +98,7 @@ class TableStore(SwapStore, ABC):
         """Wait for what is under way."""
         self._watcher.close()
         await self._forgetting.end()
-        while self._under_way:
-            self._idle = anyio.Event()
-            await self._idle.wait()
+        await self._under_way.over()
 
     async def _paged(
         self, page: Page, resource_type: str | None
@@ -151,12 +139,6 @@ class TableStore(SwapStore, ABC):
     def _snapshot(self, resource: Resource, state: State) -> Snapshot:
         now: int = state.mark.now
         return Snapshot(resource, state.record or UNUSED, state.seat, now, now)
-
-    def _stepped(self, resource: Resource, stepped: Pending[Reply]) -> None:
-        if self._under_way.get(resource) is stepped:
-            del self._under_way[resource]
-        if not self._under_way and self._idle is not None:
-            self._idle.set()
 
     def _tell(self, resource: Resource, state: State) -> None:
         """What the keeper saw."""

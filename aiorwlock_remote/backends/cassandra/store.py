@@ -63,17 +63,17 @@ class CassandraStore(SwapStore):
             bell,
             self.looks,
         )
-        self._under_way = 0
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One transaction, or a few where others change the row at the same time."""
-        self._under_way += 1
-        stepped = self._steps.step(resource, command)
-        stepped.then(self._stepped)
-        return stepped
+        return self._begun(resource, self._steps.step(resource, command))
 
     async def look(self, resource: Resource) -> Snapshot:
-        """The resource as it stands; a free one has no row, and no last fence."""
+        """The resource as it stands, after all that was asked for here before.
+
+        A free one has no row, and no last fence.
+        """
+        await self._answered(resource)
         return self._snapshot(resource, await self._cas.peek(resource))
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
@@ -115,9 +115,7 @@ class CassandraStore(SwapStore):
     async def aclose(self) -> None:
         """Wait for what is under way; end the session if it is ours."""
         self._watcher.close()
-        while self._under_way:
-            self._idle = anyio.Event()
-            await self._idle.wait()
+        await self._under_way.over()
         await anyio.to_thread.run_sync(self._table.close)
 
     def _new_cas(self, host: Host) -> CassandraCas:
@@ -127,11 +125,6 @@ class CassandraStore(SwapStore):
         at = self._cas.times(state)
         record = state.record or UNUSED
         return Snapshot(resource, record, state.seat, at.now, at.wall)
-
-    def _stepped(self, _: Pending[Reply]) -> None:
-        self._under_way -= 1
-        if not self._under_way and self._idle is not None:
-            self._idle.set()
 
     def _tell(self, resource: Resource, state: State) -> None:
         latest = newer(state, self._steps.known(resource))

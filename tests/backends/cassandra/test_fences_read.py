@@ -60,7 +60,9 @@ class Sent:
         return made
 
     def _name(self, request: Request) -> str:
-        return next(name for made, name in self._made if made is request)
+        return next(
+            name for made, name in self._made if made.statement is request.statement
+        )
 
     def ask(self, host: Host, request: Request) -> Asked:
         self.names.append(self._name(request))

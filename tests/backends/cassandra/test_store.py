@@ -55,6 +55,26 @@ async def test_what_a_lock_costs(counted: Counted) -> None:
 
 
 @both_layouts
+async def test_a_look_tells_what_was_asked_before(
+    keyspace: Keyspace, layout: str
+) -> None:
+    """Though a plain read is quicker than a transaction."""
+    assert layout
+    async with connect(keyspace.url) as locks, anyio.create_task_group() as group:
+        lock, seen = locks.mutex("order", 42), anyio.Event()
+
+        async def hold() -> None:
+            async with lock:
+                await seen.wait()
+
+        group.start_soon(hold)
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        assert len((await lock.info()).holders) == 1
+        seen.set()
+
+
+@both_layouts
 async def test_a_renewed_lock_is_released_at_once(counted: Counted) -> None:
     """The loop is told what the keeper's thread left behind."""
 
