@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -63,7 +62,12 @@ class _Begun(Coroutine[Any, Any, None]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._coroutine = coroutine
-        self._awaited: object = coroutine.send(None)
+        self._awaited: object = None
+        self.ended: bool = False
+        try:
+            self._awaited = coroutine.send(None)
+        except StopIteration:
+            self.ended = True
 
     def send(self, value: Any) -> Any:  # noqa: ANN401 - what a loop sends and awaits
         awaited, self._awaited = self._awaited, _TOLD
@@ -94,8 +98,8 @@ class Near:
 
     def begin(self, function: Spawned) -> None:
         """What a request sends goes out a turn of the loop earlier."""
-        with suppress(StopIteration):  # it has come to its end already
-            begun = _Begun(function())
+        begun = _Begun(function())
+        if not begun.ended:
             task = asyncio.get_running_loop().create_task(begun)
             self._tasks.add(task)  # the loop keeps only weak references
             task.add_done_callback(self._tasks.discard)

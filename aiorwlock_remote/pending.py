@@ -146,7 +146,16 @@ def checkpoint() -> Generator[Any, Any, None]:
 def mapped(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
     """The answer, changed; what the change raises is what it fails with."""
     changed: Pending[B] = Pending()
-    pending.then(lambda done: _settle(changed, lambda: change(done.result())))
+
+    def done(answer: Pending[A]) -> None:
+        try:
+            told = change(answer.result())
+        except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
+            changed.fail(exc)
+            return
+        changed.resolve(told)
+
+    pending.then(done)
     return changed
 
 
@@ -154,27 +163,18 @@ def gathered(
     pendings: Sequence[Pending[A]], change: Callable[[list[A]], B]
 ) -> Pending[B]:
     """All answers, made one; it fails with what the first of them failed with."""
-    made: Pending[B] = Pending()
+    last: Pending[None] = Pending()
     missing = len(pendings)
 
     def done(_: Pending[A]) -> None:
         nonlocal missing
         missing -= 1
         if not missing:
-            _settle(made, lambda: change([each.result() for each in pendings]))
+            last.resolve(None)
 
     for each in pendings:
         each.then(done)
-    return made
-
-
-def _settle(pending: Pending[T], make: Callable[[], T]) -> None:
-    try:
-        value = make()
-    except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
-        pending.fail(exc)
-        return
-    pending.resolve(value)
+    return mapped(last, lambda _: change([each.result() for each in pendings]))
 
 
 def _wake(future: Any) -> None:  # noqa: ANN401 - asyncio's, not always there

@@ -61,8 +61,13 @@ class Carrier(Generic[C]):
         Raises:
             BackendError, ConfigurationError: what the driver's errors mean.
         """
-        connection = await self._connection()
         custom, spoilt = self._custom, False
+        try:
+            connection = await self._lines.take()
+        except (BackendError, ConfigurationError):
+            raise
+        except Exception as exc:
+            raise custom.not_connected(exc, self._where) from exc
         self._deadlines.begin(connection)
         try:
             return await work(connection)
@@ -81,14 +86,6 @@ class Carrier(Generic[C]):
                 await self._lines.drop(connection)
             else:
                 await self._lines.give_back(connection)
-
-    async def _connection(self) -> C:
-        try:
-            return await self._lines.take()
-        except (BackendError, ConfigurationError):
-            raise
-        except Exception as exc:
-            raise self._custom.not_connected(exc, self._where) from exc
 
 
 async def carried_in_turn(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.hosted import Side, Spawned, handed, outcome
+from aiorwlock_remote.hosted import Side, handed, outcome
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping.carrying import Carrier, Custom
 from aiorwlock_remote.swapping.own_lines import Lines
@@ -58,7 +58,7 @@ class HostedDesk(ABC):
     def ask_all(self, name: str, rows: Sequence[Values]) -> list[Pending[Found]]:
         """Several of one kind, one after the other."""
         pendings: list[Pending[Found]] = [Pending() for _ in rows]
-        self._start(partial(self.answer, name, rows, pendings))
+        self._side.spawn(partial(self.answer, name, rows, pendings))
         return pendings
 
     def begin(self, work: Work[T]) -> Pending[T]:
@@ -72,9 +72,6 @@ class HostedDesk(ABC):
         """Close the connections, and the side if it is our own."""
         await outcome(self._side, self._closing.close)
         await self._side.stop()
-
-    def _start(self, function: Spawned) -> None:
-        self._side.spawn(function)
 
     def ended(self) -> BackendUnavailable:
         """What those are told who still wait when the loop ends."""
@@ -100,6 +97,14 @@ class EachDesk(HostedDesk):
         """As ``HostedDesk.carry``."""
         return await self._carrier.carry(work)
 
+    def ask(self, name: str, values: Values) -> Pending[Found]:
+        """As ``Desk.ask``."""
+        pending: Pending[Found] = Pending()
+        # No ``Lines`` and no driver asks whose task it is before there is something to
+        # wait for: what may connect does so in tasks of its own.
+        self._side.begin(partial(self._answer, name, values, pending))
+        return pending
+
     @abstractmethod
     async def swapped(self, values: Values, connection: Any) -> Found:  # noqa: ANN401 - the driver's
         """One ``swap``; a refused one tells what stands there."""
@@ -112,22 +117,20 @@ class EachDesk(HostedDesk):
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[Found]]
     ) -> None:
         """One after the other."""
-        asked = self.swapped if name == "swap" else self.looked
         for values, pending in zip(rows, pendings, strict=True):
-            try:
-                found = await self.carry(partial(asked, values))
-            except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
-                self._side.tell(pending.fail, exc)
-            except asyncio.CancelledError:  # the loop ends
-                self._side.tell(pending.fail, self.ended())
-                raise
-            else:
-                self._side.tell(pending.resolve, found)
+            await self._answer(name, values, pending)
 
-    def _start(self, function: Spawned) -> None:
-        # No ``Lines`` and no driver asks whose task it is before there is something to
-        # wait for: what may connect does so in tasks of its own.
-        self._side.begin(function)
+    async def _answer(self, name: str, values: Values, pending: Pending[Found]) -> None:
+        asked = self.swapped if name == "swap" else self.looked
+        try:
+            found = await self._carrier.carry(partial(asked, values))
+        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
+            self._side.tell(pending.fail, exc)
+        except asyncio.CancelledError:  # the loop ends
+            self._side.tell(pending.fail, self.ended())
+            raise
+        else:
+            self._side.tell(pending.resolve, found)
 
 
 def seat_of(values: Values) -> Seat:

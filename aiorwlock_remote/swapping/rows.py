@@ -63,7 +63,7 @@ class Mark:
     """What a swap compares. ``base`` and ``now``: microseconds.
 
     ``base``: what the fences of the stored record are counted from. ``now``: the
-    server's clock when it told.
+    server's clock when it told. ``calm``: swaps of ours in a row that led here.
     """
 
     version: str | None
@@ -71,6 +71,7 @@ class Mark:
     since: str | None = None
     base: int = field(default=0, compare=False)
     now: int = field(default=0, compare=False)
+    calm: int = field(default=0, compare=False)
 
 
 def state_of(found: Found) -> State:
@@ -136,8 +137,11 @@ def seat_columns(seat: Seat | None) -> tuple[str | None, str | None]:
 
 def published(record: Record) -> tuple[str, str | None]:
     """``active_readers`` and ``pending_writer`` as the published doorman has them."""
-    pending = next((p for p in record.queue if p.mode is Mode.WRITE), None)
-    writer = None if pending is None else f"{pending.gate},{pending.since // MICROS}"
+    writer = None
+    for pending in record.queue:
+        if pending.mode is Mode.WRITE:
+            writer = f"{pending.gate},{pending.since // MICROS}"
+            break
     return "{" + ",".join(_readers(record)) + "}", writer
 
 

@@ -57,15 +57,13 @@ DRIFT = 2_000
 
 @value
 class Bounds:
-    """The server's clock is at least that, and a request is refused after that."""
+    """The server's clock is at least that, and a request is refused ``slack`` later.
+
+    By as much every lease is longer.
+    """
 
     least: int
-    latest: int
-
-    @property
-    def slack(self) -> int:
-        """By how much every lease is longer."""
-        return self.latest - self.least
+    slack: int
 
 
 class ServerTime:
@@ -83,8 +81,7 @@ class ServerTime:
             (now, since), slack = self._told, self._slack
         passed = max(0, at - since)
         drift = passed // DRIFT
-        least = now + passed - drift
-        return Bounds(least, least + slack + 2 * drift)
+        return Bounds(now + passed - drift, slack + 2 * drift)
 
     def told(self, now: int, at: int, took: int) -> None:
         """An answer came at ``at``, so long after its bounds were asked for."""
@@ -98,20 +95,17 @@ def stretched(command: Command, slack: int) -> Command:
     """The command with longer leases; one without an end has none here either."""
     if not slack:
         return command
-
-    def longer(lease: int | None) -> int | None:
-        return None if lease is None else lease + slack
-
-    def claimed(claim: Claim) -> Claim:
-        return replace(claim, lease=longer(claim.lease))
-
     match command:
         case Acquire():
-            return replace(command, claims=tuple(map(claimed, command.claims)))
+            claims = tuple([_longer(claim, slack) for claim in command.claims])
+            return replace(command, claims=claims)
         case Downgrade() | Upgrade() | Adopt():
-            return replace(command, claim=claimed(command.claim))
+            return replace(command, claim=_longer(command.claim, slack))
         case Renew():
-            tickets = tuple((t, longer(lease)) for t, lease in command.tickets)
+            tickets = tuple(
+                (ticket, None if lease is None else lease + slack)
+                for ticket, lease in command.tickets
+            )
             return replace(command, tickets=tickets)
         case Release() if command.then:
             then = [stretched(acquire, slack) for acquire in command.then]
@@ -120,3 +114,8 @@ def stretched(command: Command, slack: int) -> Command:
             )
         case _:
             return command
+
+
+def _longer(claim: Claim, slack: int) -> Claim:
+    lease = claim.lease
+    return claim if lease is None else replace(claim, lease=lease + slack)

@@ -97,6 +97,18 @@ class Swapping:
         line = self._lines.get(resource)
         return None if line is None else line.seen
 
+    def unanswered(self) -> list[Resource]:
+        """Where something has been asked for, and there is no answer yet."""
+        return [line.resource for line in self._lines.values() if line.waiting]
+
+    async def answered(self, resource: Resource) -> None:
+        """Wait for all that was asked for there before."""
+        line = self._lines.get(resource)
+        if line is not None and line.waiting:
+            heard: Pending[None] = Pending()
+            line.waiting[-1][1].then(lambda _: heard.resolve(None))
+            await heard
+
     def _line(self, resource: Resource) -> Line:
         line = self._lines.get(resource)
         if line is None:

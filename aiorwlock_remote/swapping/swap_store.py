@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import anyio
 
-from aiorwlock_remote.core.commands import Reply
+from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.pending import Pending, UnderWay
+from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Bell, Capability, Host, Settings
+from aiorwlock_remote.swapping.steps import Swapping
 from aiorwlock_remote.swapping.watcher import Looks, Watcher
 
 
 class SwapStore:
-    """Waiters poll by plain reads. A subclass makes ``_watcher`` of its own reads."""
+    """Waiters poll by plain reads.
+
+    A subclass makes ``_steps`` of its own swaps, and ``_watcher`` of its own reads.
+    """
 
     capabilities: Capability = (
         Capability.MANY_PROCESSES
@@ -32,6 +35,7 @@ class SwapStore:
 
     looks: Looks = Looks()
 
+    _steps: Swapping
     _watcher: Watcher
 
     def __init__(self, host: Host, bell: Bell, settings: Settings) -> None:
@@ -39,8 +43,10 @@ class SwapStore:
         self._host = host
         self._bell = bell
         self._settings = settings
-        self._under_way: UnderWay = UnderWay()
-        self._last: dict[Resource, Pending[Reply]] = {}  # of those under way
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """One swap, or a few where others change the resource at the same time."""
+        return self._steps.step(resource, command)
 
     def watch(self, resource: Resource) -> None:
         """Ring when it may be free for us."""
@@ -50,23 +56,11 @@ class SwapStore:
         """Not any more."""
         self._watcher.unwatch(resource)
 
-    def _begun(self, resource: Resource, stepped: Pending[Reply]) -> Pending[Reply]:
-        """The same, waited for by those who look, and by ``aclose``."""
-        self._last[resource] = stepped
-        stepped.then(partial(self._over, resource))
-        return self._under_way.add(stepped)
-
-    async def _answered(self, resource: Resource) -> None:
-        """All that has been asked for here: each resource's steps are taken in turn."""
-        last = self._last.get(resource)
-        if last is not None:
-            heard = anyio.Event()
-            last.then(lambda _: heard.set())
-            await heard.wait()
-
-    def _over(self, resource: Resource, stepped: Pending[Reply]) -> None:
-        if self._last.get(resource) is stepped:
-            del self._last[resource]
+    async def _over(self) -> None:
+        """Wait until nothing is under way, not even what came of another."""
+        while unanswered := self._steps.unanswered():
+            for resource in unanswered:
+                await self._steps.answered(resource)
 
     def _wakes(self, resource: Resource, gates: tuple[str, ...]) -> None:
         if self._settings.gate in gates:

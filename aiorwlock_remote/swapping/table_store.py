@@ -69,14 +69,14 @@ class TableStore(SwapStore, ABC):
         self._forgetting = Forgetting(self._forgotten, host.spawn)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """One swap, or a few where others change the resource at the same time."""
+        """As ``SwapStore.step``; now and then it sees to old doormen."""
         if self._forgets.now():
             self._forgetting.begin(self._cas.key(resource))
-        return self._begun(resource, self._steps.step(resource, command))
+        return self._steps.step(resource, command)
 
     async def look(self, resource: Resource) -> Snapshot:
         """The resource as it stands, after all that was asked for here before."""
-        await self._answered(resource)
+        await self._steps.answered(resource)
         return self._snapshot(resource, await self._cas.load(resource))
 
     @abstractmethod
@@ -98,7 +98,7 @@ class TableStore(SwapStore, ABC):
         """Wait for what is under way."""
         self._watcher.close()
         await self._forgetting.end()
-        await self._under_way.over()
+        await self._over()
 
     async def _paged(
         self, page: Page, resource_type: str | None

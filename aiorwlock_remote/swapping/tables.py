@@ -46,6 +46,9 @@ MOST = 32_767
 ENOUGH = MOST * 3 // 4
 """No more enter. The rest is for renewals: with ends that differ it packs less well."""
 
+CALM = 8
+"""Swaps of ours in a row after which nobody is expected to come between."""
+
 Values = Mapping[str, object]
 
 
@@ -76,7 +79,8 @@ class TableCas:
         ``ears``: of a desk that tells the gates that have something to claim
         (``wakes``), and a holder of who queued up behind it (``ear``). It is also told
         what a crash may undo: that a place was taken (``queued``), and the end of what
-        would have ended by itself (``lapses``).
+        would have ended by itself (``lapses``), and whether a refusal would be a
+        surprise (``calm``).
         """
         self._ears = ears
         self._desk = desk
@@ -148,13 +152,14 @@ class TableCas:
             values["queued"] = came
             values["ear"] = ears.behind(record) if came else None
             values["lapses"] = _lapses(state.record)
+            values["calm"] = mark.calm > CALM
 
         def swapped(found: Found) -> tuple[bool, State | None]:
             if not found.done:
                 return False, self._seen(found, sent)
             now = self._told(found, sent)
             base = mark.base or micros_of(found.base or "")
-            new = Mark(version, ticket, since, base, now)
+            new = Mark(version, ticket, since, base, now, mark.calm + 1)
             moved = counted(record, base - mark.base)
             return True, State(moved, seat, new)
 
@@ -175,26 +180,12 @@ class TableCas:
         return now
 
 
-class TableSteps:
-    """``Store.step`` on the tables."""
+class TableSteps(Swapping):
+    """``Store.step`` on the tables: one swap, or a few where others come between."""
 
     def __init__(self, cas: TableCas, wakes: Wakes, later: Later) -> None:
         """``later(seconds, function)``: called then, in this thread."""
-        self._cas = cas
-        pausing = Pausing(cas.load, later)
-        self._swapping = Swapping(cas, wakes, pausing, _dated)
-
-    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """One swap, or a few where others change the resource at the same time."""
-        return self._swapping.step(resource, command)
-
-    def saw(self, resource: Resource, state: State) -> None:
-        """Somebody else's read: the next step may start from there."""
-        self._swapping.saw(resource, state)
-
-    def known(self, resource: Resource) -> State | None:
-        """What was seen last; from any thread."""
-        return self._swapping.known(resource)
+        super().__init__(cas, wakes, Pausing(cas.load, later), _dated)
 
 
 def newer(one: State | None, other: State | None) -> State | None:
@@ -209,9 +200,10 @@ def _dated(_: Command, reply: Reply, line: Line) -> Reply:
     now = 0 if line.seen is None else line.seen.mark.now
 
     def dated(granted: Granted) -> Granted:
-        if all(grant.since == granted.now for grant in granted.grants):
-            return granted
-        return replace(granted, now=max(now, granted.now))
+        for grant in granted.grants:
+            if grant.since != granted.now:
+                return replace(granted, now=max(now, granted.now))
+        return granted
 
     return each_grant(reply, dated)
 

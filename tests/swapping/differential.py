@@ -36,7 +36,6 @@ from aiorwlock_remote.swapping.tables import Desk, TableCas, TableSteps
 from tests.backends.redis.asking import MS, SECOND, Asker
 
 START = 1_900_000_000 * SECOND
-FOREVER = 200_000_000_000 * SECOND
 PASSED = (1, 1, 1, 7, MS, 20 * MS, 99 * MS, 150 * MS, 1200 * MS, 5 * SECOND)
 KINDS = {
     "ask": 26,
@@ -70,14 +69,6 @@ class Database(Protocol):
         """Since 2001-09-09 01:46:40.000500, UTC."""
 
 
-class Told(Bounds):
-    """No slack, and nothing is ever late."""
-
-    @property
-    def slack(self) -> int:
-        return 0
-
-
 class Clockwork(ServerTime):
     """The test's own clock."""
 
@@ -86,7 +77,7 @@ class Clockwork(ServerTime):
         self.now: int = START
 
     def bounds(self, at: int) -> Bounds:  # noqa: ARG002 - the time stands still
-        return Told(self.now, FOREVER)
+        return Bounds(self.now, 0)
 
     def told(self, now: int, at: int, took: int) -> None:
         """It has its own."""

@@ -33,7 +33,7 @@ from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping import State, Swapping
+from aiorwlock_remote.swapping import Swapping
 from aiorwlock_remote.swapping.line import Line
 from aiorwlock_remote.swapping.pausing import Later, Pausing
 from aiorwlock_remote.swapping.replies import claims_of, each_grant
@@ -42,7 +42,7 @@ SHORT = micros(10)
 """The lease of a grant that is about to be made to last for ever."""
 
 
-class Steps:
+class Steps(Swapping):
     """``Store.step`` on the table. Belongs to one thread."""
 
     def __init__(
@@ -53,10 +53,9 @@ class Steps:
         later: Later,
     ) -> None:
         """``later(seconds, function)``: called then, in this thread."""
-        self._cas = cas
+        super().__init__(cas, wakes, Pausing(cas.peek, later), self._noted)
+        self._unfenced = cas.unfenced
         self._holders = holders
-        pausing = Pausing(cas.peek, later)
-        self._swapping = Swapping(cas, wakes, pausing, self._noted)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """As ``Store.step``."""
@@ -64,21 +63,13 @@ class Steps:
         unfenced = isinstance(command, Acquire) and not command.fenced
         tickets = {c.ticket for c in claims_of(command)} if unfenced else None
         if tickets:
-            self._cas.unfenced |= tickets
-        answer = self._swapping.step(resource, command)
+            self._unfenced |= tickets
+        answer = super().step(resource, command)
         if wanted:
             answer = self._endless(resource, wanted, answer)
         if tickets:
-            answer.then(lambda _: self._cas.unfenced.difference_update(tickets))
+            answer.then(lambda _: self._unfenced.difference_update(tickets))
         return answer
-
-    def saw(self, resource: Resource, state: State) -> None:
-        """Somebody else's read: the next step may start from there."""
-        self._swapping.saw(resource, state)
-
-    def known(self, resource: Resource) -> State | None:
-        """What was seen last; from any thread."""
-        return self._swapping.known(resource)
 
     def _noted(self, command: Command, reply: Reply, line: Line) -> Reply:
         """What it says of our grants is remembered, and corrected by what was."""
@@ -124,7 +115,7 @@ class Steps:
             if not ending:
                 answer.resolve(reply)
                 return
-            lasting = self._swapping.step(resource, Renew(ending))
+            lasting = Swapping.step(self, resource, Renew(ending))
             lasting.then(partial(_lasting, reply, answer))
 
         stepped.then(granted)

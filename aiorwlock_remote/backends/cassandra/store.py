@@ -16,7 +16,6 @@ from aiorwlock_remote.backends.cassandra.holders import Holders
 from aiorwlock_remote.backends.cassandra.options import options_of
 from aiorwlock_remote.backends.cassandra.steps import Steps
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, from_row
 from aiorwlock_remote.core.record import UNUSED
 from aiorwlock_remote.core.url import Address
@@ -26,7 +25,6 @@ from aiorwlock_remote.ports import (
     Bell,
     Finding,
     Host,
-    Pending,
     Settings,
     Snapshot,
 )
@@ -64,16 +62,12 @@ class CassandraStore(SwapStore):
             self.looks,
         )
 
-    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """One transaction, or a few where others change the row at the same time."""
-        return self._begun(resource, self._steps.step(resource, command))
-
     async def look(self, resource: Resource) -> Snapshot:
         """The resource as it stands, after all that was asked for here before.
 
         A free one has no row, and no last fence.
         """
-        await self._answered(resource)
+        await self._steps.answered(resource)
         return self._snapshot(resource, await self._cas.peek(resource))
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
@@ -115,7 +109,7 @@ class CassandraStore(SwapStore):
     async def aclose(self) -> None:
         """Wait for what is under way; end the session if it is ours."""
         self._watcher.close()
-        await self._under_way.over()
+        await self._over()
         await anyio.to_thread.run_sync(self._table.close)
 
     def _new_cas(self, host: Host) -> CassandraCas:

@@ -49,13 +49,14 @@ def swap(
     tells: bool = False,
     came: bool = False,
     lazily: bool = False,
+    asks: bool = True,
 ) -> Asking:
     """A step: what is believed and what becomes of the seat.
 
     ``made``: whether the doorman's row is there; ``wakes``: whether somebody is told,
     and ``tells``: what stands there then, if the seat is free; ``came``: whether the
     holder is told that somebody queued up; ``lazily``: whether a crash of the server
-    may undo it.
+    may undo it; ``asks``: whether a refusal tells what stands there, or nothing.
     """
     believed, changed, done = "", "", "true"
     if seat == "stay" or not made:
@@ -70,12 +71,13 @@ def swap(
         news = statement("all_news" if tells and seat == "leave" else "news")
         done += f" {statement('wake').replace('{news}', news)}"
     first = statement("change" if made else "make", schema)
-    last = statement("tell").replace("{look}", statement("look", schema))
-    parts = (
+    parts = [
         first.replace("{and_seat}", believed),
         changed,
-        last.replace("{done}", done),
-    )
+        statement("tell").replace("{done}", done),
+    ]
+    if asks:
+        parts.append(statement("else").replace("{look}", statement("look", schema)))
     return _asking("\n".join(parts))
 
 

@@ -106,13 +106,16 @@ AND EXISTS (
   RETURNING 1
 )
 
--- Whether it was done; else what stands there, or stood there when the statement began.
+-- That it was done.
 -- name: tell
 SELECT {done} AS done,
   to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
   to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS base,
   NULL AS version, NULL AS record, NULL AS ticket, NULL AS since
 FROM kept
+
+-- Or what stands there, or stood there when the statement began.
+-- name: else
 UNION ALL
 SELECT false, there.* FROM (
 {look}

@@ -10,6 +10,7 @@ from aiorwlock_remote.backends.postgresql.dialling import own_lines
 from aiorwlock_remote.backends.postgresql.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.hosted import Side
+from aiorwlock_remote.swapping import tables as swapping_tables
 from tests.swapping.differential import Comparison, compare
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
@@ -44,6 +45,16 @@ class PostgresqlTables:
 async def test_stories(tables: str, seed: int) -> None:
     compared = PostgresqlTables(tables)
     seen = await compare(compared, 1_000, seed)
+    compared.close()
+    assert len(seen) > 12, seen
+
+
+async def test_who_expects_no_refusal_is_told_as_much(
+    tables: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swapping_tables, "CALM", -1)
+    compared = PostgresqlTables(tables)
+    seen = await compare(compared, 1_000, seed=5)
     compared.close()
     assert len(seen) > 12, seen
 

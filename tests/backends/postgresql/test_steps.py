@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import connect
+from aiorwlock_remote.swapping.tables import CALM
 from aiorwlock_remote.testing.conformance.party import until
 from tests.backends.postgresql.loud import LOUD, statements
 from tests.servers.fix_postgresql import StartPostgresql
@@ -57,6 +58,21 @@ async def test_who_is_refused_is_told_what_stands_there(server: Postgresql) -> N
         before = len(statements(server))
         async with locks.mutex("order", 1):  # it knows of the holder only
             assert len(statements(server)) == before + 2
+
+
+async def test_after_a_calm_a_refusal_tells_nothing(server: Postgresql) -> None:
+    """The plan that would tell it is left out: a second statement asks."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        for _ in range(CALM):
+            async with locks.mutex("order", 1):
+                pass
+        async with others.mutex("order", 1):
+            before = len(statements(server))
+            assert await locks.mutex("order", 1).try_acquire() is None
+            assert len(statements(server)) == before + 2
+            before = len(statements(server))
+            assert await locks.mutex("order", 1).try_acquire() is None
+            assert len(statements(server)) == before + 1  # the calm is over
 
 
 async def test_a_foreign_insert_under_way_is_waited_for(server: Postgresql) -> None:
