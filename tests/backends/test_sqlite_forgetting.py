@@ -68,8 +68,8 @@ def test_no_more_is_looked_at_than_a_portion(tmp_path: Path) -> None:
         nonlocal steps
         steps += 1
 
-    assert connection._db is not None
-    connection._db.set_progress_handler(counted, 100)
+    assert connection._file._db is not None
+    connection._file._db.set_progress_handler(counted, 100)
     assert connection.forget(3600, ("order", 40_000)) == ("order", 40_003)
     assert steps < 50
     connection.close()

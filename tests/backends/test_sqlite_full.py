@@ -17,8 +17,8 @@ from tests.swapping.opened import ORDER, acquire, orders
 
 def grow(connection: Connection, pages: int) -> None:
     """It may have so many pages; those that it has are not taken away."""
-    assert connection._db is not None
-    connection._db.execute(f"PRAGMA max_page_count={pages}")
+    assert connection._file._db is not None
+    connection._file._db.execute(f"PRAGMA max_page_count={pages}")
 
 
 def test_nothing_was_done(tmp_path: Path) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from tests.servers.process import needed
+from tests.servers.preloading import preloading
 
 SOURCE = Path(__file__).with_name("clock.c")
 
@@ -17,9 +16,4 @@ def off_by(seconds: int, folder: Path) -> list[str]:
     """
     if not seconds:
         return []
-    library = folder / "clock.so"
-    if not library.exists():
-        compiler = needed("gcc", "gcc libc6-dev")
-        flags = ("-O2", "-Wall", "-Werror", "-shared", "-fPIC")
-        subprocess.run([compiler, *flags, "-o", library, SOURCE], check=True)
-    return ["env", f"LD_PRELOAD={library}", f"CLOCK_OFFSET={seconds}"]
+    return preloading(SOURCE, folder, CLOCK_OFFSET=str(seconds))

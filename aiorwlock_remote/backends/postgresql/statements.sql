@@ -106,15 +106,13 @@ AND EXISTS (
   RETURNING 1
 )
 
--- That it was done.
 -- name: tell
 SELECT {done} AS done,
   to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
   to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS base,
-  NULL AS version, NULL AS record, NULL AS ticket, NULL AS since
-FROM kept
+  NULL AS version, NULL AS record, NULL AS ticket, NULL AS since FROM kept
 
--- Or what stands there, or stood there when the statement began.
+-- If it was not done: what stands there, or stood there when the statement began.
 -- name: else
 UNION ALL
 SELECT false, there.* FROM (
@@ -125,9 +123,9 @@ WHERE NOT EXISTS (SELECT FROM kept)
 -- name: both
 1 / (SELECT count(*) FROM seat) = 1
 
--- The commit need not wait for the disk. A crash of the server may take it back: what was
--- given back then is held again until its lease ends, and nobody has come in since, as
--- that commit would have been behind this one; who had queued up asks again.
+-- The commit need not wait for the disk. If a crash takes it back, what was given back is
+-- held again until its lease ends (nobody has come in since: that commit would have been
+-- behind this one), and who had queued up asks again.
 -- name: lazily
 AND set_config('synchronous_commit', 'off', true) = 'off'
 
@@ -241,8 +239,7 @@ WITH portion AS MATERIALIZED (
   WHERE d.resource_type = u.resource_type AND d.resource_id = u.resource_id
 )
 SELECT resource_type, resource_id FROM portion
-ORDER BY resource_type DESC, resource_id DESC
-LIMIT 1
+ORDER BY resource_type DESC, resource_id DESC LIMIT 1
 
 -- With `quote_all_identifiers` the names of types are quoted, too.
 -- name: columns
