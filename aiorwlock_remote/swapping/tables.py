@@ -40,6 +40,7 @@ from aiorwlock_remote.swapping.rows import (
 )
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.steps import Swapping, Wakes
+from aiorwlock_remote.swapping.undoing import lapses, only_places
 
 MOST = 32_767
 """Bytes of a stored record that a request can carry."""
@@ -78,8 +79,8 @@ class TableCas:
 
         ``ears``: of a desk that tells the gates that have something to claim
         (``wakes``), and a holder of who queued up behind it (``ear``). It is also told
-        what a crash may undo: that a place was taken (``queued``), and the end of what
-        would have ended by itself (``lapses``), and whether a refusal would be a
+        what a crash may undo: a change of who waits (``places``), and the end of what
+        would have ended by itself (``lapses``). And whether a refusal would be a
         surprise (``calm``).
         """
         self._ears = ears
@@ -149,9 +150,9 @@ class TableCas:
         if ears is not None:
             came = queued(state.record, record)
             values["wakes"] = wakes
-            values["queued"] = came
+            values["places"] = only_places(state.record, record)
             values["ear"] = ears.behind(record) if came else None
-            values["lapses"] = _lapses(state.record)
+            values["lapses"] = lapses(state.record)
             values["calm"] = mark.calm > CALM
 
         def swapped(found: Found) -> tuple[bool, State | None]:
@@ -212,13 +213,6 @@ def _failed(error: BackendError) -> Pending[tuple[bool, State | None]]:
     pending: Pending[tuple[bool, State | None]] = Pending()
     pending.fail(error)
     return pending
-
-
-def _lapses(record: Record | None) -> bool:
-    """Whether all that is held would end by itself."""
-    if record is None or not record.grants:
-        return False
-    return all(grant.expires is not None for grant in record.grants)
 
 
 def _grows(before: Record | None, after: Record) -> bool:
