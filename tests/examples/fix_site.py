@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
+from tests.servers.process import free_port
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WEB_APPS = ("fastapi_app.py", "aiohttp_app.py")
 PROCESSES = 2
@@ -36,7 +38,7 @@ class Site:
 def site(app: str, folder: Path, *, lease: float = 30) -> Iterator[Site]:
     """Serve it; all processes are stopped again, and none may have crashed."""
     with ExitStack() as stack:
-        ports = [_free_port() for _ in range(PROCESSES)]
+        ports = [free_port() for _ in range(PROCESSES)]
         for port in ports:
             stack.enter_context(_served(app, folder, port, lease))
         urls = tuple(f"http://127.0.0.1:{port}" for port in ports)
@@ -86,10 +88,3 @@ def _wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
             time.sleep(0.05)
         else:
             return
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port

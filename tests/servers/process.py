@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import cycle
 from os import kill
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
 
 IP = "127.0.0.1"
+_FIRST, _LAST = 10_240, 32_767
+"""Ports below those that Linux gives to whoever connects."""
 
 # Ends its child when its own standard input closes: at the latest when we are gone.
 _GUARD = '"$@" >/dev/null 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait'
@@ -73,14 +78,26 @@ def needed(program: str, package: str) -> str:
     return path
 
 
+def _ports() -> Iterator[int]:
+    """Those of this worker of pytest, again and again in an order of chance."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    ours = list(range(_FIRST + worker, _LAST + 1, workers))
+    SystemRandom().shuffle(ours)
+    return cycle(ours)
+
+
+_ours = _ports()
+
+
 def free_port(*ips: str) -> int:
-    """A port that is free at each of these addresses, or at the usual one."""
-    first, *others = ips or (IP,)
-    while True:
-        with socket.create_server((first, 0)) as taken:
-            port: int = taken.getsockname()[1]
-            if all(_is_free(ip, port) for ip in others):
-                return port
+    """A port that is free at each of these addresses, or at the usual one.
+
+    It stays so until a server starts there, which may take it ten seconds: no other
+    worker is told it, and no connection is made from it.
+    """
+    where = ips or (IP,)
+    return next(port for port in _ours if all(_is_free(ip, port) for ip in where))
 
 
 def _is_free(ip: str, port: int) -> bool:

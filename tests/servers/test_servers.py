@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers import process
 from tests.servers.fix_redis import StartRedis
-from tests.servers.process import needed, until
+from tests.servers.process import IP, free_port, needed, until
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
@@ -20,6 +21,22 @@ from tests.servers.redis import RedisServer
 def test_missing_server_fails_and_names_the_package() -> None:
     with pytest.raises(pytest.fail.Exception, match="apt-get install redis-server"):
         needed("no-such-redis-server", "redis-server")
+
+
+def test_no_port_is_told_twice_or_given_to_whoever_connects() -> None:
+    """Or else a server that takes long to start would find somebody else there."""
+    told = [free_port() for _ in range(100)]
+    assert len(set(told)) == 100
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")  # Linux's
+    if given.exists():
+        assert max(told) < int(given.read_text().split()[0])
+
+
+def test_a_port_in_use_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server((IP, free_port())) as server:
+        taken, free = server.getsockname()[1], free_port()
+        monkeypatch.setattr(process, "_ours", iter([taken, free]))
+        assert free_port() == free
 
 
 def test_restarts_on_its_ports(start_redis: StartRedis) -> None:

@@ -50,7 +50,8 @@ async def test_nor_does_who_queues_up(server: Postgresql) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(take, locks)
             await until(partial(queued, others), 5)
-            assert log_of(server).count("set_config('synchronous_commit', 'off'") == 1
+            # And each time that it keeps its place, if that takes so long.
+            assert log_of(server).count("set_config('synchronous_commit', 'off'") >= 1
             await held.release()
 
 
