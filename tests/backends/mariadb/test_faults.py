@@ -34,6 +34,10 @@ pytestmark = [
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
 ]
 SEATS = "SELECT ticket FROM mutex_locks"
+LOGGED_IN = (
+    "SELECT count(*) FROM information_schema.processlist"
+    " WHERE db = database() AND command = 'Sleep'"
+)
 
 
 @contextmanager
@@ -55,6 +59,7 @@ async def test_an_acquire_whose_answer_is_lost(
     """It holds, or nothing does; who asks again gets the truth."""
     with through(mariadb_server, mariadb_tables) as (proxy, url):
         async with opened(url) as store:
+            await until(partial(keeper_is_there, mariadb_tables), 20)
             lose(proxy, when)
             with pytest.raises(BackendUnavailable) as caught:
                 await store.step(ORDER, acquire("t1"))
@@ -71,6 +76,7 @@ async def test_a_release_whose_answer_is_lost(
 ) -> None:
     with through(mariadb_server, mariadb_tables) as (proxy, url):
         async with opened(url) as store:
+            await until(partial(keeper_is_there, mariadb_tables), 20)
             await store.step(ORDER, acquire("t1"))
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(refused, store, Release("t1"))
@@ -84,6 +90,11 @@ async def test_a_release_whose_answer_is_lost(
             assert isinstance(reply, Released)
             assert reply.held == (when == "before")
             assert run(mariadb_tables, SEATS) == []
+
+
+async def keeper_is_there(tables: str) -> bool:
+    """It has logged in, by itself: else its request may be the one that is lost."""
+    return run(tables, LOGGED_IN) == [(2,)]
 
 
 async def refused(store: Store, command: Command) -> None:
