@@ -15,7 +15,7 @@ from tests.servers.preloading import preloading
 
 DISK = Path(__file__).parents[1] / "servers" / "disk.c"
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 
 def fences(tmp_path: Path, ends: str, how: str, cycles: int = 5) -> list[int]:
