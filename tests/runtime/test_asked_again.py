@@ -127,6 +127,7 @@ async def test_who_may_not_acquire_leaves_nothing_to_be_asked(
     assert again == link.sent[sent:]
 
 
+@pytest.mark.slow
 async def test_one_that_is_not_answered_keeps_no_other_back(
     link: Link, locks: Locks, near: Locks
 ) -> None:
