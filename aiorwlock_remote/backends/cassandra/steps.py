@@ -71,6 +71,11 @@ class Steps(Swapping):
             answer.then(lambda _: self._unfenced.difference_update(tickets))
         return answer
 
+    async def answered(self, resource: Resource) -> None:
+        """And for the renewals that make what was granted then last for ever."""
+        await super().answered(resource)
+        await super().answered(resource)  # each was asked for as its grant was told
+
     def _noted(self, command: Command, reply: Reply, line: Line) -> Reply:
         """What it says of our grants is remembered, and corrected by what was."""
         if isinstance(reply, Granted):

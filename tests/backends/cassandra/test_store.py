@@ -55,13 +55,14 @@ async def test_what_a_lock_costs(counted: Counted) -> None:
 
 
 @both_layouts
+@pytest.mark.parametrize("lease", [30, None])
 async def test_a_look_tells_what_was_asked_before(
-    keyspace: Keyspace, layout: str
+    keyspace: Keyspace, layout: str, lease: float | None
 ) -> None:
-    """Though a plain read is quicker than a transaction."""
+    """Though a plain read is quicker than a transaction, or than two."""
     assert layout
     async with connect(keyspace.url) as locks, anyio.create_task_group() as group:
-        lock, seen = locks.mutex("order", 42), anyio.Event()
+        lock, seen = locks.mutex("order", 42, lease=lease), anyio.Event()
 
         async def hold() -> None:
             async with lock:
@@ -70,7 +71,8 @@ async def test_a_look_tells_what_was_asked_before(
         group.start_soon(hold)
         for _ in range(3):
             await anyio.lowlevel.checkpoint()
-        assert len((await lock.info()).holders) == 1
+        (holder,) = (await lock.info()).holders
+        assert (holder.expires_in is None) == (lease is None)
         seen.set()
 
 
