@@ -137,11 +137,8 @@ def seat_columns(seat: Seat | None) -> tuple[str | None, str | None]:
 
 def published(record: Record) -> tuple[str, str | None]:
     """``active_readers`` and ``pending_writer`` as the published doorman has them."""
-    writer = None
-    for pending in record.queue:
-        if pending.mode is Mode.WRITE:
-            writer = f"{pending.gate},{pending.since // MICROS}"
-            break
+    pending = next((p for p in record.queue if p.mode is Mode.WRITE), None)
+    writer = None if pending is None else f"{pending.gate},{pending.since // MICROS}"
     return "{" + ",".join(_readers(record)) + "}", writer
 
 

@@ -97,15 +97,12 @@ def stretched(command: Command, slack: int) -> Command:
         return command
     match command:
         case Acquire():
-            claims = tuple([_longer(claim, slack) for claim in command.claims])
+            claims = tuple([_stretched(claim, slack) for claim in command.claims])
             return replace(command, claims=claims)
         case Downgrade() | Upgrade() | Adopt():
-            return replace(command, claim=_longer(command.claim, slack))
+            return replace(command, claim=_stretched(command.claim, slack))
         case Renew():
-            tickets = tuple(
-                (ticket, None if lease is None else lease + slack)
-                for ticket, lease in command.tickets
-            )
+            tickets = tuple((t, _longer(lease, slack)) for t, lease in command.tickets)
             return replace(command, tickets=tickets)
         case Release() if command.then:
             then = [stretched(acquire, slack) for acquire in command.then]
@@ -116,6 +113,9 @@ def stretched(command: Command, slack: int) -> Command:
             return command
 
 
-def _longer(claim: Claim, slack: int) -> Claim:
-    lease = claim.lease
-    return claim if lease is None else replace(claim, lease=lease + slack)
+def _stretched(claim: Claim, slack: int) -> Claim:
+    return replace(claim, lease=_longer(claim.lease, slack))
+
+
+def _longer(lease: int | None, slack: int) -> int | None:
+    return None if lease is None else lease + slack

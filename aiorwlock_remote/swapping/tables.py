@@ -40,7 +40,7 @@ from aiorwlock_remote.swapping.rows import (
 )
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.steps import Swapping, Wakes
-from aiorwlock_remote.swapping.undoing import lapses, only_places
+from aiorwlock_remote.swapping.undoing import may_be_undone
 
 MOST = 32_767
 """Bytes of a stored record that a request can carry."""
@@ -79,8 +79,7 @@ class TableCas:
 
         ``ears``: of a desk that tells the gates that have something to claim
         (``wakes``), and a holder of who queued up behind it (``ear``). It is also told
-        what a crash may undo: a change of who waits (``places``), and the end of what
-        would have ended by itself (``lapses``). And whether a refusal would be a
+        whether a crash may undo it (``lazily``), and whether a refusal would be a
         surprise (``calm``).
         """
         self._ears = ears
@@ -126,7 +125,8 @@ class TableCas:
         sent, version = times.sent, nonce().hex()
         ticket, since = seat_columns(seat)
         ears = self._ears
-        if ears is not None and (ticket, since) != (mark.ticket, mark.since):
+        stays = (ticket, since) == (mark.ticket, mark.since)
+        if ears is not None and not stays:
             record = ears.turned(record)
         text = text_of(record, mark.base)
         if len(text) > ENOUGH and (len(text) > MOST or _grows(state.record, record)):
@@ -150,10 +150,11 @@ class TableCas:
         if ears is not None:
             came = queued(state.record, record)
             values["wakes"] = wakes
-            values["places"] = only_places(state.record, record)
             values["ear"] = ears.behind(record) if came else None
-            values["lapses"] = lapses(state.record)
-            values["calm"] = mark.calm > CALM
+            values["lazily"] = may_be_undone(
+                state.record, record, stays=stays, leaves=not stays and ticket is None
+            )
+            values["calm"] = mark.calm >= CALM
 
         def swapped(found: Found) -> tuple[bool, State | None]:
             if not found.done:

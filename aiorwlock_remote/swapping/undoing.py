@@ -9,6 +9,15 @@ from __future__ import annotations
 from aiorwlock_remote.core.record import Record
 
 
+def may_be_undone(
+    before: Record | None, after: Record, *, stays: bool, leaves: bool
+) -> bool:
+    """Whether a crash may undo this step, in which the seat stays or is left."""
+    if leaves:
+        return lapses(before)
+    return stays and only_places(before, after)
+
+
 def lapses(record: Record | None) -> bool:
     """Whether all that is held would end by itself, if that it ended were undone."""
     if record is None or not record.grants:

@@ -15,7 +15,7 @@ from aiorwlock_remote.backends.postgresql.statements import (
     swap,
 )
 from aiorwlock_remote.hosted import Side
-from aiorwlock_remote.swapping.hosted_desk import EachDesk, Seat, seat_of
+from aiorwlock_remote.swapping.hosted_desk import EachDesk, seat_of
 from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.rows import Found
 from aiorwlock_remote.swapping.tables import Values
@@ -74,7 +74,7 @@ class PostgresqlDesk(EachDesk):
             wakes=wakes,
             tells=wakes and _can_be_told(values),
             came=values.get("ear") is not None,
-            lazily=_may_be_undone(seat, values),
+            lazily=bool(values.get("lazily")),
             asks=not values.get("calm"),
         )
         try:
@@ -112,13 +112,6 @@ def _can_be_told(values: Values) -> bool:
     """Whether there is room in a notification: our JSON is the longer one."""
     told = (values["i_kind"], values["i_number"], values["n_version"])
     return len(json.dumps((*told, values["n_record"]))) <= TOLD
-
-
-def _may_be_undone(seat: Seat, values: Values) -> bool:
-    """Whether a crash of the server may."""
-    if seat == "leave":
-        return bool(values.get("lapses"))
-    return seat == "stay" and bool(values.get("places"))
 
 
 def _as_believed(row: Row, values: Values) -> bool:

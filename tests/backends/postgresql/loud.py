@@ -17,9 +17,18 @@ def log_of(server: Postgresql) -> str:
 
 def statements(server: Postgresql) -> list[str]:
     """What this library has asked for so far, by the server's log."""
+    return [entry.split("\n")[0] for entry in _entries(server)]
+
+
+def swaps(server: Postgresql) -> list[bool]:
+    """Those among them that change something: whether each need not be on the disk."""
+    asked = [entry for entry in _entries(server) if entry.startswith("WITH kept")]
+    return ["set_config('synchronous_commit', 'off'" in entry for entry in asked]
+
+
+def _entries(server: Postgresql) -> list[str]:
     asked = r"^aiorwlock_remote\|LOG:  (?:execute [^:]*|statement): "
-    entries = re.split(asked, log_of(server), flags=re.MULTILINE)[1:]
-    return [entry.split("\n")[0] for entry in entries]
+    return re.split(asked, log_of(server), flags=re.MULTILINE)[1:]
 
 
 async def queued(locks: Locks, number: int = 1, kind: str = "order") -> bool:
