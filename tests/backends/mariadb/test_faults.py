@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -22,9 +21,9 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Store
 from aiorwlock_remote.testing.conformance.party import until
+from tests.backends.mariadb.proxied import quiet, through
 from tests.renewing import renewed
-from tests.servers.mariadb import OWNER, MariadbServer, connected, run
-from tests.servers.process import IP
+from tests.servers.mariadb import MariadbServer, connected, run
 from tests.servers.proxy import Proxy
 from tests.swapping.opened import ORDER, acquire, opened
 
@@ -34,16 +33,6 @@ pytestmark = [
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
 ]
 SEATS = "SELECT ticket FROM mutex_locks"
-LOGGED_IN = (
-    "SELECT count(*) FROM information_schema.processlist"
-    " WHERE db = database() AND command = 'Sleep'"
-)
-
-
-@contextmanager
-def through(server: MariadbServer, url: str) -> Iterator[tuple[Proxy, str]]:
-    with Proxy(server.port) as proxy:
-        yield proxy, f"mariadb://{OWNER}@{IP}:{proxy.port}/{url.rpartition('/')[2]}"
 
 
 def lose(proxy: Proxy, when: str) -> None:
@@ -59,7 +48,7 @@ async def test_an_acquire_whose_answer_is_lost(
     """It holds, or nothing does; who asks again gets the truth."""
     with through(mariadb_server, mariadb_tables) as (proxy, url):
         async with opened(url) as store:
-            await until(partial(keeper_is_there, mariadb_tables), 20)
+            await quiet(proxy)
             lose(proxy, when)
             with pytest.raises(BackendUnavailable) as caught:
                 await store.step(ORDER, acquire("t1"))
@@ -76,7 +65,7 @@ async def test_a_release_whose_answer_is_lost(
 ) -> None:
     with through(mariadb_server, mariadb_tables) as (proxy, url):
         async with opened(url) as store:
-            await until(partial(keeper_is_there, mariadb_tables), 20)
+            await quiet(proxy)
             await store.step(ORDER, acquire("t1"))
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(refused, store, Release("t1"))
@@ -90,11 +79,6 @@ async def test_a_release_whose_answer_is_lost(
             assert isinstance(reply, Released)
             assert reply.held == (when == "before")
             assert run(mariadb_tables, SEATS) == []
-
-
-async def keeper_is_there(tables: str) -> bool:
-    """It has logged in, by itself: else its request may be the one that is lost."""
-    return run(tables, LOGGED_IN) == [(2,)]
 
 
 async def refused(store: Store, command: Command) -> None:

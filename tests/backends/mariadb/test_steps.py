@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import anyio
 import pytest
 
@@ -12,11 +9,10 @@ from aiorwlock_remote import connect
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.swapping import server_time
 from aiorwlock_remote.testing.conformance.party import until
+from tests.backends.mariadb.proxied import quiet, through
 from tests.servers.fix_mariadb import StartMariadb
-from tests.servers.mariadb import OWNER, MariadbServer, connected, run
+from tests.servers.mariadb import MariadbServer, connected, run
 from tests.servers.plain_mariadb import PlainMariadb
-from tests.servers.process import IP
-from tests.servers.proxy import Proxy
 from tests.swapping.opened import ORDER, acquire, opened, orders
 
 pytestmark = [
@@ -33,26 +29,10 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_time, "SHORTEST", 5_000_000)
 
 
-@contextmanager
-def counted(server: MariadbServer, url: str) -> Iterator[tuple[Proxy, str]]:
-    """Requests are what arrives at a proxy; the URL leads through it."""
-    with Proxy(server.port) as proxy:
-        yield proxy, f"mariadb://{OWNER}@{IP}:{proxy.port}/{url.rpartition('/')[2]}"
-
-
-async def quiet(proxy: Proxy) -> None:
-    """The keeper has logged in, too: both have said who they are and how they work."""
-    await until(lambda: ready(proxy), 30)
-
-
-async def ready(proxy: Proxy) -> bool:
-    return sum(b"READ COMMITTED" in chunk for chunk in proxy.chunks) == 2
-
-
 async def test_a_step_is_one_request(
     mariadb_tables: str, mariadb_server: MariadbServer
 ) -> None:
-    with counted(mariadb_server, mariadb_tables) as (proxy, url):
+    with through(mariadb_server, mariadb_tables) as (proxy, url):
         async with connect(url) as locks:
             await quiet(proxy)
             asked = len(proxy.chunks)
