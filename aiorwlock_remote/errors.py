@@ -20,9 +20,9 @@
         ├── BadRecord                       what is stored is not ours or not readable
         └── Unsupported                     version, permission or schema is unfit
 
-Errors carry fields rather than prose, survive pickling, and never contain a
-ticket or a password. ``status_hint`` is the HTTP status a web handler would
-usually answer with.
+What a program may want to know stands in fields; ``what`` and ``hint`` are for
+people. Errors survive pickling, and never contain a ticket or a password.
+``status_hint`` is the HTTP status a web handler would usually answer with.
 """
 
 from __future__ import annotations

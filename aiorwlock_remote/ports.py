@@ -1,7 +1,8 @@
 """What the runtime asks of a store, and a store of the runtime: small Protocols.
 
 A backend is one function, ``open(address, host, bell, settings)``, that gives a
-``Store``. Backends know the core and this module, never each other.
+``Store``. The core and this module are all it needs to know; backends never know each
+other.
 """
 
 from __future__ import annotations
@@ -83,6 +84,9 @@ Bell = Callable[[Resource, float], None]
 class Settings:
     """What ``connect`` was told about the store. Seconds.
 
+    ``gate``: a random name of this ``Locks``, by which places and messages are told
+    apart. ``prefix``: goes before each resource type, where a store has names of its
+    own to prefix. ``fence_memory``: for so long after its last use a name is known.
     ``min_replicas``: a store that can (``Replicated``) tells of no grant that fewer
     replicas have.
     """
@@ -205,7 +209,7 @@ class Store(Notifier, Protocol):
         Returns at once. Commands for one resource are carried out in the order of the
         calls, so that a release sent after a cancelled acquire cannot overtake it.
         Fails with ``BackendError``; ``BackendUnavailable`` leaves it open whether the
-        command was carried out.
+        command was carried out, unless it says ``nothing_done``.
         """
 
     async def look(self, resource: Resource) -> Snapshot:
@@ -267,7 +271,7 @@ class Opener(Protocol):
     def __call__(
         self, address: Address, host: Host, bell: Bell, settings: Settings
     ) -> Awaitable[Store]:
-        """Open the store; one cheap round trip.
+        """Open the store: find out whether it answers and is fit for us.
 
         Raises:
             ConfigurationError: an option or a part of the URL cannot be used.

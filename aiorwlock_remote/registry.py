@@ -44,16 +44,21 @@ def find(scheme: str) -> Opener:
 
     Raises:
         ConfigurationError: nobody registered the scheme, two did, or its driver is not
-            installed.
+            installed or cannot be imported.
     """
     target = _BUILT_IN.get(scheme) or _foreign(scheme)
     module, _, name = target.partition(":")
     try:
         return cast("Opener", getattr(import_module(module), name))
-    except ImportError as exc:
+    except ModuleNotFoundError as exc:
+        ours = f"pip install 'aiorwlock-remote[{_extra(scheme)}]'"
         raise ConfigurationError(
             what=f"{scheme}:// needs {exc.name or module}, which is not installed",
-            hint=f"pip install 'aiorwlock-remote[{_extra(scheme)}]'",
+            hint=ours if scheme in _BUILT_IN else "",
+        ) from exc
+    except (ImportError, AttributeError) as exc:
+        raise ConfigurationError(
+            what=f"{scheme}://: {target} cannot be imported: {exc}"
         ) from exc
 
 

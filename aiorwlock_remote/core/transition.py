@@ -4,7 +4,9 @@
 locks. Stores either run it under their own mutual exclusion or implement the same
 function in their own language and are held equal to it by a differential test.
 
-``now``: microseconds of the store's clock, read inside the step. ``floor``: the
+``now``: microseconds of the store's clock, read inside the step; or, where a store only
+compares and sets, the least that clock can show (``swapping/server_time.py``: the swap
+is refused if it came too late for that to be true enough). ``floor``: the
 store's wall clock in microseconds, the least value a new fence may have, so that
 fences rise even when the record was lost. A store that numbers its records otherwise
 gives 0, and its wall clock apart.

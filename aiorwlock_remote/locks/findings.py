@@ -10,7 +10,7 @@ from aiorwlock_remote.ports import Capability, Clock, Examined, Finding, Store
 
 _LOOKS = 20
 _SLOW = 0.05
-"""Seconds: the claim window of a waiter is two of these."""
+"""Seconds: the shortest claim window is two of these."""
 
 
 async def findings(store: Store, clock: Clock) -> AsyncIterator[Finding]:

@@ -14,7 +14,7 @@ from aiorwlock_remote.runtime.request import Request
 
 
 class Source(Protocol):
-    """Where grants come from: the drive, or what waits for mutexes of a set."""
+    """Where grants come from: ``Doors``, or what waits for mutexes of a set."""
 
     async def acquire(self, request: Request) -> Lease:
         """Wait for a grant; as ``Taking.acquire``."""

@@ -1,8 +1,8 @@
 """The drive: asks a store for all who hold or want something, safe to cancel anywhere.
 
 Requests are handed to the store without awaiting (``Store.step``), and a cancelled
-caller hands over the withdrawal before it lets the cancellation pass. So no await here
-needs to be shielded, however often it is cancelled.
+caller hands over the withdrawal before it lets the cancellation pass. So no request
+needs to be shielded, however often its caller is cancelled; only closing is.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ Soon = Callable[[Callable[[], object]], object]
 
 
 class Gathering:
-    """A ``Desk`` that sends all that was asked for in one go. Belongs to one thread."""
+    """A ``Desk`` that hands over together what was asked for. Belongs to one thread."""
 
     def __init__(self, send: Send, soon: Soon) -> None:
-        """``send``: several of one kind in a request. ``soon``: once all have asked."""
+        """``send``: takes several of one kind. ``soon``: once all have asked."""
         self._send = send
         self._soon = soon
         self._asked: dict[str, list[tuple[Values, Pending[Found]]]] = {}

@@ -16,6 +16,9 @@ from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.rows import Found
 from aiorwlock_remote.swapping.tables import Values
 
+EACH = 32
+"""Requests asked for together, for each connection that they go over."""
+
 T = TypeVar("T")
 Work = Callable[[Any], Awaitable[T]]
 Seat = Literal["sit", "move", "leave", "stay"]
@@ -56,7 +59,7 @@ class HostedDesk(ABC):
         return self.ask_all(name, [values])[0]
 
     def ask_all(self, name: str, rows: Sequence[Values]) -> list[Pending[Found]]:
-        """Several of one kind, one after the other."""
+        """Several of one kind: ``answer`` carries them."""
         pendings: list[Pending[Found]] = [Pending() for _ in rows]
         self._side.spawn(partial(self.answer, name, rows, pendings))
         return pendings
@@ -91,6 +94,7 @@ class EachDesk(HostedDesk):
     ) -> None:
         """``lines`` live on ``side``. ``seconds``: for a request, at most."""
         super().__init__(side, lines, where)
+        self._at_once = lines.at_once
         self._carrier = Carrier(lines, custom, where, seconds)
 
     async def carry(self, work: Work[T]) -> T:
@@ -116,9 +120,15 @@ class EachDesk(HostedDesk):
     async def answer(
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[Found]]
     ) -> None:
-        """One after the other."""
-        for values, pending in zip(rows, pendings, strict=True):
-            await self._answer(name, values, pending)
+        """One after the other; many, over some connections at a time."""
+        left = iter(list(zip(rows, pendings, strict=True)))
+
+        async def work() -> None:
+            for values, pending in left:
+                await self._answer(name, values, pending)
+
+        some = min(self._at_once, -(-len(rows) // EACH))
+        await asyncio.gather(*(work() for _ in range(some)))
 
     async def _answer(self, name: str, values: Values, pending: Pending[Found]) -> None:
         asked = self.swapped if name == "swap" else self.looked

@@ -21,6 +21,9 @@ from aiorwlock_remote.swapping.keeping import ThreadHost
 from aiorwlock_remote.swapping.lent_lines import Lender, LentLines, Reach
 from aiorwlock_remote.swapping.own_lines import Lines, OwnLines
 
+MOST = 4
+"""Connections for renewals, of which all but one are for many at a time."""
+
 C = TypeVar("C")
 R = TypeVar("R", bound=Reach)
 
@@ -29,7 +32,10 @@ class Keeping(Generic[C]):
     """Runs from the beginning; ``connect`` once it is known that one can."""
 
     def __init__(self, name: str, lines: OwnLines[C], clock: Clock) -> None:
-        """``host``: of the keeper's thread, where answers are wanted."""
+        """``name``: of the store. ``lines``: of the loop that is started here.
+
+        ``host`` is of the keeper's thread, where answers are wanted.
+        """
         self.host: ThreadHost = ThreadHost(clock)
         self.far: Far = Far(self.host, f"{name} keeper")
         self.lines: OwnLines[C] = lines
@@ -69,7 +75,7 @@ def lines_of(
         lent = LentLines(lender, options.where, options.connect_timeout)
         return lent, lent
     lines = own(options, options.connections)
-    return lines, Keeping(name, own(options, 1), clock)
+    return lines, Keeping(name, own(options, MOST), clock)
 
 
 @asynccontextmanager

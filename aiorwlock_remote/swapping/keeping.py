@@ -91,7 +91,7 @@ class ThreadHost:
 
 
 class SwapRenewer:
-    """One swap a resource, all at once."""
+    """One swap a resource, all of them asked for at once."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class SwapRenewer:
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all at once; those of one resource in one step."""
+        """Ask for all, and wait for the answers; those of one resource in one step."""
         until = self._host.clock.now() + timeout
         if self._ready is not None:
             ready = self._ready()

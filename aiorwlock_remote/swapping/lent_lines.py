@@ -111,6 +111,7 @@ class LentLines(Generic[C]):
 
     def __init__(self, lender: Lender[C], where: str, connect_timeout: float) -> None:
         """Of the running loop. ``where``: the server, for messages."""
+        self.at_once: int = 1  # the others are for whoever lends them
         self._lender = lender
         self._where = where
         self._timeout = connect_timeout

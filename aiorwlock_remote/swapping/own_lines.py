@@ -1,7 +1,7 @@
 """Connections of our own to a database, opened when needed and kept.
 
-All in one asyncio loop. No call of a driver is ever cancelled here: what does not end
-in time is left to itself.
+All in one asyncio loop. No request is ever cancelled here: what does not end in time is
+left to itself. Only connecting is, when it takes too long.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ class Dialling(Protocol[C]):
 
 
 class Lines(Protocol[C]):
-    """Where connections come from and go to: our own, or those that a user lends."""
+    """Where connections come from and go to: our own, or those that a user lends.
+
+    ``at_once``: how many of them one batch of requests may use.
+    """
+
+    at_once: int
 
     async def take(self) -> C:
         """One that nobody else uses.
@@ -74,7 +79,7 @@ class OwnLines(Generic[C]):
         self._dialling = dialling
         self._where = where
         self._timeout = connect_timeout
-        self._most = most
+        self.at_once: int = most
         self._open = 0
         self._closed = False
         self._idle: list[C] = []
@@ -154,7 +159,7 @@ class OwnLines(Generic[C]):
     def _more(self) -> None:
         """Another one for those who wait, if there may be more; one try for each."""
         turn = next((turn for turn, tried in self._waiting.items() if not tried), None)
-        if turn is not None and self._open < self._most:
+        if turn is not None and self._open < self.at_once:
             self._waiting[turn] = True
             self._open += 1
             later(self._connect(turn))

@@ -16,7 +16,7 @@ from aiorwlock_remote.swapping.watcher import Looks, Watcher
 
 
 class SwapStore:
-    """Waiters poll by plain reads.
+    """Waiters poll by plain reads, unless a subclass has a way to tell them.
 
     A subclass makes ``_steps`` of its own swaps, and ``_watcher`` of its own reads.
     """

@@ -40,7 +40,7 @@ LEAST_MEMORY = 60.0
 
 
 class TableStore(SwapStore, ABC):
-    """Steps are swaps; waiters poll by plain reads."""
+    """Steps are swaps; waiters poll by plain reads where nobody tells them."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class TableStore(SwapStore, ABC):
         return Snapshot(resource, state.record or UNUSED, state.seat, now, now)
 
     def _tell(self, resource: Resource, state: State) -> None:
-        """What the keeper saw."""
+        """What others saw: the keeper, or who sent a notification."""
         latest = newer(state, self._steps.known(resource))
         assert latest is not None
         self._steps.saw(resource, latest)

@@ -47,6 +47,7 @@ class Shelf:
     """Lines that lend what they are told to, and note what comes of it."""
 
     takes: Phone | Exception
+    at_once: int = 1
     came: list[str] = field(default_factory=list[str])
 
     async def take(self) -> Phone:

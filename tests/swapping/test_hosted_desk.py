@@ -10,7 +10,7 @@ from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.hosted import Near
 from aiorwlock_remote.runtime.loops import current_host
 from aiorwlock_remote.swapping.carrying import Custom
-from aiorwlock_remote.swapping.hosted_desk import EachDesk
+from aiorwlock_remote.swapping.hosted_desk import EACH, EachDesk
 from aiorwlock_remote.swapping.own_lines import OwnLines
 from aiorwlock_remote.swapping.rows import Found
 from aiorwlock_remote.swapping.tables import Values
@@ -31,7 +31,11 @@ CUSTOM: Custom[object] = Custom(
 class Dialler:
     """Connects after a while."""
 
+    def __init__(self) -> None:
+        self.dialled = 0
+
     async def dial(self) -> object:
+        self.dialled += 1
         await asyncio.sleep(0)
         return object()
 
@@ -48,8 +52,9 @@ class Dialler:
 class Desk(EachDesk):
     """Notes what was sent, and under which task it went on."""
 
-    def __init__(self) -> None:
-        self.own: OwnLines[object] = OwnLines(Dialler(), "db", 5.0, 1)
+    def __init__(self, most: int = 1) -> None:
+        self.dialler = Dialler()
+        self.own: OwnLines[object] = OwnLines(self.dialler, "db", 5.0, most)
         super().__init__(Near(current_host()), self.own, CUSTOM, "db", 5.0)
         self.sent: list[object] = []
         self.tasks: list[object] = []
@@ -64,6 +69,18 @@ class Desk(EachDesk):
     async def looked(self, values: Values, connection: object) -> Found:
         del connection
         raise ValueError(values)
+
+
+class Meeting(Desk):
+    """Answers so many at once, or nobody."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__(most=8)
+        self.barrier = asyncio.Barrier(parties)
+
+    async def swapped(self, values: Values, connection: object) -> Found:
+        async with self.barrier:
+            return await super().swapped(values, connection)
 
 
 async def test_a_request_leaves_before_its_caller_goes_on() -> None:
@@ -105,3 +122,37 @@ async def test_a_caller_that_is_cancelled_leaves_it_alone() -> None:
     task.cancel()
     await asyncio.wait({task})
     assert await asked[0] == FOUND
+
+
+async def test_many_requests_go_over_some_connections() -> None:
+    """So that a process may hold many locks far away from its database."""
+    desk = Meeting(parties=4)
+    many = desk.ask_all("swap", [{"n": n} for n in range(4 * EACH)])
+    async with asyncio.timeout(5):
+        assert [await one for one in many] == [FOUND] * 4 * EACH
+    assert desk.dialler.dialled == 4
+
+
+async def test_a_few_requests_go_over_one_connection() -> None:
+    desk = Meeting(parties=1)
+    few = desk.ask_all("swap", [{"n": n} for n in range(EACH)])
+    assert [await one for one in few] == [FOUND] * EACH
+    assert desk.sent == list(range(EACH))
+    assert desk.dialler.dialled == 1
+
+
+async def test_one_that_is_not_answered_holds_up_its_own_connection_only() -> None:
+    class Stuck(Desk):
+        async def swapped(self, values: Values, connection: object) -> Found:
+            if values["n"] == 0:
+                await free.wait()
+            return await super().swapped(values, connection)
+
+    free, desk = asyncio.Event(), Stuck(most=2)
+    stuck, *rest = desk.ask_all("swap", [{"n": n} for n in range(2 * EACH)])
+    async with asyncio.timeout(5):
+        for one in rest:
+            assert await one == FOUND
+    assert not stuck.done
+    free.set()
+    assert await stuck == FOUND
