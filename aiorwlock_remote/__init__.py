@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.errors import (
     AcquireUncertain,
     BackendError,
@@ -36,16 +38,26 @@ from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting, connect
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, Holder, Queued
-from aiorwlock_remote.locks.lock import Mutex, ReaderLock, RWLock, WriterLock
+from aiorwlock_remote.locks.joined import InTransaction
+from aiorwlock_remote.locks.lock import (
+    AnyLock,
+    Mutex,
+    ReaderLock,
+    RWLock,
+    WriterLock,
+)
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.observing import Attempt, End, Following, Observer
-from aiorwlock_remote.locks.option_args import OptionArgs
+from aiorwlock_remote.locks.option_args import OnLost, OptionArgs
+from aiorwlock_remote.locks.options import PolicyName
+from aiorwlock_remote.ports import Finding
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AcquireUncertain",
     "Acquisition",
+    "AnyLock",
     "Attempt",
     "BackendError",
     "BackendUnavailable",
@@ -56,23 +68,29 @@ __all__ = [
     "Connecting",
     "Doorman",
     "End",
+    "Finding",
     "Following",
     "Held",
     "Holder",
+    "InTransaction",
     "LockBusy",
     "LockError",
     "LockLost",
     "LockTimeout",
     "Locks",
     "LossReason",
+    "ModeName",
     "Multi",
     "Mutex",
     "NotOwner",
     "Observer",
+    "OnLost",
     "OptionArgs",
+    "PolicyName",
     "Queued",
     "RWLock",
     "ReaderLock",
+    "ResourceId",
     "StaleFence",
     "TooManyWaiters",
     "Unsupported",

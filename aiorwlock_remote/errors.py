@@ -146,8 +146,9 @@ class NotOwner(LockError, RuntimeError):
     def __str__(self) -> str:
         what = f"cannot {self.action or 'use'} {self.resource}: "
         if self.action == "leave":
-            why = "a block is left by the task that entered it; for others there is"
-            return f"{what}{why} await acquire(), and the Held's release()"
+            why = "this task has not entered it"
+            hint = "await acquire() gives a Held that any task may release()"
+            return f"{what}{why}; {hint}"
         return f"{what}released, moved or given away before, or not of this lock"
 
 
@@ -232,8 +233,13 @@ class AcquireUncertain(LockError):
     lease: float | None = None
 
     def __str__(self) -> str:
-        until = "until forced" if self.lease is None else f"for up to {self.lease:g} s"
-        return f"{self.resource}: may be held {until} by {self.holder}, used by nobody"
+        ends = "only force_release() ends it"
+        if self.lease is not None:
+            ends = f"it ends in {self.lease:g} s at the latest"
+        return (
+            f"{self.resource}: the store never said whether it granted; nobody uses "
+            f"the grant, if there is one (holder {self.holder}), and {ends}"
+        )
 
 
 @dataclass(eq=False, repr=False)

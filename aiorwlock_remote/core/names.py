@@ -19,6 +19,7 @@ from aiorwlock_remote.core.shown import check_text, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 ResourceId = int | str | UUID
+"""Counted by its text: 42 and "42" are one resource."""
 
 MAX_BYTES = 200
 _KEPT_WHEN_CUT = 100

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
+from typing import Literal
 
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
@@ -19,11 +20,20 @@ READERS = "readers"
 MAX_TICKET = 200
 
 
+ModeName = Literal["read", "write"]
+"""How a lock is held, as users see it."""
+
+
 class Mode(StrEnum):
     """How a resource is held: together with other readers, or alone."""
 
     READ = "read"
     WRITE = "write"
+
+    @property
+    def shown(self) -> ModeName:
+        """As users see it."""
+        return "read" if self is Mode.READ else "write"
 
 
 def mode_of(mode: str) -> Mode:

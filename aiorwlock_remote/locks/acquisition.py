@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, final
@@ -42,14 +41,12 @@ class Acquisition(Coroutine[Any, Any, Held]):
         self._source: Source = session.doors if source is None else source
         self._options = options
         self._request = request
-        self._inside = Inside("acquire()")
+        self._inside = Inside("acquire()", f"acquire() of {request.resource.label}")
         self._body: Body | None = None
-        self._got: Grip | None = None
-        self._used = False
         self._running: Coroutine[Any, Any, Held] | None = None
 
     def __await__(self) -> Generator[Any, Any, Held]:
-        self._used = True
+        self._inside.used()
         return self._get().__await__()
 
     def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as coroutines have it
@@ -72,25 +69,7 @@ class Acquisition(Coroutine[Any, Any, Held]):
         self._source = Watched(self._source, self._session.drive, over)
         return self
 
-    async def try_now(self) -> Held | None:
-        """A grant if it can be had right now."""
-        self._used = True
-        with self._session.asked(self._request) as followers:
-            await self._session.may_ask(self._request.resource)
-            lease = await self._source.try_acquire(self._request)
-        if lease is None:
-            followers.failed(None)
-            return None
-        options = self._options
-        return Held(Grip(self._session, lease, options, followers, owned_by_task=False))
-
-    def give_back(self) -> None:
-        """Release what was awaited, without waiting for the answer."""
-        if self._got is not None:
-            self._got.give_back()
-
     async def __aenter__(self) -> Held:
-        self._used = True
         with self._inside:
             self._body = Body(await self._obtain(owned_by_task=True))
         return self._body.held
@@ -107,14 +86,13 @@ class Acquisition(Coroutine[Any, Any, Held]):
         await body.left(exc_type, exc, traceback)
 
     def _started(self) -> Coroutine[Any, Any, Held]:
-        self._used = True
+        self._inside.used()
         if self._running is None:
             self._running = self._get()
         return self._running
 
     async def _get(self) -> Held:
-        self._got = await self._obtain(owned_by_task=False)
-        return Held(self._got)
+        return Held(await self._obtain(owned_by_task=False))
 
     async def _obtain(self, *, owned_by_task: bool) -> Grip:
         session, request, options = self._session, self._request, self._options
@@ -124,13 +102,15 @@ class Acquisition(Coroutine[Any, Any, Held]):
     def __repr__(self) -> str:
         return f"<Acquisition {self._request.resource.label} {self._request.mode}>"
 
-    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        # As Python has it of coroutines: a forgotten `await` would lock nothing.
-        if not getattr(self, "_used", True):
-            what = f"acquire() of {self._request.resource.label}"
-            warn(
-                f"{what} was never awaited: nothing is locked; await it, or enter it "
-                "by async with",
-                RuntimeWarning,
-                source=self,
-            )
+
+async def tried(
+    session: Session, request: Request, options: Options, source: Source
+) -> Held | None:
+    """A grant if it can be had right now."""
+    with session.asked(request) as followers:
+        await session.may_ask(request.resource)
+        lease = await source.try_acquire(request)
+    if lease is None:
+        followers.failed(None)
+        return None
+    return Held(Grip(session, lease, options, followers, owned_by_task=False))

@@ -18,10 +18,10 @@ from aiorwlock_remote.locks.findings import findings
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, Holder, doorman
-from aiorwlock_remote.locks.lock import Mutex, RWLock
-from aiorwlock_remote.locks.multi import AnyLock, Multi
+from aiorwlock_remote.locks.lock import AnyLock, Mutex, RWLock
+from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.option_args import OptionArgs
-from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.options import Options, but_fair
 from aiorwlock_remote.locks.published import PublishedCalls
 from aiorwlock_remote.locks.recipes import RecipeCalls
 from aiorwlock_remote.locks.session import Session
@@ -84,18 +84,24 @@ class Locks(PublishedCalls, RecipeCalls):
         """A readers-writer lock; no I/O.
 
         Raises:
-            ConfigurationError: a name or an option that cannot be used.
+            ConfigurationError: a name or an option that cannot be used, as ``fair``,
+                which is a mutex's.
         """
         target = resource(resource_type, resource_id)
-        return RWLock(self._session, target, self._options.but(options))
+        return RWLock(self._session, target, but_fair(self._options, options))
 
     def multi(
         self, *locks: AnyLock, timeout: float | None = None, reason: str = ""
     ) -> Multi:
         """Several locks, all or none: ``async with locks.multi(a, b, rw.writer)``.
 
+        ``await`` it, or enter it, for a tuple of ``Held`` in the order of the locks,
+        each of which keeps its own options. ``timeout``: seconds to wait for all of
+        them; None for ever, 0 only tries. Cancelled, it leaves nothing behind.
+
         Raises:
-            ConfigurationError: none, or one resource twice.
+            ConfigurationError: none, one resource twice, or no lock of this ``Locks``;
+                at once. What ``acquire`` raises, when awaited or entered.
         """
         return Multi(self._session, locks, timeout, reason)
 

@@ -14,7 +14,7 @@ import anyio
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.shown import quoted
-from aiorwlock_remote.core.ticket import Mode, holder_of
+from aiorwlock_remote.core.ticket import Mode, ModeName, holder_of
 from aiorwlock_remote.errors import (
     ConfigurationError,
     LockTimeout,
@@ -58,9 +58,9 @@ class Held:
         return self._lease.fence
 
     @property
-    def mode(self) -> str:
+    def mode(self) -> ModeName:
         """``"read"`` or ``"write"``."""
-        return str(self._lease.mode)
+        return self._lease.mode.shown
 
     @property
     def resource(self) -> str:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Grant, Place, Record, Seat
-from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
+from aiorwlock_remote.core.ticket import READERS, Mode, ModeName, holder_of
 from aiorwlock_remote.core.transition import peek
 from aiorwlock_remote.ports import Guest, Snapshot
 
@@ -30,7 +30,7 @@ class Holder:
     """
 
     holder: str
-    mode: str
+    mode: ModeName
     fence: int | None
     since: datetime
     age: float
@@ -51,7 +51,7 @@ class Holder:
 class Queued:
     """A process that waits, with how many of its tasks and for how long (seconds)."""
 
-    mode: str
+    mode: ModeName
     waiting: int
     age: float
     host: str = ""
@@ -116,7 +116,7 @@ def doorman(snapshot: Snapshot) -> Doorman:
         holders=tuple(holders),
         queue=tuple(_queued(place, snapshot) for place in live.queue),
         fence=record.last,
-        active_readers={h.holder: h.since for h in holders if h.mode == Mode.READ},
+        active_readers={h.holder: h.since for h in holders if h.mode == "read"},
         has_pending_writer=first is not None,
         pending_writer=None
         if first is None
@@ -136,7 +136,7 @@ def _holder(grant: Grant, at: Snapshot) -> Holder:
     left = None if grant.expires is None else (grant.expires - at.now) / MICROS
     return Holder(
         holder=grant.holder,
-        mode=str(grant.mode),
+        mode=grant.mode.shown,
         fence=grant.fence,
         since=_when(grant.since, at),
         age=(at.now - grant.since) / MICROS,
@@ -153,7 +153,7 @@ def _foreign(seat: Seat, at: Snapshot) -> Holder:
     left = None if seat.expires is None else (seat.expires - at.now) / MICROS
     return Holder(
         holder=holder_of(seat.ticket),
-        mode=str(Mode.READ if seat.ticket == READERS else Mode.WRITE),
+        mode="read" if seat.ticket == READERS else "write",
         fence=None,
         since=datetime.fromtimestamp(since / MICROS, UTC),
         age=max(0.0, (at.wall - since) / MICROS),
@@ -173,7 +173,7 @@ def _guest(guest: Guest, at: Snapshot) -> Holder:
     left = None if guest.expires is None else (guest.expires - at.now) / MICROS
     return Holder(
         holder=holder_of(guest.value),
-        mode=str(guest.mode),
+        mode=guest.mode.shown,
         fence=None,
         since=datetime.fromtimestamp(at.wall / MICROS, UTC),
         age=0.0,
@@ -185,7 +185,7 @@ def _guest(guest: Guest, at: Snapshot) -> Holder:
 
 def _queued(place: Place, at: Snapshot) -> Queued:
     return Queued(
-        mode=str(place.mode),
+        mode=place.mode.shown,
         waiting=place.waiting,
         age=(at.now - place.since) / MICROS,
         host=place.who.host,

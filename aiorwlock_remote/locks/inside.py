@@ -1,7 +1,9 @@
-"""Who is inside of an ``async with``: nobody, or one."""
+"""What is entered by ``async with``: by one at a time, and not forgotten."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from types import TracebackType
 from typing import final
 
@@ -14,14 +16,25 @@ class Inside:
 
     A second one would take the first one's place, and leave in its name. ``with`` it
     one gets in: entered from its beginning on, until ``left``, or until that fails.
+
+    One that is made for being used at once, and goes without, was forgotten: there is a
+    ``RuntimeWarning``, as of coroutines.
     """
 
-    __slots__ = ("_entered", "_what")
+    __slots__ = ("_entered", "_unused", "_what")
 
-    def __init__(self, what: str) -> None:
-        """``what``: how the object is made, for messages."""
+    def __init__(self, what: str, unused: str = "") -> None:
+        """``what``: how the object is made, for messages.
+
+        ``unused``: what is said to have been forgotten if nobody uses it; or nothing.
+        """
         self._what = what
+        self._unused = unused
         self._entered = False
+
+    def used(self) -> None:
+        """It is awaited."""
+        self._unused = ""
 
     def __enter__(self) -> None:
         """Begin to get in.
@@ -35,6 +48,7 @@ class Inside:
                 hint=f"a new {self._what} for each block",
             )
         self._entered = True
+        self._unused = ""
 
     def __exit__(
         self,
@@ -48,3 +62,9 @@ class Inside:
     def left(self) -> None:
         """It can be entered again."""
         self._entered = False
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if self._unused:
+            done = "nothing is done; await it, or enter it by async with"
+            message = f"{self._unused} was never awaited: {done}"
+            warn(message, RuntimeWarning, source=self)

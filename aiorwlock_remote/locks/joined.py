@@ -39,7 +39,8 @@ class InTransaction:
         self._request = request
         self._options = options
         self._transaction = transaction
-        self._inside = Inside("in_transaction(…)")
+        unused = f"in_transaction(…) of {request.resource.label}"
+        self._inside = Inside("in_transaction(…)", unused)
         self._grip: Grip | None = None
         self._held: Held | None = None
 

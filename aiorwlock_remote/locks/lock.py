@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Unpack, final
 
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.ticket import Mode, ModeName, Policy
 from aiorwlock_remote.errors import NotOwner
-from aiorwlock_remote.locks.acquisition import Acquisition
+from aiorwlock_remote.locks.acquisition import Acquisition, tried
 from aiorwlock_remote.locks.body import Body, obtained
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, doorman
 from aiorwlock_remote.locks.joined import LEASE, InTransaction
 from aiorwlock_remote.locks.option_args import OptionArgs
-from aiorwlock_remote.locks.options import POLICIES, Options
+from aiorwlock_remote.locks.options import POLICIES, Options, but_fair
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.locks.source import Source
 from aiorwlock_remote.runtime.request import Request
 
 
@@ -45,9 +45,9 @@ class _Lock:
         return self._resource.key
 
     @property
-    def mode(self) -> str:
+    def mode(self) -> ModeName:
         """``"read"`` or ``"write"``."""
-        return str(self._mode)
+        return self._mode.shown
 
     def acquire(
         self,
@@ -73,33 +73,11 @@ class _Lock:
         check_seconds("timeout", timeout)
         options_, request = self._options, self._request
         if options:
-            options_ = options_.but(options)
+            options_ = self._but(options)
             request = self._ask(options_)
         if timeout is not None or reason != "":
             request = request.once(timeout, reason)
         return Acquisition(self._session, request, options_)
-
-    def belongs_to(self, session: Session) -> bool:
-        """For ``multi``: whether it was made by that session's ``Locks``."""
-        return self._session is session
-
-    def among(
-        self, timeout: float | None, reason: str, source: Source | None
-    ) -> Acquisition:
-        """For ``multi``: ``acquire``, perhaps of what ``source`` has got already."""
-        request = self._request.once(timeout, reason)
-        return Acquisition(self._session, request, self._options, source)
-
-    async def request(self, reason: str) -> Request:
-        """For ``multi``: what is asked of the store.
-
-        Raises:
-            WouldDeadlock: this task holds the resource already.
-            Closed: the ``Locks`` is closed, forked or of another loop.
-            BackendError: the store failed.
-        """
-        await self._session.may_ask(self._resource)
-        return self._request.once(None, reason)
 
     async def try_acquire(
         self, *, reason: str = "", **options: Unpack[OptionArgs]
@@ -108,8 +86,9 @@ class _Lock:
 
         Raises what ``acquire`` raises, but for ``LockTimeout``.
         """
-        self._options.but(options)  # `timeout` is none of them
-        return await self.acquire(0, reason=reason, **options).try_now()
+        options_ = self._but(options)  # `timeout` is none of them
+        request = self._ask(options_).once(0, reason)
+        return await tried(self._session, request, options_, self._session.doors)
 
     async def locked(self) -> bool:
         """Whether anybody holds the resource, in any mode, at this moment.
@@ -164,6 +143,9 @@ class _Lock:
             lock_delay=options.lock_delay,
         )
 
+    def _but(self, options: Mapping[str, object]) -> Options:
+        return but_fair(self._options, options)
+
     def _policy(self, options: Options) -> Policy:
         return POLICIES[options.policy]
 
@@ -214,6 +196,9 @@ class Mutex(_Exclusive):
     published mutex record.
     """
 
+    def _but(self, options: Mapping[str, object]) -> Options:
+        return self._options.but(options)
+
     def _policy(self, options: Options) -> Policy:
         return options.mutex_policy()
 
@@ -228,6 +213,15 @@ class ReaderLock(_Lock):
 @final
 class WriterLock(_Exclusive):
     """The exclusive side: one writer, no reader."""
+
+
+AnyLock = Mutex | ReaderLock | WriterLock
+"""What ``multi`` takes."""
+
+
+def made_of(lock: AnyLock) -> tuple[Session, Request, Options]:
+    """For ``multi``: whose lock it is, what it asks of the store, and its options."""
+    return lock._session, lock._request, lock._options  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
 @final

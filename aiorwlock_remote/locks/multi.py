@@ -13,16 +13,14 @@ from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError, LockTimeout
 from aiorwlock_remote.locks.acquisition import Acquisition
-from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.held import Held, grip_of
 from aiorwlock_remote.locks.inside import Inside
-from aiorwlock_remote.locks.lock import Mutex, ReaderLock, WriterLock
+from aiorwlock_remote.locks.lock import AnyLock, made_of
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.source import Source
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
 from aiorwlock_remote.runtime.together import try_all
-
-AnyLock = Mutex | ReaderLock | WriterLock
 
 
 @final
@@ -49,7 +47,6 @@ class Multi:
         self._timeout = timeout
         self._reason = reason
         self._stack = AsyncExitStack()
-        self._inside = Inside("multi(…)")
         if not locks:
             raise ConfigurationError(what="multi() needs at least one lock")
         seen: set[str] = set()
@@ -60,8 +57,10 @@ class Multi:
                     what=f"multi() was given {lock.resource} twice"
                 )
             seen.add(lock.key)
+        self._inside = Inside("multi(…)", f"multi(…) of {len(locks)} locks")
 
     def __await__(self) -> Generator[Any, Any, tuple[Held, ...]]:
+        self._inside.used()
         return self._get().__await__()
 
     async def __aenter__(self) -> tuple[Held, ...]:
@@ -86,15 +85,13 @@ class Multi:
 
     async def _get(self) -> tuple[Held, ...]:
         got: dict[AnyLock, Held] = {}
-        done: list[Acquisition] = []
         try:
             with self._told_as_asked():
                 for lock, acquisition in await self._begin():
                     got[lock] = await acquisition
-                    done.append(acquisition)
         except BaseException:
-            for acquisition in done:
-                acquisition.give_back()
+            for held in got.values():
+                grip_of(held).give_back()
             raise
         return tuple(got[lock] for lock in self._locks)
 
@@ -116,14 +113,21 @@ class Multi:
         def left() -> float | None:
             return None if until is None else max(0.0, until - clock.now())
 
-        return (
-            (lock, lock.among(left(), self._reason, got.get(lock)))
-            for lock in sorted(self._locks, key=lambda lock: lock.key)
-        )
+        def among(lock: AnyLock) -> Acquisition:
+            session, request, options = made_of(lock)
+            request = request.once(left(), self._reason)
+            return Acquisition(session, request, options, got.get(lock))
+
+        ordered = sorted(self._locks, key=lambda lock: lock.key)
+        return ((lock, among(lock)) for lock in ordered)
 
     async def _at_once(self) -> dict[AnyLock, Source]:
         """Grants of all, if all are free; else of none."""
-        requests = [await lock.request(self._reason) for lock in self._locks]
+        requests: list[Request] = []
+        for lock in self._locks:
+            session, request, _ = made_of(lock)
+            await session.may_ask(request.resource)
+            requests.append(request.once(None, self._reason))
         if len(requests) == 1:
             return {}
         leases = None
@@ -140,7 +144,7 @@ class Multi:
 
 def _check(session: Session, lock: object) -> None:
     """Another store would be asked for another's lock."""
-    if not (isinstance(lock, AnyLock) and lock.belongs_to(session)):
+    if not (isinstance(lock, AnyLock) and made_of(lock)[0] is session):
         raise ConfigurationError(
             what=f"multi() cannot acquire {quoted(lock)}",
             hint="mutex, reader and writer locks of the same Locks",

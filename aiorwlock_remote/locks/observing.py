@@ -13,6 +13,7 @@ from typing import Literal, Protocol, final
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import ConfigurationError, LossReason
 from aiorwlock_remote.runtime.request import Request
@@ -38,7 +39,7 @@ class Attempt:
 
     resource_type: str
     resource: str
-    mode: str
+    mode: ModeName
     timeout: float | None
     reason: str
 
@@ -126,7 +127,7 @@ def asked(observers: Sequence[Observer], request: Request) -> Followers:
     attempt = Attempt(
         resource_type=resource.shown[0],
         resource=resource.label,
-        mode=str(request.mode),
+        mode=request.mode.shown,
         timeout=request.timeout,
         reason=request.reason,
     )

@@ -9,6 +9,7 @@ from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.options import PolicyName
 
 OnLost = Literal["raise", "flag"] | Callable[[Held], object]
+"""What happens when a grant is lost, see ``OptionArgs``."""
 
 
 class OptionArgs(TypedDict, total=False):
@@ -16,9 +17,10 @@ class OptionArgs(TypedDict, total=False):
 
     ``lease``: how long a grant lives unless it is renewed; 30 by default, at least
     0.2; None never expires. ``policy``: who goes first. ``fair``: False lets a mutex
-    pass the queue. ``on_lost``: ``"raise"`` cancels the body and raises ``LockLost``,
-    ``"flag"`` only sets ``held.lost``, a callable gets the ``Held``. ``max_stall``: a
-    loop that hangs for longer loses the grant. ``max_hold``: the longest holding time.
+    pass the queue; a readers-writer lock has none of its own. ``on_lost``:
+    ``"raise"`` cancels the body and raises ``LockLost``, ``"flag"`` only sets
+    ``held.lost``, a callable gets the ``Held``. ``max_stall``: a loop that hangs for
+    longer loses the grant. ``max_hold``: the longest holding time.
     ``margin``: by how much a holder stops before its lease ends. ``slow_wait``: log
     who is in the way after waiting so long. ``max_waiters``: longer queues are refused.
     ``lock_delay``: nobody enters for so long after a grant EXPIRED.

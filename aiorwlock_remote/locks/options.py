@@ -21,6 +21,7 @@ from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Terms
 
 PolicyName = Literal["fair", "writer", "reader"]
+"""Who goes first when readers and writers both wait."""
 POLICIES: Mapping[str, Policy] = {str(policy): policy for policy in Policy}
 OnLoss = Literal["raise", "flag"] | Callable[[Any], object]
 """As ``OnLost``; only ``Held`` itself knows what it is that is given."""
@@ -97,6 +98,20 @@ class Options:
             raise ConfigurationError(
                 what=f"margin={margin:g} leaves too little of a lease of {self.lease:g}"
             )
+
+
+def but_fair(options: Options, changes: Mapping[str, object]) -> Options:
+    """As ``but``, of a readers-writer lock, which has a policy instead.
+
+    Raises:
+        ConfigurationError: ``fair`` among them; and as ``but``.
+    """
+    if "fair" in changes:
+        raise ConfigurationError(
+            what="fair is an option of a mutex",
+            hint="policy='reader' or 'writer' lets one side pass the other",
+        )
+    return options.but(changes)
 
 
 def _check_delay(delay: float | None) -> None:

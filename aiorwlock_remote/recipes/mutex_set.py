@@ -13,7 +13,7 @@ from aiorwlock_remote.core.lease import check_seconds, micros
 from aiorwlock_remote.core.pool import ANY, Member, check_name
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import ConfigurationError, NotOwner
-from aiorwlock_remote.locks.acquisition import Acquisition
+from aiorwlock_remote.locks.acquisition import Acquisition, tried
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held, grip_of
 from aiorwlock_remote.locks.options import Options
@@ -98,11 +98,7 @@ class MutexSet:
             Closed: the ``Locks`` is closed, forked or of another loop.
         """
         check_seconds("timeout", timeout)
-        target = ANY if name is None else check_name("mutex", name)
-        member = Member(self._name, target)
-        request = replace(
-            self._request, resource=member, timeout=timeout, reason=reason
-        )
+        request = self._request_of(name, timeout, reason)
         return Acquisition(self._session, request, self._options, self._pool)
 
     async def try_acquire(self, name: str | None = None) -> Held | None:
@@ -110,7 +106,8 @@ class MutexSet:
 
         Raises what ``acquire`` raises, but for ``LockTimeout``.
         """
-        return await self.acquire(name, 0).try_now()
+        request = self._request_of(name, 0, "")
+        return await tried(self._session, request, self._options, self._pool)
 
     async def update(self, held: Held) -> None:
         """Renew by hand, as ``held.extend()``; the keeper does it by itself.
@@ -150,6 +147,13 @@ class MutexSet:
         self._session.check()
         async for name in self._pool.members.names():
             yield name
+
+    def _request_of(
+        self, name: str | None, timeout: float | None, reason: str
+    ) -> Request:
+        target = ANY if name is None else check_name("mutex", name)
+        member = Member(self._name, target)
+        return replace(self._request, resource=member, timeout=timeout, reason=reason)
 
     def _end(self, lease: Lease) -> Pending[Reply]:
         again = partial(self._pool.members.end, lease.ticket)

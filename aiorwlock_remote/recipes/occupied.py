@@ -175,10 +175,11 @@ class Occupying:
     def __init__(self, enter: Callable[[], Awaitable[Occupied]]) -> None:
         """Made by ``occupy``, not by users."""
         self._enter = enter
-        self._inside = Inside("occupy(…)")
+        self._inside = Inside("occupy(…)", "occupy(…)")
         self._occupied: Occupied | None = None
 
     def __await__(self) -> Generator[Any, Any, Occupied]:
+        self._inside.used()
         return self._enter().__await__()
 
     async def __aenter__(self) -> Occupied:

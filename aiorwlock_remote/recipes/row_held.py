@@ -200,10 +200,11 @@ class RowAcquisition:
         """Made by ``RowLock``, not by users."""
         self._desk = desk
         self._wanted = row, mode, reason, timeout
-        self._inside = Inside(f"{mode}()")
+        self._inside = Inside(f"{mode}()", f"{mode}() of {row.label}")
         self._entered: tuple[Holding[Any], anyio.CancelScope] | None = None
 
     def __await__(self) -> Generator[Any, Any, RowHeld]:
+        self._inside.used()
         return self._get().__await__()
 
     async def __aenter__(self) -> RowHeld:

@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio
 
 from aiorwlock_remote import Held, Locks, LockTimeout, connect
-from aiorwlock_remote.locks.multi import AnyLock
+from aiorwlock_remote.locks.lock import AnyLock
 from aiorwlock_remote.testing.history import Attempt, History
 from tests.faults.register import Register
 from tests.faults.worker import deadline

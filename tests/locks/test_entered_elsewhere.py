@@ -23,5 +23,5 @@ async def test_it_says_how_to_do_it() -> None:
         async with lock, anyio.create_task_group() as tasks:
             tasks.start_soon(leave, lock)
         (text,) = told
-        assert text.startswith("cannot leave order/1: a block is left by the task")
+        assert text.startswith("cannot leave order/1: this task has not entered it")
         assert "await acquire()" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -143,3 +144,24 @@ async def test_a_held_shows_what_became_of_it() -> None:
         assert repr(reader) == f"<Held {of} read fence={reader.fence} held>"
         await reader.release()
         assert repr(reader) == f"<Held {of} read fence={reader.fence} released>"
+
+
+@pytest.mark.anyio
+async def test_fair_is_an_option_of_a_mutex() -> None:
+    """Given to a readers-writer lock it would do nothing."""
+    async with connect("memory://", fair=False) as locks:
+        rw = locks.rwlock("catalog", 7)
+        unfair: list[Callable[[], object]] = [
+            lambda: locks.rwlock("catalog", 7, fair=False),
+            lambda: rw.reader.acquire(fair=False),
+            lambda: rw.writer.acquire(1, fair=True),
+        ]
+        for make in unfair:
+            with pytest.raises(
+                ConfigurationError, match="an option of a mutex; policy"
+            ):
+                make()
+        with pytest.raises(ConfigurationError, match="an option of a mutex; policy"):
+            await rw.reader.try_acquire(fair=False)
+        async with rw.writer, locks.mutex("order", 42).acquire(fair=True):
+            pass

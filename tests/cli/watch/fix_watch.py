@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from aiorwlock_remote import Doorman, Holder, Queued
 from aiorwlock_remote.cli.watch.changes import Change
 from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import ModeName
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -19,7 +20,7 @@ def holder(name: str = "a", **other: object) -> Holder:
     return Holder(name * 12, **(given | told | other))  # type: ignore[arg-type]
 
 
-def queued(mode: str = "write", *, waiting: int = 1, age: float = 1.0) -> Queued:
+def queued(mode: ModeName = "write", *, waiting: int = 1, age: float = 1.0) -> Queued:
     """A process that waits."""
     return Queued(mode, waiting, age, "web-4", 4712, "report")
 
