@@ -146,9 +146,8 @@ class NotOwner(LockError, RuntimeError):
     def __str__(self) -> str:
         what = f"cannot {self.action or 'use'} {self.resource}: "
         if self.action == "leave":
-            why = "this task has not entered it"
             hint = "await acquire() gives a Held that any task may release()"
-            return f"{what}{why}; {hint}"
+            return f"{what}this task has not entered it; {hint}"
         return f"{what}released, moved or given away before, or not of this lock"
 
 
@@ -233,13 +232,9 @@ class AcquireUncertain(LockError):
     lease: float | None = None
 
     def __str__(self) -> str:
-        ends = "only force_release() ends it"
-        if self.lease is not None:
-            ends = f"it ends in {self.lease:g} s at the latest"
-        return (
-            f"{self.resource}: the store never said whether it granted; nobody uses "
-            f"the grant, if there is one (holder {self.holder}), and {ends}"
-        )
+        end = "until forced" if self.lease is None else f"for {self.lease:g} s at most"
+        told = f"{self.resource}: the store never said whether it granted it; if so, "
+        return f"{told}{self.holder} holds it {end}, used by nobody"
 
 
 @dataclass(eq=False, repr=False)

@@ -34,6 +34,9 @@ _EPILOG = """\b
   now         the resource afterwards, with the keys of `rwlock show --json`
 """
 
+_DIGITS = 19
+"""Of the highest fence that a store can keep."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -50,7 +53,7 @@ class Seen:
 def _fence(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     if value == "-":
         return None
-    if not (value.isascii() and value.isdigit()):
+    if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
         raise click.BadParameter(f"{value!r} is neither a number nor -", ctx, param)
     return int(value)
 

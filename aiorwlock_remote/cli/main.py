@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from aiorwlock_remote.cli.exits import USAGE
+from aiorwlock_remote.cli.exits import SIGNAL, USAGE
 from aiorwlock_remote.cli.streams import nowhere
 
 if TYPE_CHECKING:
@@ -28,11 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return USAGE
     _open_missing_streams()
+    _write_anything()
     # What the library logs is meant for programs; commands tell it in their own words.
     logging.getLogger("aiorwlock_remote").addHandler(logging.NullHandler())
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
+    except KeyboardInterrupt:  # before there is a command that would end in order
+        return SIGNAL + 2
     except BrokenPipeError:  # `rwlock ls | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -44,6 +48,12 @@ def _open_missing_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, nowhere())
+
+
+def _write_anything() -> None:
+    """What a terminal has no letters for is escaped: names are written by others."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(arguments: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -122,11 +123,25 @@ def store(url: str | None, *, must_exist: bool = False) -> str:
             hint="commands need a store that processes share, e.g. sqlite:///locks.db",
         )
     path = path_of(address)
-    if must_exist and path is not None and not path.exists():
-        raise ConfigurationError(
-            what=f"{path} does not exist", hint="is the path in the URL right?"
-        )
+    if must_exist and path is not None:
+        if not path.exists():
+            raise ConfigurationError(
+                what=f"{path} does not exist", hint="is the path in the URL right?"
+            )
+        if _is_empty(path):
+            raise ConfigurationError(
+                what=f"{path} is empty: no lock was ever taken there",
+                hint="is the path in the URL right, and mounted?",
+            )
     return url
+
+
+def _is_empty(path: Path) -> bool:
+    """One that a program has opened for its locks never is."""
+    if path.is_dir():
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    return path.stat().st_size == 0
 
 
 def path_of(address: Address) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import click
@@ -115,9 +116,14 @@ def run(
         write=write,
         timeout=timeout,
         lease=lease,
-        reason=Path(command[0]).name if reason is None else reason,
+        reason=_name_of(command[0]) if reason is None else reason,
         export_ticket=export_ticket,
         conflict_exit_code=conflict_exit_code,
         grace=grace,
     )
     return asyncio.run(Errand(job, Signals()).main())
+
+
+def _name_of(program: str) -> str:
+    """Of its file, whose bytes need not be text."""
+    return os.fsencode(Path(program).name).decode(errors="replace")

@@ -144,16 +144,19 @@ def encode(text: str) -> str:
 
 
 def decode(name: str) -> str:
-    """The name as the user wrote it; one that was cut stays as it is stored."""
+    """The name as the user wrote it; one that was cut stays as it is stored.
+
+    What is no text, as a file's name may be, is shown with signs for that.
+    """
     head, mark, digest = name.partition("%~")
     raw, parts = bytearray(), head.split("%")
-    raw += parts[0].encode()
+    raw += parts[0].encode(errors="surrogatepass")
     for part in parts[1:]:
         code = part[:2]
         if len(code) == 2 and set(code) <= _HEX:
-            raw += bytes.fromhex(code) + part[2:].encode()
+            raw += bytes.fromhex(code) + part[2:].encode(errors="surrogatepass")
         else:  # a foreign program's name
-            raw += b"%" + part.encode()
+            raw += b"%" + part.encode(errors="surrogatepass")
     return raw.decode(errors="replace") + ("…" + digest[:8] if mark else "")
 
 

@@ -6,10 +6,13 @@ many tasks share one sync to disk.
 
 from __future__ import annotations
 
+import atexit
 import logging
+import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
+from weakref import WeakSet
 
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
@@ -27,6 +30,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 MAX_BATCH = 256
 BUSY_TIMEOUT = 5.0
+AT_EXIT = 1.0
+"""Seconds for what is queued when the process ends."""
 
 StepJob = tuple[Resource, Command, Pending[Reply]]
 Wakes = Callable[[Resource, tuple[str, ...]], object]
@@ -51,7 +56,8 @@ class Worker:
         self._wakes = wakes
         self._jobs: SimpleQueue[StepJob | CallJob | None] = SimpleQueue()
         self._closed = False
-        running(self._run, name)
+        self._thread = running(self._run, name)
+        _workers.add(self)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One command; may be carried out together with others."""
@@ -77,6 +83,15 @@ class Worker:
         self._closed = True
         self._jobs.put(None)
         return closed
+
+    def finish(self, seconds: float) -> None:
+        """Wait until what is queued has been carried out, so long at most."""
+        done = threading.Event()
+        if self._closed:
+            self._thread.join(seconds)
+        elif self._thread.is_alive():  # not so in a forked child
+            self._jobs.put((lambda _: done.set(), Pending()))
+            done.wait(seconds)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -132,3 +147,16 @@ class Worker:
                         self._wakes(resource, outcome.wakes)
             except Exception:  # one answer's trouble is not the others'
                 log.exception("delivery failed")
+
+
+_workers: WeakSet[Worker] = WeakSet()
+
+
+@atexit.register
+def _finish() -> None:
+    """A process that ends without closing its locks: the thread would end with it.
+
+    What it sent before, as by leaving a block, is carried out.
+    """
+    for worker in list(_workers):
+        worker.finish(AT_EXIT)

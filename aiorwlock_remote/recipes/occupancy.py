@@ -101,8 +101,10 @@ class Occupancies:
             LockTimeout: not clear in time.
             AcquireUncertain: the store never said whether we use it now.
             BackendError: the store failed.
-            ConfigurationError: a name or a number that cannot be used.
             Closed: the ``Locks`` is closed, forked or of another loop.
+
+        Raises (at once):
+            ConfigurationError: a name or a number that cannot be used.
         """
         check_seconds("timeout", timeout)
         return Occupying(partial(self.enter, self._named(thing), timeout, who))
@@ -126,16 +128,19 @@ class Occupancies:
         """Decorate a coroutine function: it runs while the object is occupied.
 
         ``thing`` gets the arguments of the call and names the object. ``busy`` makes
-        the answer if it is in use, which raises ``LockBusy`` otherwise.
+        the answer if it is in use, which raises ``LockBusy`` otherwise. Both are plain
+        functions.
 
         Raises (when it decorates):
             ConfigurationError: not a coroutine function; ``thing`` or ``busy`` is none.
         """
         check_seconds("timeout", timeout)
         functions: tuple[object, ...] = (thing, thing if busy is None else busy)
-        if not all(map(callable, functions)):
+        if not all(map(callable, functions)) or any(
+            map(iscoroutinefunction, functions)
+        ):
             raise ConfigurationError(
-                what=f"{thing!r}, {busy!r}: both are functions",
+                what=f"{thing!r}, {busy!r}: both are plain functions",
                 hint="lambda request, number: ('book', number)",
             )
 

@@ -91,10 +91,11 @@ class Occupied:
         Raises:
             LockLost: it is too old, or its record is gone.
             NotOwner: given back.
-            Closed: it is of the process that forked this one.
+            Closed: it is of the process that forked this one, or of another loop.
             BackendError: the store failed; it is as old as it was.
         """
         self.check()
+        self._in_loop()
         sent_at = self._host.clock.now()
         store = self._home.store
         extend = partial(store.extend, self._thing, self._who)
@@ -109,12 +110,13 @@ class Occupied:
 
         Raises:
             LockLost: its record was gone; others may have used the object.
-            Closed: it is of the process that forked this one.
+            Closed: it is of the process that forked this one, or of another loop.
             BackendError: the store failed; it may be tried again, or ends by its age.
         """
         self._at_home()
         if self._released:
             return False
+        self._in_loop()
         self._released = self._tried = True
         await carried_out(self._host, self._taken_out)
         return True
@@ -152,6 +154,10 @@ class Occupied:
     def _at_home(self) -> None:
         if os.getpid() != self._pid:
             raise Closed(reason="forked")
+
+    def _in_loop(self) -> None:
+        if not self._host.here():
+            raise Closed(reason="other loop")
 
     def _lost(self) -> LockLost:
         reason: LossReason = "expired" if self.expires_in == 0.0 else "forced"

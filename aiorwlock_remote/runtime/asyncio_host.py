@@ -102,3 +102,7 @@ class AsyncioHost:
         """Whether that task has ended."""
         found = task()
         return found is None or found.done()
+
+    def over(self) -> bool:
+        """Whether the loop is closed; one that was only stopped may run again."""
+        return self._loop.is_closed()

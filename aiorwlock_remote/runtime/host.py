@@ -49,6 +49,9 @@ class LoopHost(Protocol):
     def finished(self, task: weakref.ref[Any]) -> bool:
         """Whether that task has ended. From any thread."""
 
+    def over(self) -> bool:
+        """Whether the loop itself has ended, for good. From any thread."""
+
 
 async def quietly(function: Callable[[], Awaitable[None]]) -> None:
     """Run it and log what it raises, which would end a run if a system task did."""

@@ -14,16 +14,31 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Host, Renewer
+from aiorwlock_remote.ports import Clock, Renewer
 from aiorwlock_remote.runtime.agenda import Agenda
 from aiorwlock_remote.runtime.lease import Lease, State, Terms
 from aiorwlock_remote.runtime.renewing import BATCH, UNDER_WAY, Renewing
 from aiorwlock_remote.threads import running
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
+
+
+class Home(Protocol):
+    """What is to be known of the loop that the leases belong to."""
+
+    @property
+    def clock(self) -> Clock:
+        """What times are read from."""
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        """Run it in the loop, soon."""
+
+    def over(self) -> bool:
+        """Whether the loop has ended, for good."""
 
 
 class Keeper:
@@ -33,7 +48,7 @@ class Keeper:
     wrong in it with one lease, it goes on with the others.
     """
 
-    def __init__(self, renewer: Callable[[], Renewer], host: Host) -> None:
+    def __init__(self, renewer: Callable[[], Renewer], host: Home) -> None:
         """``renewer`` opens the keeper's own connection when first needed."""
         self._host = host
         self._clock = host.clock
@@ -95,21 +110,24 @@ class Keeper:
     def _look_after(self, leases: list[Lease]) -> None:
         if any(lease.terms.max_stall is not None for lease in leases):
             self._host.call_soon(self._alive)
-        now = self._clock.now()
+        now, over = self._clock.now(), self._host.over()
         due: list[Lease] = []
         for lease in leases:
             with self._renewing.going_on([lease]):
-                if self._is_due(lease, now):
+                if self._is_due(lease, now, over=over):
                     due.append(lease)
         if due:
             self._renewing.renew(due)
 
-    def _is_due(self, lease: Lease, now: float) -> bool:
-        """Whether it is to be renewed now; one that is over is told so."""
+    def _is_due(self, lease: Lease, now: float, *, over: bool) -> bool:
+        """Whether it is to be renewed now; one that is over is told so.
+
+        ``over``: the loop is, in which it could be released.
+        """
         reason = self._ended(lease, now)
         if reason is not None:
             lease.lose(reason)
-        elif lease.abandoned():
+        elif over or lease.abandoned():
             log_event(
                 log, "owner_gone", resource=lease.resource.label, fence=lease.fence
             )

@@ -79,3 +79,11 @@ class TrioHost:
         """Whether that task has ended: its coroutine has no frame left."""
         found = task()
         return found is None or getattr(found.coro, "cr_frame", None) is None
+
+    def over(self) -> bool:
+        """Whether the run has finished: it can be asked for nothing any more."""
+        try:
+            self._token.run_sync_soon(int, idempotent=True)
+        except trio.RunFinishedError:
+            return True
+        return False

@@ -12,7 +12,7 @@ import pytest
 
 from aiorwlock_remote import registry
 from aiorwlock_remote.cli.failure import plain
-from tests.cli.fix_cli import ROOT, RWLOCK, Store, environment
+from tests.cli.fix_cli import ROOT, RWLOCK, Store, environment, here
 
 COMMANDS = ["demo", "run", "ls", "watch", "show", "stale", "break", "bench"]
 
@@ -199,3 +199,42 @@ def test_nobody_reads_what_it_prints(store: Store) -> None:
 
 def test_names_cannot_steer_the_terminal() -> None:
     assert plain("größe 1\x1b[31m\n\u202e") == r"größe 1\x1b[31m\n\u202e"
+
+
+def test_a_name_that_the_terminal_has_no_letters_for(store: Store) -> None:
+    """Written by somebody else: it is no reason to show nothing."""
+    store.leave_behind("日本", "x", "t")
+    done = subprocess.run(
+        [*RWLOCK, "show", "日本/x"],
+        env=environment(RWLOCK_URL=store.url, PYTHONIOENCODING="latin-1"),
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    assert rb"\u65e5\u672c/x" in done.stdout
+
+
+def test_a_fence_beyond_all_fences(store: Store) -> None:
+    done = store.rwlock(
+        *("break", "order/1", "--holder", "x", "--reason", "x"),
+        *("--fence", "9" * 5000),
+    )
+    assert done.returncode == 2
+    assert "neither a number nor -" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["ls", "stale", "doctor"])
+@pytest.mark.parametrize("scheme", ["file", "sqlite"])
+def test_an_empty_place_is_not_taken_for_an_unused_store(
+    tmp_path: Path, command: str, scheme: str
+) -> None:
+    """It may be the folder that a disk is to be mounted at."""
+    place = tmp_path / "locks"
+    if scheme == "file":
+        place.mkdir()
+    else:
+        place.touch()
+    done = here([command, "--url", f"{scheme}:///{place}"], environment())
+    assert done.returncode == 2
+    assert "is empty: no lock was ever taken there" in done.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["locks"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -70,6 +72,17 @@ def test_odd_surroundings(store: Store, start: str) -> None:
     )
     assert done.returncode == 3
     assert store.json("ls") == []
+
+
+def test_a_command_whose_name_is_no_text(store: Store, tmp_path: Path) -> None:
+    """File names are bytes."""
+    name = str(tmp_path / os.fsdecode(b"caf\xe9"))
+    shutil.copy("/bin/true", name)
+    command = [*RWLOCK, "run", "order/1", "--", name]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(RWLOCK_URL=store.url), check=False
+    )
+    assert done.returncode == 0
 
 
 def test_command_not_executable(store: Store, tmp_path: Path) -> None:

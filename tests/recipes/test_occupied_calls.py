@@ -186,3 +186,36 @@ async def test_names(books: Occupancies) -> None:
     for timeout in (-1, float("nan"), "1"):
         with pytest.raises(ConfigurationError):
             _ = books.of("book", 1).occupy(timeout)  # type: ignore[arg-type]
+
+
+async def test_what_names_and_answers_is_no_coroutine_function(
+    books: Occupancies,
+) -> None:
+    """Nobody would await what it gives."""
+
+    async def later(*_: object) -> str:
+        return "later"
+
+    plain: list[dict[str, Any]] = [{"thing": later}, {"thing": book, "busy": later}]
+    for functions in plain:
+        with pytest.raises(ConfigurationError, match="plain functions"):
+            books.occupied(**functions)
+
+
+def test_what_another_loop_occupied(books: Occupancies) -> None:
+    """Only its own loop can give it back: it is not taken for given back."""
+
+    async def occupy() -> Occupied:
+        return await books.occupy(("book", 1))
+
+    async def use(occupied: Occupied) -> None:
+        occupied.check()
+        for ask in (occupied.release, occupied.extend, occupied.release):
+            with pytest.raises(Closed, match="another event loop"):
+                await ask()
+        assert len(await books.holders(("book", 1))) == 1
+
+    occupied = anyio.run(occupy)
+    anyio.run(use, occupied)
+    with pytest.warns(ResourceWarning, match="was dropped"):
+        del occupied

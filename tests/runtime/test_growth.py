@@ -15,6 +15,8 @@ import pytest
 from aiorwlock_remote import LockLost, Locks, LockTimeout, connect
 from aiorwlock_remote.backends import memory
 from aiorwlock_remote.backends.redis import store as redis_store
+from aiorwlock_remote.core import names
+from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.embedded import steps
 from aiorwlock_remote.runtime import agenda, room
 from tests.runtime.growth import counted, grown
@@ -37,6 +39,8 @@ def _small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_store, "REMEMBERED", 4)
     monkeypatch.setattr(room, "FEW", 4)
     monkeypatch.setattr(steps, "REMEMBERED", 4)
+    for number in range(names.REMEMBERED):
+        assert resource("filled", f"n{number}").row
 
 
 ENOUGH = "the stores differ, not the loops"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -21,13 +21,14 @@ class Loop:
 
     clock: StandingClock = field(default_factory=StandingClock)
     asked: int = 0
+    ended: bool = False
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         function(*args)
         self.asked += 1
 
-    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        raise AssertionError(function)
+    def over(self) -> bool:
+        return self.ended
 
 
 def no_store() -> Renewer:
@@ -76,3 +77,18 @@ def test_a_loop_is_asked_twice_in_the_time_it_may_hang(
     looked(keeper, loop.clock)
     assert loop.asked == 1
     assert lease.state is State.HELD
+
+
+def test_what_belongs_to_a_loop_that_has_ended_is_renewed_no_more(
+    keeper: Keeper, loop: Loop
+) -> None:
+    """Nobody could release it."""
+    lease, lost = leased(Terms(30.0), loop.clock), threading.Event()
+    lease.on_loss = lambda _: lost.set()
+    keeper.ready(lease.terms)
+    keeper.add(lease)
+    loop.ended = True
+    loop.clock.seconds += 12.0
+    looked(keeper, loop.clock)
+    assert lost.wait(30)
+    assert lease.reason == "expired"

@@ -49,6 +49,9 @@ class World:
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         self.soon.append(lambda: function(*args))
 
+    def over(self) -> bool:
+        return False
+
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> list[Grant | NotHeld | Exception]:
@@ -75,7 +78,7 @@ class Story(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.keeper = Keeper(lambda: self.world, self.world)  # type: ignore[arg-type]
+        self.keeper = Keeper(lambda: self.world, self.world)
         self.keeper._thread = NOBODYS_THREAD
         self.keeper._renewing._thread = NOBODYS_THREAD
         self.leases: list[Lease] = []

@@ -14,7 +14,6 @@ from pathlib import Path
 from random import uniform
 from typing import Any
 
-from aiorwlock_remote.backends.files import mounts
 from aiorwlock_remote.backends.files.boot_file import BOOT, keep_boot, kept_boot
 from aiorwlock_remote.backends.files.clocks import BootClock, FileClock, ServerClock
 from aiorwlock_remote.backends.files.errors import busy
@@ -23,7 +22,7 @@ from aiorwlock_remote.backends.files.names import HIDDEN, RECORD, SEAT
 from aiorwlock_remote.backends.files.options import FileOptions
 from aiorwlock_remote.backends.files.plain import content, length, opened
 from aiorwlock_remote.core.shown import quoted
-from aiorwlock_remote.embedded import boots
+from aiorwlock_remote.embedded import boots, mounts
 from aiorwlock_remote.embedded.alarm import Alarm, Deaf
 from aiorwlock_remote.embedded.boots import Boot
 from aiorwlock_remote.errors import (

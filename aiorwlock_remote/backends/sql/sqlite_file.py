@@ -1,7 +1,10 @@
 """An SQLite file of ours, open in one thread: made if it is new, followed if replaced.
 
 Whoever has a file open goes on with it when it is removed or replaced, beside those who
-open the new one: so it is looked at each time whether it still has its name.
+open the new one: so it is looked at each time whether it still has its name. So has its
+log: whoever closes the file as the last one removes that, and takes itself for the last
+one if our lock on the file is gone, as it is once any code of this process has closed
+the file (`SQLite: how to corrupt <https://www.sqlite.org/howtocorrupt.html>`_, 2.2).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from aiorwlock_remote.backends.sql.patience import patiently
 from aiorwlock_remote.backends.sql.schema import APPLICATION_ID, statements_of_sqlite
 from aiorwlock_remote.embedded import boots
 from aiorwlock_remote.embedded.boots import Boot
+from aiorwlock_remote.embedded.mounts import mount_of
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
@@ -28,7 +32,8 @@ OPENS_IN = 1.0
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 
-Identity = tuple[int, int]
+Identity = tuple[tuple[int, int] | None, ...]
+"""Of the file and of its log; None: there is none."""
 T = TypeVar("T")
 
 
@@ -63,6 +68,7 @@ class SqliteFile:
         self.close()
         until = self._clock.now() + timeout
         boot = boots.this_boot()
+        _check_place(self.path)
         try:
             with self.mapped:
                 self._open(boot, until)
@@ -78,10 +84,21 @@ class SqliteFile:
             self._db = None
 
     def follow(self) -> None:
-        """To the file that has the name now, if it was open once."""
-        if self.identity is not None and not self._stands():
-            log_event(log, "file_replaced", path=self.path)
-            self.open(OPENS_IN)
+        """To the file that has the name now, if it was open once.
+
+        Raises:
+            BackendError: it is the same, but without our log; or as ``open``.
+        """
+        if self.identity is None:
+            return
+        if self._db is not None:
+            now = _identity_of(self.path)
+            if now == self.identity:
+                return
+            if now[0] == self.identity[0]:
+                raise _split(self.path)
+        log_event(log, "file_replaced", path=self.path)
+        self.open(OPENS_IN)
 
     def run(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         """One statement."""
@@ -157,13 +174,39 @@ class SqliteFile:
         row = self.run(self._sql["boot"]).fetchone()
         return None if row is None else Boot(*row)
 
-    def _stands(self) -> bool:
-        return self._db is not None and _identity_of(self.path) == self.identity
+
+def _identity_of(path: str) -> Identity:
+    return _one(path), _one(path + "-wal")
 
 
-def _identity_of(path: str) -> Identity | None:
+def _one(path: str) -> tuple[int, int] | None:
     try:
         there = os.stat(path)  # noqa: PTH116 - at each step
     except OSError:
         return None
     return there.st_dev, there.st_ino
+
+
+def _split(path: str) -> BackendUnavailable:
+    # What is left of the old log in this process is shared by all its connections to
+    # that file: a new one would be no better.
+    return BackendUnavailable(
+        what=f"the log of {path} was removed: we have lost our lock on the file",
+        hint="let nothing in this process open it, not even to copy it; close all of "
+        "its Locks, then connect again",
+        nothing_done=True,
+    )
+
+
+def _check_place(path: str) -> None:
+    """The file's log is beside it: under another path of the file there is another.
+
+    Raises:
+        ConfigurationError: the file alone is mounted here.
+    """
+    where = os.path.realpath(path)
+    if mount_of(path).place == where:
+        raise ConfigurationError(
+            what=f"{where} is mounted on its own, without what SQLite keeps beside it",
+            hint="mount the directory, never the file alone",
+        )

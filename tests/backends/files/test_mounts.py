@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote import ConfigurationError, Unsupported, connect
-from aiorwlock_remote.backends.files import mounts, store
+from aiorwlock_remote.backends.files import store
+from aiorwlock_remote.embedded import mounts
 
 TABLE = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro

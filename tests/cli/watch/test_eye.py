@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote import ConfigurationError
+from aiorwlock_remote import ConfigurationError, connect
 from aiorwlock_remote.cli.watch.eye import Eye
 from tests.cli.fix_cli import Store
 from tests.conformance.stores.files import PlainFiles
@@ -66,4 +66,8 @@ async def test_a_store_put_in_place_of_another_is_what_is_seen(
         (tmp_path / "there").mkdir()
         if left.url.startswith("sqlite"):
             (tmp_path / "there" / "locks.db").touch()
+        with pytest.raises(ConfigurationError, match="is empty"):
+            await eye.look()
+        async with connect(left.url) as locks:
+            assert not await locks.mutex("order", 1).locked()
         assert await seen(eye) == []

@@ -1,7 +1,8 @@
-"""Which file system a directory is on, where the system tells (Linux)."""
+"""Which file system a file or directory is on, where the system tells (Linux)."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,13 @@ _RECOVERS = Path("/sys/module/nfs/parameters/recover_lost_locks")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """``options``: of the mount and of the file system; empty ``kind``: not told."""
+    """``options``: of the mount and of the file system; empty ``kind``: not told.
+
+    ``place``: the path that it is mounted at.
+    """
 
     kind: str = ""
+    place: str = ""
     options: frozenset[str] = frozenset()
 
     @property
@@ -42,12 +47,12 @@ def recovers_lost_locks() -> bool:
 
 
 def mount_of(path: str) -> Mount:
-    """What the directory is on."""
+    """What it is on."""
     try:
         table = _TABLE.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return Mount()
-    return find(str(Path(path).resolve()), table)
+    return find(os.path.realpath(path), table)
 
 
 def find(path: str, table: str) -> Mount:
@@ -62,7 +67,7 @@ def find(path: str, table: str) -> Mount:
         inside = path == place or path.startswith(place.rstrip("/") + "/")
         if inside and len(place) >= best:
             told = {*fields[5].split(","), *",".join(more[1:]).split(",")}
-            best, found = len(place), Mount(kind, frozenset(told))
+            best, found = len(place), Mount(kind, place, frozenset(told))
     return found
 
 

@@ -1,0 +1,71 @@
+"""SQLite whose log is removed under a process, and a file seen at two paths.
+
+A process that closes a file loses its locks on it (POSIX), whichever of its code it was
+that had opened it. Then the next one that closes the file takes itself for the last.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiorwlock_remote import BackendUnavailable, ConfigurationError, connect
+from aiorwlock_remote.backends.sql import sqlite_file
+from aiorwlock_remote.embedded.mounts import Mount, mount_of
+
+pytestmark = pytest.mark.anyio
+# ruff: noqa: ASYNC240 - looking at a temporary folder blocks nobody
+
+VISIT = """
+import sys, anyio
+from aiorwlock_remote import connect
+
+async def main():
+    async with connect(sys.argv[1]) as locks:
+        held = await locks.mutex("order", 1).try_acquire()
+        print("free" if held else "held")
+
+anyio.run(main)
+"""
+
+
+def visit(url: str) -> str:
+    """What another process finds, which comes and goes."""
+    return subprocess.run(
+        [sys.executable, "-c", VISIT, url], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+async def test_who_lost_its_log_enters_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "locks.db"
+    url = f"sqlite:///{path}"
+    async with connect(url) as locks:
+        lock = locks.mutex("order", 1)
+        async with lock:
+            assert visit(url) == "held"
+        path.read_bytes()
+        assert visit(url) == "free"
+        assert not path.with_name("locks.db-wal").exists()
+        with pytest.raises(BackendUnavailable, match="have lost our lock on the file"):
+            await lock.acquire(timeout=1)
+        with pytest.raises(BackendUnavailable, match="have lost our lock on the file"):
+            await lock.info()
+    async with connect(url) as locks, locks.mutex("order", 1):
+        assert visit(url) == "held"
+
+
+async def test_the_file_alone_is_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``docker run -v /srv/locks.db:/app/locks.db`` does."""
+    path = tmp_path.resolve() / "locks.db"
+    real = mount_of(str(path))
+    assert real.place
+    alone = Mount(real.kind, str(path), real.options)
+    monkeypatch.setattr(sqlite_file, "mount_of", lambda _: alone)
+    with pytest.raises(ConfigurationError, match="mount the directory, never the file"):
+        await connect(f"sqlite:///{path}")
+    assert not path.exists()

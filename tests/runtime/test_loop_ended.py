@@ -1,0 +1,46 @@
+"""An event loop that ends with a lock held: nobody is left who could release it."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import trio
+
+from aiorwlock_remote import Held, Locks, connect
+from aiorwlock_remote.runtime.asyncio_host import AsyncioHost
+from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.trio_host import TrioHost
+
+
+def test_its_grant_is_not_renewed_for_ever() -> None:
+    """Though something goes on referring to the ``Held``."""
+    url, kept = f"memory://{uuid4().hex}", list[tuple[Locks, Held]]()
+
+    async def first() -> None:
+        locks = await connect(url, lease=0.5)
+        kept.append((locks, await locks.mutex("order", 1).acquire()))
+
+    async def second() -> None:
+        async with connect(url) as locks, locks.mutex("order", 1).acquire(timeout=20):
+            _, held = kept[0]
+            assert not held.valid
+            assert held.lost == "expired"
+
+    asyncio.run(first())
+    asyncio.run(second())
+
+
+def test_whether_it_has_ended() -> None:
+    async def asyncio_host() -> AsyncioHost:
+        host = AsyncioHost(SystemClock())
+        assert not host.over()
+        return host
+
+    async def trio_host() -> TrioHost:
+        host = TrioHost(SystemClock())
+        assert not host.over()
+        return host
+
+    assert asyncio.run(asyncio_host()).over()
+    assert trio.run(trio_host).over()
