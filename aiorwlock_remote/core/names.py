@@ -150,13 +150,13 @@ def decode(name: str) -> str:
     """
     head, mark, digest = name.partition("%~")
     raw, parts = bytearray(), head.split("%")
-    raw += parts[0].encode(errors="surrogatepass")
+    raw += parts[0].encode(errors="surrogateescape")
     for part in parts[1:]:
         code = part[:2]
         if len(code) == 2 and set(code) <= _HEX:
-            raw += bytes.fromhex(code) + part[2:].encode(errors="surrogatepass")
+            raw += bytes.fromhex(code) + part[2:].encode(errors="surrogateescape")
         else:  # a foreign program's name
-            raw += b"%" + part.encode(errors="surrogatepass")
+            raw += b"%" + part.encode(errors="surrogateescape")
     return raw.decode(errors="replace") + ("…" + digest[:8] if mark else "")
 
 

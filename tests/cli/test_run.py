@@ -76,7 +76,7 @@ def test_odd_surroundings(store: Store, start: str) -> None:
 
 def test_a_command_whose_name_is_no_text(store: Store, tmp_path: Path) -> None:
     """File names are bytes."""
-    name = str(tmp_path / os.fsdecode(b"caf\xe9"))
+    name = str(tmp_path / os.fsdecode(b"\xe9t\xe9"))
     shutil.copy("/bin/true", name)
     command = [*RWLOCK, "run", "order/1", "--", name]
     done = subprocess.run(
