@@ -24,21 +24,26 @@ def micros(seconds: float) -> int:
     return round(seconds * MICROS)
 
 
-def check_seconds(name: str, value: float | None, *, least: float = 0.0) -> None:
-    """Refuse what is not a finite number of seconds ≥ ``least``; None is allowed.
+def check_seconds(
+    name: str, value: float | None, *, least: float = 0.0, endless: bool = True
+) -> None:
+    """Refuse what is not a finite number of seconds ≥ ``least``.
+
+    ``endless``: whether None is allowed.
 
     Raises:
         ConfigurationError: NaN, infinite, negative, too small, or not a number.
     """
-    if value is None:
+    given: object = value
+    if given is None and endless:
         return
-    if isinstance(value, bool) or not isinstance(value, _NUMBERS):
+    if isinstance(given, bool) or not isinstance(given, _NUMBERS):
         raise ConfigurationError(
-            what=f"{name} must be a number of seconds, not {type(value).__name__}"
+            what=f"{name} must be a number of seconds, not {type(given).__name__}"
         )
-    if not least <= value <= MAX_SECONDS:  # so is NaN
+    if not least <= given <= MAX_SECONDS:  # so is NaN
         raise ConfigurationError(
-            what=f"{name}={quoted(value)} is out of range",
+            what=f"{name}={quoted(given)} is out of range",
             hint=f"from {least:g} s to ten years",
         )
 

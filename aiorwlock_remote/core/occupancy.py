@@ -101,10 +101,7 @@ class Ages:
 
     def __post_init__(self) -> None:
         """Refuse what would drop the living."""
-        given: object = self.pending
-        if given is None:
-            raise ConfigurationError(what="pending_age is a number of seconds")
-        check_seconds("pending_age", self.pending, least=MIN_PENDING)
+        check_seconds("pending_age", self.pending, least=MIN_PENDING, endless=False)
         check_seconds("using_age", self.using, least=MIN_PENDING)
 
 

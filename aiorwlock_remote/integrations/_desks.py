@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from aiorwlock_remote.recipes.row_desk import RowDesk
+from aiorwlock_remote.recipes.row_faults import Kind
 from aiorwlock_remote.recipes.row_requests import Carrier
 from aiorwlock_remote.runtime.loops import current_host
 
@@ -27,9 +28,9 @@ class Desks(Generic[S]):
         self._desks = weakref.WeakValueDictionary()
 
     def desk(
-        self, database: Hashable, known: set[str], carrier: Callable[[], Carrier[S]]
+        self, database: Hashable, known: set[Kind], carrier: Callable[[], Carrier[S]]
     ) -> RowDesk[S]:
-        """That of the running loop. ``known``: tables, of which it may learn more.
+        """That of the running loop. ``known``: kinds of rows; it may learn more.
 
         ``database`` tells it from others as long as the carrier is there.
 

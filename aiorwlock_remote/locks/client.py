@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import TypeVar, Unpack, final
@@ -50,7 +51,8 @@ class Locks(PublishedCalls, RecipeCalls):
     """Locks of one store. One per process and event loop; got from ``connect``.
 
     Leaving ``async with connect(…)``, or ``aclose()``, ends every wait with ``Closed``
-    and releases every grant that was not detached.
+    and releases every grant that was not detached. One that is dropped
+    unclosed keeps its connections: ``ResourceWarning``.
     """
 
     def __init__(self, session: Session, options: Options, where: str) -> None:
@@ -134,10 +136,7 @@ class Locks(PublishedCalls, RecipeCalls):
         foreign programs' records, at least ``older_than`` seconds old. Nothing here
         proves that the holder is dead.
         """
-        check_seconds("older_than", older_than)
-        age: object = older_than
-        if age is None:
-            raise ConfigurationError(what="older_than is a number of seconds")
+        check_seconds("older_than", older_than, endless=False)
         async with aclosing(self.list(resource_type)) as listed:
             async for shown in listed:
                 left = shown.stale(older_than)
@@ -267,6 +266,11 @@ class Locks(PublishedCalls, RecipeCalls):
                 await occupancies.aclose()
         finally:
             await session.drive.aclose()
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        session = getattr(self, "_session", None)
+        if session is not None and not (session.closed or session.forked):
+            warn(f"{self!r} was never closed", ResourceWarning, source=self)
 
     def __repr__(self) -> str:
         return f"<Locks {self._where}{' closed' if self._session.closed else ''}>"

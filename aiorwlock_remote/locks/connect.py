@@ -57,12 +57,8 @@ def connect(
         BackendUnavailable: the store does not answer within ``connect_timeout``.
         Unsupported: the store is not fit for us (version, permission, schema).
     """
-    given: dict[str, float | None]
-    given = {"connect_timeout": connect_timeout, "fence_memory": fence_memory}
-    for name, seconds in given.items():
-        check_seconds(name, seconds)
-        if seconds is None:
-            raise ConfigurationError(what=f"{name} is a number of seconds")
+    check_seconds("connect_timeout", connect_timeout, endless=False)
+    check_seconds("fence_memory", fence_memory, endless=False)
     check_count("min_replicas", min_replicas, least=0)
     settings = Settings(
         gate="",

@@ -114,12 +114,6 @@ def but_fair(options: Options, changes: Mapping[str, object]) -> Options:
     return options.but(changes)
 
 
-def _check_delay(delay: float | None) -> None:
-    check_seconds("lock_delay", delay)
-    if delay is None:
-        raise ConfigurationError(what="lock_delay is a number of seconds")
-
-
 def _check_fair(fair: object) -> None:
     if not isinstance(fair, bool):
         raise ConfigurationError(what=f"fair={quoted(fair)} is not True or False")
@@ -176,7 +170,7 @@ _CHECKS: Mapping[str, Callable[[Any], None]] = {
         name: partial(check_seconds, name)
         for name in ("max_stall", "max_hold", "margin", "slow_wait")
     },
-    "lock_delay": _check_delay,
+    "lock_delay": partial(check_seconds, "lock_delay", endless=False),
     "fair": _check_fair,
     "policy": _check_policy,
     "on_lost": _check_on_lost,

@@ -21,7 +21,7 @@ from aiorwlock_remote.errors import (
 )
 from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.recipes.row_faults import Row
+from aiorwlock_remote.recipes.row_faults import Kind, Row
 from aiorwlock_remote.recipes.row_holding import Holding, keep, why_gone
 from aiorwlock_remote.recipes.row_requests import Carrier, RowRequests
 from aiorwlock_remote.recipes.row_waiting import RowWaiting, Wish
@@ -39,9 +39,9 @@ class RowDesk(Generic[S]):
         carrier: Carrier[S],
         host: LoopHost,
         check: Callable[[], None],
-        known: set[str] | None = None,
+        known: set[Kind] | None = None,
     ) -> None:
-        """``check``: raises if nothing may be asked any more. ``known``: tables."""
+        """``check``: raises if nothing may be asked. ``known``: see there."""
         self._carrier = carrier
         self._host = host
         self._check = check
@@ -49,7 +49,7 @@ class RowDesk(Generic[S]):
         self._requests = RowRequests(carrier, host, self._freed, known)
         self._waiting = RowWaiting(self._requests, host, check)
         self._held: set[Holding[S]] = set()
-        self._mine: weakref.WeakKeyDictionary[Any, dict[str, Holding[S]]]
+        self._mine: weakref.WeakKeyDictionary[Any, dict[Kind, Holding[S]]]
         self._mine = weakref.WeakKeyDictionary()
 
     async def acquire(
@@ -59,7 +59,7 @@ class RowDesk(Generic[S]):
         self._check()
         task = self._host.current_task()
         mine = self._mine.setdefault(task, {})
-        held = mine.get(row.label)
+        held = mine.get(row.identity)
         if held is not None and held.in_the_way(self.now()):
             theirs = str(held.attempt.mode)
             raise WouldDeadlock(resource=row.label, held_mode=theirs)
@@ -70,7 +70,7 @@ class RowDesk(Generic[S]):
             return got
         got.task = weakref.ref(task)
         self._held.add(got)
-        mine[row.label] = got
+        mine[row.identity] = got
         try:
             self._check()
         except LockError:  # closed meanwhile
@@ -190,11 +190,11 @@ class RowDesk(Generic[S]):
         row, attempt = holding.row, holding.attempt
         task = None if holding.task is None else holding.task()
         mine = {} if task is None else self._mine.get(task, {})
-        if mine.get(row.label) is holding:
-            del mine[row.label]
+        if mine.get(row.identity) is holding:
+            del mine[row.identity]
         return self._requests.give(
             row, attempt, attempt.reason if reason is None else reason
         )
 
-    def _freed(self, label: str) -> None:
-        self._waiting.ring(label)
+    def _freed(self, identity: Kind) -> None:
+        self._waiting.ring(identity)

@@ -26,6 +26,8 @@ T = TypeVar("T")
 Watch = Callable[[Callable[[], object]], Callable[[], object]]
 """Rings when the row may be free, until what it returns is called."""
 
+Kind = tuple[str, ...]
+
 _OURS = ("rwlock schema ", "mutex_locks", "its tables were")
 """In a store's hints that are about the library's own tables."""
 _ANOTHER_NAME = "another name for the resource"
@@ -55,10 +57,12 @@ class Hints:
 class Row(Generic[S]):
     """A row: how it is asked for and held, and what to run if that is of no use.
 
-    ``watch``: if the store is told of it by those who give it back.
+    ``columns``: of the key and of the lock: by others it is another lock. ``watch``: if
+    the store is told of it by those who give it back.
     """
 
     table: str
+    columns: tuple[str, ...]
     key: str
     words: Words[S]
     way: Way[S]
@@ -79,12 +83,22 @@ class Row(Generic[S]):
         row = texts.repair, texts.insert, texts.forget, texts.key
         leases = None if lease is None else (texts.grants, texts.leases)
         hints = Hints(texts.needs, texts.grant, *row, leases)
-        return Row(table, key, words, way, hints, watch)
+        return Row(table, texts.columns, key, words, way, hints, watch)
 
     @property
     def label(self) -> str:
         """For people."""
         return f"{self.table}/{self.key}"
+
+    @property
+    def kind(self) -> Kind:
+        """What is known of one such row is known of all."""
+        return self.table, *self.columns
+
+    @property
+    def identity(self) -> Kind:
+        """Of two locks that exclude each other it is the same."""
+        return *self.kind, self.key
 
     def found(self, got: Got) -> RowState:
         """What is in the way.

@@ -92,7 +92,7 @@ class RowHeld:
         if self._holding.over.is_set():
             raise NotOwner(resource=self._holding.row.label, action="check")
         if self.lost is not None:
-            raise self._loss(self.lost)
+            raise _lost(self._holding, self.lost)
 
     async def extend(self) -> None:
         """Renew its lease by hand; that is done in the background, too.
@@ -105,7 +105,7 @@ class RowHeld:
         if self._holding.over.is_set() or self._holding.grant is None:
             raise NotOwner(resource=self._holding.row.label, action="extend")
         if not await self._desk.extend(self._holding):
-            raise self._loss(self._holding.lost or "expired")
+            raise _lost(self._holding, self._holding.lost or "expired")
 
     async def release(self, reason: str | None = None) -> None:
         """Give it back. The request is sent even if this is cancelled.
@@ -116,18 +116,21 @@ class RowHeld:
         lease is over; without a lease, only if it certainly was not carried out.
 
         Raises:
-            LockLost: somebody else had unlocked it, or deleted a row we read.
+            LockLost: its lease was over, somebody else had unlocked it, or deleted a
+                row we read.
             NotOwner: it was released before.
             BackendUnavailable: whether it was given back is not known.
             BackendError: the store failed; it is still locked.
         """
         holding = self._holding
-        row, mode = holding.row, holding.attempt.mode
+        row, mode, lost = holding.row, holding.attempt.mode, self.lost
         if reason is not None:
             check_reason(reason)
         try:
             got = await self._desk.release(holding, reason)
         except BackendUnavailable as exc:
+            if lost is not None:  # nothing that it could be told would change that
+                raise _lost(holding, lost) from exc
             if holding.grant is not None:
                 raise
             if exc.nothing_done:
@@ -143,18 +146,12 @@ class RowHeld:
             ) from exc.__cause__
         if got is None:
             raise NotOwner(resource=row.label, action="release")
-        deleted = got.step.found is None and mode is Mode.WRITE
+        if lost is not None:  # though nobody else has come since
+            raise _lost(holding, lost)
+        there = got.step.count or got.step.found is not None
+        deleted = not there and mode is Mode.WRITE
         if not got.held and got.step.count < 2 and not deleted:
-            raise self._loss(holding.lost or why_gone(holding, self._desk.now()))
-
-    def _loss(self, reason: LossReason) -> LockLost:
-        holding = self._holding
-        return LockLost(
-            reason=reason,
-            resource=holding.row.label,
-            mode=str(holding.attempt.mode),
-            fence=self.fence or 0,
-        )
+            raise _lost(holding, holding.lost or why_gone(holding, self._desk.now()))
 
     def __repr__(self) -> str:
         holding = self._holding
@@ -235,6 +232,8 @@ class RowAcquisition:
             await _leave(held, holding, quietly=True)
             raise
         await _leave(held, holding, quietly=exc is not None and not swallowed)
+        if swallowed and held.lost is not None:  # released in the body, by then
+            raise _lost(holding, held.lost)
         # Never True, and typed so: else every `return` in a body is one "missing".
         assert exc is None or not swallowed, "a lost grant raised when it was released"
 
@@ -254,3 +253,12 @@ async def _leave(held: RowHeld, holding: Holding[Any], *, quietly: bool) -> None
             raise
         row = holding.row.label
         log_event(log, "release_failed", resource=row, error=str(error))
+
+
+def _lost(holding: Holding[Any], reason: LossReason) -> LockLost:
+    return LockLost(
+        reason=reason,
+        resource=holding.row.label,
+        mode=str(holding.attempt.mode),
+        fence=0 if holding.grant is None else holding.grant.fence,
+    )

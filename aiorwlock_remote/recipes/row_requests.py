@@ -17,7 +17,7 @@ from aiorwlock_remote.core.row_plans import Plan
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending, UnderWay, mapped
-from aiorwlock_remote.recipes.row_faults import Row
+from aiorwlock_remote.recipes.row_faults import Kind, Row
 from aiorwlock_remote.recipes.row_ways import Attempt, Got
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost
@@ -43,17 +43,17 @@ class Carrier(Protocol[S_contra]):
 
 
 class RowRequests(Generic[S]):
-    """Those of one loop. ``freed(label)`` is called when a lock was given back.
+    """Those of one loop. ``freed(identity)`` is called when a lock was given back.
 
-    ``known``: tables that take a mark as it is; more are added.
+    ``known``: kinds of rows that take a mark as it is; more are added.
     """
 
     def __init__(
         self,
         carrier: Carrier[S],
         host: LoopHost,
-        freed: Callable[[str], None],
-        known: set[str] | None = None,
+        freed: Callable[[Kind], None],
+        known: set[Kind] | None = None,
     ) -> None:
         self._carrier = carrier
         self._host = host
@@ -62,7 +62,7 @@ class RowRequests(Generic[S]):
         self._insisting = Insisting(host, self._closing)
         self._under_way = UnderWay()
         self._closed = False
-        self._known = set[str]() if known is None else known
+        self._known = set[Kind]() if known is None else known
         self._resting: set[Callable[[], None]] = set()  # to be sent again
 
     async def take(
@@ -72,7 +72,7 @@ class RowRequests(Generic[S]):
 
         ``doubtful``: an earlier request may have obtained it, too.
         """
-        new = row.table not in self._known
+        new = row.kind not in self._known
         plan = row.way.take(attempt, check=new)
         carried = self._under_way.add(self._carrier.carry(plan))
         undone: list[Pending[None]] = []
@@ -94,7 +94,7 @@ class RowRequests(Generic[S]):
                 await take_back()
             raise
         if got.held:
-            self._known.add(row.table)
+            self._known.add(row.kind)
         return got
 
     @contextmanager
@@ -202,7 +202,7 @@ class RowRequests(Generic[S]):
             if got.again:
                 what = f"{row.label}: others change it all the time"
                 raise BackendUnavailable(what=what, nothing_done=True)
-            self._freed(row.label)
+            self._freed(row.identity)
             return got
 
         carried = self._carrier.carry(row.way.give(attempt, reason))

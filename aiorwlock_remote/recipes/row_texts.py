@@ -36,6 +36,7 @@ class Texts:
         self._dialect = dialect
         self.grants: str = table.grants
         self.key: str = table.key
+        self.columns = table.key, table.mark, table.count, table.reason
 
     def lock(self, mode: Mode, reason: str) -> Statement:
         """RLock or WLock."""

@@ -17,7 +17,7 @@ from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, RowState
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable, LockError
-from aiorwlock_remote.recipes.row_faults import Row, Watch
+from aiorwlock_remote.recipes.row_faults import Kind, Row, Watch
 from aiorwlock_remote.recipes.row_holding import Holding
 from aiorwlock_remote.recipes.row_requests import PATIENCE, RowRequests
 from aiorwlock_remote.recipes.row_ways import Attempt, Got
@@ -79,7 +79,7 @@ class RowWaiting(Generic[S]):
         self._requests = requests
         self._host = host
         self._check = check
-        self._crowds: weakref.WeakValueDictionary[str, Crowd]
+        self._crowds: weakref.WeakValueDictionary[Kind, Crowd]
         self._crowds = weakref.WeakValueDictionary()
 
     async def obtain(self, wish: Wish[S], *, wait: bool) -> Holding[S] | RowState:
@@ -89,17 +89,17 @@ class RowWaiting(Generic[S]):
             return await self._wait(wish, got)
         return got
 
-    def ring(self, label: str | None = None) -> None:
+    def ring(self, identity: Kind | None = None) -> None:
         """That row, or any, may be free now; or nobody is to wait any longer."""
-        for name, crowd in list(self._crowds.items()):
-            if label in (None, name):
+        for one, crowd in list(self._crowds.items()):
+            if identity in (None, one):
                 crowd.ring()
 
     async def _wait(self, wish: Wish[S], state: RowState) -> Holding[S] | RowState:
         """Until it is ours, or what was in the way when the time was over."""
-        crowd = self._crowds.get(wish.row.label)
+        crowd = self._crowds.get(wish.row.identity)
         if crowd is None:
-            crowd = self._crowds[wish.row.label] = Crowd()
+            crowd = self._crowds[wish.row.identity] = Crowd()
         gate = crowd.gates[wish.attempt.mode]
         with anyio.move_on_after(self._left(wish)) as scope:
             await gate.acquire()

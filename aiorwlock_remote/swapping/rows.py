@@ -33,6 +33,7 @@ from aiorwlock_remote.swapping.cas import State
 LONG = 3_000
 """Bytes from which on a record is packed: 500 readers are 102 kB, packed 28 kB."""
 PACKED = "z:"
+HALF = "set its version to NULL as well, or delete its row of doormans"
 TIMELESS = "mend or delete its row: acquired_at must be a time"
 READERS = 4_000
 """Bytes of ``active_readers``; what does not fit is left out there, and only there."""
@@ -85,6 +86,8 @@ def state_of(found: Found) -> State:
         if found.since is None:  # e.g. 'infinity'
             raise BadRecord(what="the seat is taken, at no time", hint=TIMELESS)
         seat = Seat(f"{found.ticket},{_seconds(found.since)}")
+    if found.record is None and found.version is not None:
+        raise BadRecord(what="a version stands there, and no record", hint=HALF)
     if found.record is not None:
         base = micros_of(found.base or "")
         record = counted(loads(unpacked(found.record)), base)

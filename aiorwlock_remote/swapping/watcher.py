@@ -153,7 +153,8 @@ class Watcher:
         door, _ = peek(record, state.seat, now)
         waits = [place.gate for place in door.queue]
         value = None if state.seat is None else state.seat.value
-        seen = value, [grant.ticket for grant in door.grants], tuple(waits)
+        held = record.last, [grant.ticket for grant in door.grants]
+        seen = value, held, tuple(waits)
         if seen != watch.seen:  # a place or a lease that is kept is no change
             watch.seen, watch.pause = seen, SHORTEST
         slot = door.upgrader

@@ -6,7 +6,9 @@ SQLite goes on with a file that has lost its name, beside whoever opens the new 
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,27 @@ async def test_it_cannot_be_made_again_for_a_while(tmp_path: Path) -> None:
 
 async def lost(held: Held) -> bool:
     return held.lost is not None
+
+
+async def test_a_file_of_rows_that_is_replaced(tmp_path: Path) -> None:
+    """As from a backup: the row that others see is the one that is locked."""
+    shop, backup = tmp_path / "shop.db", tmp_path / "backup.db"
+    with closing(sqlite3.connect(shop)) as db:
+        db.execute(
+            "CREATE TABLE invoices (id INTEGER PRIMARY KEY, lock_mark TEXT DEFAULT"
+            " 'Unlock', read_lock_count INTEGER DEFAULT 0, lock_reason TEXT)"
+        )
+        db.execute("INSERT INTO invoices (id) VALUES (1)")
+        db.commit()
+    shutil.copy(shop, backup)
+    url = f"sqlite:///{tmp_path}/locks.db?rows={shop}"
+    async with connect(url) as locks:
+        lock = locks.row_lock("invoices", 1)
+        async with lock.write("before"):
+            pass
+        backup.replace(shop)
+        assert (await lock.look()).reason == ""
+        async with lock.write("after"):
+            with closing(sqlite3.connect(shop)) as db:
+                ((reason,),) = db.execute("SELECT lock_reason FROM invoices")
+            assert reason == "after"

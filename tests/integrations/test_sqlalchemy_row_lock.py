@@ -9,8 +9,9 @@ from typing import Any
 
 import anyio
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.pool import QueuePool
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockLost
 from aiorwlock_remote.errors import AcquireUncertain, LockBusy
@@ -143,6 +144,28 @@ async def test_a_connection_that_was_cut_meanwhile(
             closed = lines[0].driver_connection.is_closed
             await eventually(closed, "the driver sees it")
         assert alchemy_shop.plain.state() == FREE
+        await engine.dispose()
+
+
+@on_asyncio
+async def test_a_dead_connection_leaves_its_place_in_the_pool(
+    mariadb_tables: str,
+) -> None:
+    """To the engine's owner, too; whatever keeps the error meanwhile."""
+    with Proxy(port_of(mariadb_tables)) as proxy:
+        url = through(proxy, mariadb_tables).replace("mariadb:", "mariadb+asyncmy:")
+        engine = create_async_engine(url, pool_size=1, max_overflow=0, pool_timeout=9)
+        async with engine.connect() as connection:
+            await connection.execute(text("SELECT 1"))
+        proxy.cut()
+        with pytest.raises(BackendUnavailable) as kept:
+            await row_lock(engine, Invoice, 1).look()
+        pool = engine.sync_engine.pool
+        assert isinstance(pool, QueuePool)
+        assert pool.checkedout() == 0
+        async with engine.connect() as connection:
+            await connection.execute(text("SELECT 1"))
+        del kept
         await engine.dispose()
 
 

@@ -128,3 +128,13 @@ async def test_a_held_is_not_copied(copied: Callable[[Held], object]) -> None:
         with pytest.raises(TypeError, match=r"detach\(\)"):
             copied(held)
         await held.release()
+
+
+async def test_locks_that_nobody_closed() -> None:
+    """They keep connections and threads: that is told, as of sockets."""
+    with pytest.warns(ResourceWarning, match=r"<Locks memory://.*> was never closed"):
+        await connect("memory://")
+    locks = await connect("memory://")
+    await locks.aclose()
+    del locks
+    gc.collect()

@@ -16,7 +16,7 @@ from aiorwlock_remote.core.row_plans import Plan, Step
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.recipes import row_requests, row_waiting
-from aiorwlock_remote.recipes.row_faults import Hints, Row
+from aiorwlock_remote.recipes.row_faults import Hints, Kind, Row
 from aiorwlock_remote.recipes.row_holding import Holding
 from aiorwlock_remote.recipes.row_requests import RowRequests
 from aiorwlock_remote.recipes.row_waiting import Crowd, RowWaiting, Wish
@@ -46,7 +46,7 @@ class Acted:
         self.answers: list[Got | BackendUnavailable | Pending[Any]] = []
         self.took = 0.0
         self.sent = 0
-        self.freed: list[str] = []
+        self.freed: list[Kind] = []
         self.requests = RowRequests(self, self.host, self.freed.append)
         self.closed = False
         self.waiting = RowWaiting(self.requests, self.host, self.check)
@@ -77,7 +77,7 @@ class Acted:
 def row(lease: float | None = None) -> Row[Any]:
     words, hints = cast("Any", None), Hints("", "", "", "", "", "")
     way = Published[Any](words) if lease is None else Leased[Any](words, lease)
-    return Row("invoices", "1", words, way, hints)
+    return Row("invoices", ("id",), "1", words, way, hints)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ async def test_looks_are_more_and_more_seldom_until_somebody_leaves(
         group.start_soon(obtain)
         await until(waits, 10)
         looks.append(-1)
-        acted.waiting.ring("invoices/1")
+        acted.waiting.ring(row().identity)
         await until(waits, 10)
         acted.waiting.ring()
     assert looks == [0, 1, 2, 3, -1, 0, 1, 2, 3]
@@ -176,7 +176,7 @@ async def test_closed_and_cancelled_it_is_given_back_once(acted: Acted) -> None:
         await a_few_steps()
         answer.resolve(HELD)
     assert acted.sent == 2
-    assert acted.freed == ["invoices/1"]
+    assert acted.freed == [row().identity]
 
 
 async def test_a_try_is_made_some_times_while_others_are_faster(acted: Acted) -> None:
@@ -198,7 +198,7 @@ async def test_one_that_comes_when_it_is_over_is_given_back(acted: Acted) -> Non
         await acted.obtain(row(lease=60.0))
     assert told.value.nothing_done
     assert acted.sent == 2
-    assert acted.freed == ["invoices/1"]
+    assert acted.freed == [row().identity]
 
 
 async def test_what_a_table_takes_is_checked_until_one_was_locked(
@@ -243,4 +243,4 @@ async def test_whoever_gives_back_while_others_change_it_is_told_when_it_is_done
     acted.answers = [FASTER, HELD]
     assert await acted.requests.give(row(), ATTEMPT, "") is HELD
     assert acted.sent == 2
-    assert acted.freed == ["invoices/1"]
+    assert acted.freed == [row().identity]

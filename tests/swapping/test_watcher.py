@@ -153,4 +153,8 @@ async def test_when_something_has_changed_it_reads_often_again(
     assert await reads_after(0.1)
     assert await reads_after(0.011)
     assert not await reads_after(0.011)
+    # Somebody has been in and out again between two looks: all is as before.
+    reads.state = State(Record(last=8), Seat("other", None), 3)
+    assert await reads_after(0.1)
+    assert await reads_after(0.011)
     watcher.close()

@@ -7,6 +7,7 @@ transactions for a while; so it has a thread for itself.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,7 @@ class Rows:
         self._host = host
         self._thread: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
+        self._opened_as: os.stat_result | None = None
         self._plans = UnderWay()
         self._closed = False
 
@@ -90,6 +92,8 @@ class Rows:
         return told
 
     def _opened(self, until: float) -> sqlite3.Connection:
+        if self._db is not None and not self._stands():  # replaced, as by a backup
+            self._close()
         if self._db is None:
             uri = f"{Path(self._path).as_uri()}?mode=rw"
             db = sqlite3.connect(
@@ -101,8 +105,14 @@ class Rows:
             except BaseException:
                 db.close()
                 raise
-            self._db = db
+            self._db, self._opened_as = db, _there(self._path)
         return self._db
+
+    def _stands(self) -> bool:
+        there, opened = _there(self._path), self._opened_as
+        if there is None or opened is None:
+            return there is opened
+        return os.path.samestat(there, opened)
 
     def _undone(self, exc: sqlite3.Error) -> LockError:
         if isinstance(exc, sqlite3.IntegrityError):
@@ -115,6 +125,14 @@ class Rows:
     def _close(self) -> None:
         if self._db is not None:
             self._db.close()
+            self._db = None
+
+
+def _there(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)  # noqa: PTH116 - at each step
+    except OSError:
+        return None
 
 
 def _run(db: sqlite3.Connection, statement: Statement) -> Ran:

@@ -33,7 +33,7 @@ from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.integrations._desks import Desks
 from aiorwlock_remote.integrations.django.rows import DjangoRows
 from aiorwlock_remote.recipes.row_desk import RowDesk
-from aiorwlock_remote.recipes.row_faults import Row
+from aiorwlock_remote.recipes.row_faults import Kind, Row
 from aiorwlock_remote.recipes.row_lock import RowLock
 from aiorwlock_remote.recipes.row_texts import Texts
 
@@ -184,8 +184,8 @@ def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
 
 
 _DESKS: Desks[Statement] = Desks()
-_KNOWN: dict[str, set[str]] = {}
-"""Tables, by database."""
+_KNOWN: dict[str, set[Kind]] = {}
+"""Kinds of rows, by database."""
 
 
 def _desk(database: str) -> RowDesk[Statement]:

@@ -50,7 +50,7 @@ from aiorwlock_remote.core.occupancy import Ages, Record, pair_of, signed
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.integrations.sqlalchemy import errors
-from aiorwlock_remote.integrations.sqlalchemy.pools import check_pool
+from aiorwlock_remote.integrations.sqlalchemy.pools import autocommitting, check_pool
 from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.recipes.occupancy import Occupancies
 from aiorwlock_remote.runtime.loops import asyncio_only
@@ -180,7 +180,7 @@ class TableOccupations:
                 )
         self.ages: Ages = ages
         self._table = table
-        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._engine = engine
         self._where = f"{dialect} table {table.name}"
 
     def check(self, thing: str) -> None:
@@ -266,7 +266,7 @@ class TableOccupations:
     ) -> T:
         asked = False
         try:
-            async with self._engine.connect() as connection:
+            async with autocommitting(self._engine) as connection:
                 asked = True
                 return await ask(connection)
         except (SQLAlchemyError, OSError) as exc:

@@ -1,8 +1,11 @@
-"""Pools of connections that cannot be used."""
+"""Connections of a user's engine, and pools of them that cannot be used."""
 
 from __future__ import annotations
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.pool import StaticPool
 
 from aiorwlock_remote.core.shown import quoted
@@ -20,3 +23,14 @@ def check_pool(engine: AsyncEngine) -> None:
             what=f"{quoted(engine)} cannot be used: all its connections are one",
             hint="a database in a file, or another poolclass",
         )
+
+
+@asynccontextmanager
+async def autocommitting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A connection of its own, each of whose statements commits.
+
+    Told to do so when there is one: an engine with that option asks the server before
+    anybody could give back a connection that turns out to be dead.
+    """
+    async with engine.connect() as connection:
+        yield await connection.execution_options(isolation_level="AUTOCOMMIT")

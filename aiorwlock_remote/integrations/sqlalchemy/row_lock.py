@@ -36,6 +36,7 @@ from aiorwlock_remote.integrations.sqlalchemy.row_words import (
 )
 from aiorwlock_remote.integrations.sqlalchemy.rows import EngineRows, Statement
 from aiorwlock_remote.recipes.row_desk import RowDesk
+from aiorwlock_remote.recipes.row_faults import Kind
 from aiorwlock_remote.recipes.row_lock import RowLock
 
 __all__ = ["RowLeaseColumns", "RowLockColumns", "RowWords", "row_lock"]
@@ -95,8 +96,8 @@ def row_lock(
 
 
 _DESKS: Desks[Statement] = Desks()
-_KNOWN: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
-"""Tables, by engine."""
+_KNOWN: weakref.WeakKeyDictionary[Any, set[Kind]] = weakref.WeakKeyDictionary()
+"""Kinds of rows, by engine."""
 
 
 def _desk(engine: AsyncEngine) -> RowDesk[Statement]:

@@ -13,7 +13,7 @@ from aiorwlock_remote.core.row_plans import Plan, Ran
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.integrations._carrying import CarriesPlans
 from aiorwlock_remote.integrations.sqlalchemy import errors
-from aiorwlock_remote.integrations.sqlalchemy.pools import check_pool
+from aiorwlock_remote.integrations.sqlalchemy.pools import autocommitting, check_pool
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping.row_plans import driven
 
@@ -37,7 +37,7 @@ class EngineRows(CarriesPlans[Statement]):
         """
         check_pool(engine)
         super().__init__()
-        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._engine = engine
         self._where = f"{engine.dialect.name} ({engine.url.host or 'local'})"
 
     async def carried(self, plan: Plan[Statement, T], pending: Pending[T]) -> None:
@@ -62,7 +62,7 @@ class EngineRows(CarriesPlans[Statement]):
     async def _work(self, plan: Plan[Statement, T]) -> T:
         asked = False
         try:
-            async with self._engine.connect() as connection:
+            async with autocommitting(self._engine) as connection:
                 asked = True
                 return await driven(plan, partial(ran, connection))
         except Exception as exc:

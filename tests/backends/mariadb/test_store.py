@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote import connect
+from aiorwlock_remote import BadRecord, connect
 from aiorwlock_remote.core.commands import Granted, Release
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Settings
@@ -39,6 +39,26 @@ async def test_more_than_a_page_is_listed(mariadb_tables: str) -> None:
         assert len([d async for d in locks.list("other")]) == 1
     async with connect(mariadb_tables, prefix="or") as locks:
         assert {d.resource_type async for d in locks.list()} == {"der"}
+
+
+async def test_half_a_doorman_is_no_doorman(mariadb_tables: str) -> None:
+    """Nothing is granted on the strength of it, and told to nobody."""
+    async with connect(mariadb_tables, lease=None) as locks:
+        lock = locks.mutex("order", 1)
+        async with lock:
+            pass
+        run(mariadb_tables, "UPDATE doormans SET record = NULL")
+    async with connect(mariadb_tables, lease=None) as locks:
+        lock = locks.mutex("order", 1)
+        for _ in range(2):
+            with pytest.raises(
+                BadRecord, match="a version stands there, and no record"
+            ):
+                await lock.try_acquire()
+        assert run(mariadb_tables, "SELECT * FROM mutex_locks") == []
+        run(mariadb_tables, "UPDATE doormans SET version = NULL")
+        async with lock:
+            pass
 
 
 async def age(url: str) -> None:

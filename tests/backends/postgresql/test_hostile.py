@@ -46,6 +46,23 @@ async def test_a_seat_taken_at_no_time(tables: str, since: str) -> None:
         assert await lock.try_acquire() is None
 
 
+async def test_half_a_doorman_is_no_doorman(tables: str) -> None:
+    """Its fences would begin anew; set free of its version, they go on from now."""
+    async with connect(tables) as locks, locks.mutex("order", 1) as before:
+        pass
+    run(tables, "UPDATE doormans SET record = NULL")
+    async with connect(tables) as locks:
+        lock = locks.mutex("order", 1)
+        for _ in range(2):
+            with pytest.raises(
+                BadRecord, match="a version stands there, and no record"
+            ):
+                await lock.try_acquire()
+        run(tables, "UPDATE doormans SET version = NULL")
+        async with lock as held:
+            assert held.fence > before.fence
+
+
 @pytest.mark.parametrize("table", ["doormans", "mutex_locks"])
 async def test_rows_that_a_trigger_drops(tables: str, table: str) -> None:
     run(tables, DROPPED.format(table))
