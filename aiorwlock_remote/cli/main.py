@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import sys
@@ -52,8 +51,9 @@ def _open_missing_streams() -> None:
 
 def _write_anything() -> None:
     """What a terminal has no letters for is escaped: names are written by others."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:  # not what a program has put there
+        reconfigure(errors="backslashreplace")
 
 
 def _run(arguments: list[str]) -> int:

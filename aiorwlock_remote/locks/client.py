@@ -33,7 +33,6 @@ from aiorwlock_remote.runtime.request import Request
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
 
-
 T = TypeVar("T")
 
 
@@ -146,7 +145,8 @@ class Locks(PublishedCalls, RecipeCalls):
     async def force_release(self, seen: Doorman, *, reason: str) -> int:
         """Break the holders listed in ``seen``, if they are still the ones holding.
 
-        Compare-and-delete: who came since is left alone. Written to the log
+        Compare-and-delete: who came since is left alone. Cancelled, it may have broken
+        some. Written to the log
         ``aiorwlock_remote.audit`` with ``reason``. A holder that is alive is told
         (``LockLost("forced")``) at its next renewal, and its fence is refused as soon
         as the next holder uses its own. Gives the number of holders broken.

@@ -50,7 +50,7 @@ def connect(
     remembered. ``min_replicas`` (Redis): a grant that fewer replicas acknowledge in
     time is given back, with ``BackendUnavailable``. ``observers`` are told of every
     attempt and what becomes of it, for metrics and traces. ``options`` are the defaults
-    of all locks; see ``OptionArgs``.
+    of all locks; see ``OptionArgs``. Cancelled, nothing stays open.
 
     Raises (when awaited or entered):
         ConfigurationError: a URL, a scheme, an option or a file that cannot be used.

@@ -116,7 +116,8 @@ class Held:
     async def guard(self, awaitable: Awaitable[T]) -> T:
         """Await something under the grant: checked before and after, cancelled on loss.
 
-        If it moves the grant, what that was moved to is checked after.
+        If it moves the grant, what that was moved to is checked after. Cancelled, so is
+        ``awaitable``; the grant stays.
 
         Raises:
             LockLost: the grant was or got lost; ``awaitable`` was cancelled or not

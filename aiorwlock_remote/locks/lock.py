@@ -84,7 +84,8 @@ class _Lock:
     ) -> Held | None:
         """The lock if it is free and nobody waits for it; else None.
 
-        Raises what ``acquire`` raises, but for ``LockTimeout``.
+        Cancelled, it leaves nothing behind. Raises what ``acquire`` raises, but for
+        ``LockTimeout``.
         """
         options_ = self._but(options)  # `timeout` is none of them
         request = self._ask(options_).once(0, reason)
@@ -166,10 +167,11 @@ class _Exclusive(_Lock):
         On PostgreSQL and MariaDB: ``transaction`` is a connection of asyncpg (asyncmy)
         with a transaction begun, or an ``AsyncSession`` or ``AsyncConnection`` of
         SQLAlchemy over it, to the server with the locks. It waits in the queue as
-        ``acquire`` does. From then on nobody else gets the lock before that transaction
-        has been committed or rolled back, however long it takes, even if it cannot be
-        renewed: the row with the ticket is locked in it. Leaving the ``async with``
-        does not wait for that; the lock is given back as soon as it has happened.
+        ``acquire`` does, and leaves nothing behind if it is cancelled there. From then
+        on nobody else gets the lock before that transaction has been committed or
+        rolled back, however long it takes, even if it cannot be renewed: the row with
+        the ticket is locked in it. Leaving the ``async with`` does not wait for that;
+        the lock is given back as soon as it has happened.
 
         The lock's ``lease`` and ``on_lost`` do not apply. If this process dies, the
         server rolls back, and the lock is free a few seconds later.

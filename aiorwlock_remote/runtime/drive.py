@@ -46,7 +46,11 @@ from aiorwlock_remote.runtime.severed import Severed, sever_in_children
 
 
 class Drive:
-    """Everything that talks to the store on behalf of the public classes."""
+    """What is asked of the store for tries, moves, releases and renewals by hand.
+
+    Waiting is the gates' business (``Doors``), renewing in time the keeper's. A release
+    goes through the gate of its resource, which adds the next waiter's request.
+    """
 
     def __init__(
         self, store: Store, room: Room, host: LoopHost, settings: Settings

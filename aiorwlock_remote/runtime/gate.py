@@ -151,7 +151,7 @@ class Gate:
         self._store = store
 
     def _step(self, command: Command) -> Pending[Reply]:
-        """A lane that asked is told, whatever becomes of it."""
+        """Hand it to the store; what that raises is told as any later failure."""
         try:
             return self._store.step(self.resource, command)
         except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
