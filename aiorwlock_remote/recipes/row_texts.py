@@ -36,7 +36,8 @@ class Texts:
         self._dialect = dialect
         self.grants: str = table.grants
         self.key: str = table.key
-        self.columns = table.key, table.mark, table.count, table.reason
+        lock = table.mark, table.count, table.reason
+        self.columns: tuple[str, ...] = (table.key, *lock)
 
     def lock(self, mode: Mode, reason: str) -> Statement:
         """RLock or WLock."""
