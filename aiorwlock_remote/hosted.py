@@ -8,8 +8,10 @@ What is spawned there runs as a task that no cancellation of a caller reaches.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -137,9 +139,7 @@ class Across:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Knows what speaks TLS in it: that takes the peer's time to close, and the loop
-    ends at once.
-    """
+    """Ends at once: it does not wait for who speaks TLS in it to say goodbye."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,6 +178,7 @@ class Far:
         except BaseException:
             self._loop.close()
             raise
+        _running.add(self)
 
     def spawn(self, function: Spawned) -> None:
         """As a task; dropped if it has ended."""
@@ -203,11 +204,11 @@ class Far:
 
         What runs there has ``GRACE`` seconds to end, and is then cancelled.
         """
-        self._last = last
-        try:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        except RuntimeError:  # ended before
+        if not self._thread.is_alive():  # ended before, or this is a forked child
             return
+        self._last = last
+        with suppress(RuntimeError):  # about to end
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
     def _start(self, function: Spawned) -> None:
@@ -238,6 +239,16 @@ class Far:
             self._last()
         self._loop.abort()
         await asyncio.sleep(0)  # transports that were closed are told so
+
+
+_running: WeakSet[Far] = WeakSet()
+
+
+@atexit.register
+def _finish() -> None:
+    """Its threads end with a process that closes nothing; what was sent is sent."""
+    for far in list(_running):
+        far.end()
 
 
 def check_asyncio(what: str, scheme: str) -> None:
