@@ -96,7 +96,7 @@ def break_(
     the fence keeps its writes out.
     """
     seen = Seen(holder, fence)
-    broken, now = asyncio.run(_break(store(url, must_exist=True), target, seen, reason))
+    broken, now = asyncio.run(_break(store(url, used=True), target, seen, reason))
     if as_json:
         print_json(
             {

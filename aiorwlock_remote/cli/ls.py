@@ -24,7 +24,7 @@ def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
     One line for each holder. A lease that ended stays on show until somebody asks for
     the resource.
     """
-    found = asyncio.run(_list(store(url, must_exist=True), resource_type))
+    found = asyncio.run(_list(store(url, used=True), resource_type))
     none = nothing(resource_type, "is held or waited for")
     print_resources(found, as_json=as_json, none=none)
 

@@ -102,11 +102,11 @@ def type_argument(function: F) -> F:
     )(function)
 
 
-def store(url: str | None, *, must_exist: bool = False) -> str:
+def store(url: str | None, *, must_exist: bool = False, used: bool = False) -> str:
     """The URL to connect to.
 
-    ``must_exist``: a file or directory is not to be made; who looks at a mistyped path
-    must not read there that nothing is held.
+    ``must_exist``: a file or directory is not to be made. ``used``: nor to be empty:
+    who looks at a mistyped path must not read there that nothing is held.
 
     Raises:
         ConfigurationError: none given, or one that no other process can share.
@@ -123,12 +123,12 @@ def store(url: str | None, *, must_exist: bool = False) -> str:
             hint="commands need a store that processes share, e.g. sqlite:///locks.db",
         )
     path = path_of(address)
-    if must_exist and path is not None:
+    if (must_exist or used) and path is not None:
         if not path.exists():
             raise ConfigurationError(
                 what=f"{path} does not exist", hint="is the path in the URL right?"
             )
-        if _is_empty(path):
+        if used and _is_empty(path):
             raise ConfigurationError(
                 what=f"{path} is empty: no lock was ever taken there",
                 hint="is the path in the URL right, and mounted?",

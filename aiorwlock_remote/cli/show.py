@@ -39,7 +39,7 @@ def show(*, url: str | None, as_json: bool, target: tuple[str, str]) -> None:
     A resource that nobody holds is shown, too: to the store there are no names that do
     not exist.
     """
-    seen = asyncio.run(_look(store(url, must_exist=True), target))
+    seen = asyncio.run(_look(store(url, used=True), target))
     if as_json:
         print_json(resource_json(seen))
     else:

@@ -35,7 +35,7 @@ def stale(
     nobody asking since, and records of programs that do not use this library. None of
     that proves that the holder is dead; `rwlock break` ends one that is.
     """
-    given = store(url, must_exist=True)
+    given = store(url, used=True)
     found = asyncio.run(_stale(given, older_than, resource_type))
     none = nothing(resource_type, "looks left behind")
     print_resources(found, as_json=as_json, none=none)

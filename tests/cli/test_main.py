@@ -223,7 +223,7 @@ def test_a_fence_beyond_all_fences(store: Store) -> None:
     assert "neither a number nor -" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["ls", "stale", "doctor"])
+@pytest.mark.parametrize("command", ["ls", "stale"])
 @pytest.mark.parametrize("scheme", ["file", "sqlite"])
 def test_an_empty_place_is_not_taken_for_an_unused_store(
     tmp_path: Path, command: str, scheme: str

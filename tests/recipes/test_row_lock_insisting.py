@@ -193,10 +193,13 @@ async def test_a_cancelled_acquire(
             carry(store, plan).then(answers.append)
             return granted
 
+        async def take() -> None:
+            await ask(lock, mode)()
+
         answers: list[Pending[Any]] = []
         fault.carry = held_back
         async with anyio.create_task_group() as group:
-            group.start_soon(lambda: ask(lock, mode)()._get())
+            group.start_soon(take)
             await eventually(lambda: bool(answers), "granted")
             assert sqlite.plain.state() == LOCKED[mode]
             group.cancel_scope.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
+import pytest
 import trio
 
 from aiorwlock_remote import Held, Locks, connect
@@ -29,6 +30,8 @@ def test_its_grant_is_not_renewed_for_ever() -> None:
 
     asyncio.run(first())
     asyncio.run(second())
+    with pytest.warns(ResourceWarning, match="was never closed"):
+        kept.clear()
 
 
 def test_whether_it_has_ended() -> None:

@@ -73,7 +73,7 @@ def watch(
     is asked less often. One that stops to answer is asked again until it is back.
     """
     check_seconds("--every", every, least=LEAST)
-    given = store(url, must_exist=True)
+    given = store(url, used=True)
     return asyncio.run(_watch(Wanted(given, resource_type, every, as_json)))
 
 

@@ -34,7 +34,7 @@ class Eye:
         """
         # A file that was put in place of another is another store: who has the old one
         # open would see that one for ever. Nor is a file that is gone made anew.
-        place = _place(store(self._url, must_exist=True))
+        place = _place(store(self._url, used=True))
         if place != self._place:
             await self.aclose()
         if self._locks is None:

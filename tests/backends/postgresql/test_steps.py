@@ -7,6 +7,8 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import connect
+from aiorwlock_remote.core.codec import dumps
+from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.swapping.tables import CALM
 from aiorwlock_remote.testing.conformance.party import until
 from tests.backends.postgresql.loud import LOUD, statements
@@ -114,7 +116,8 @@ async def test_a_doorman_made_at_the_same_time_undoes_the_seat(
         with psycopg.connect(server.url) as foreign:
             foreign.execute(
                 "INSERT INTO doormans (resource_type, resource_id, version, record)"
-                " VALUES ('order', 1, 'new', NULL)"
+                " VALUES ('order', 1, 'new', %s)",
+                [dumps(Record())],
             )
             fences: list[int] = []
             async with anyio.create_task_group() as group:
