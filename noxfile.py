@@ -35,6 +35,11 @@ for version in VERSIONS:
         os.environ["PATH"] += f"{os.pathsep}{folder}"
 
 
+# Where nothing compiled is kept, each worker and each `rwlock` of the tests compiles
+# all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
 # ----------------------------------------------------------------- installs
 
 

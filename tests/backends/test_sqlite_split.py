@@ -39,6 +39,7 @@ def visit(url: str) -> str:
     ).stdout.strip()
 
 
+@pytest.mark.slow
 async def test_who_lost_its_log_enters_nobody(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
     url = f"sqlite:///{path}"

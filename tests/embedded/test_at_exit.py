@@ -40,6 +40,7 @@ anyio.run(main, sys.argv[1], backend=sys.argv[2])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
 async def test_a_block_is_left_by_sys_exit(

@@ -26,6 +26,7 @@ async def drop(locks: Locks) -> None:
     await locks.mutex("order", 1, lease=LEASE).acquire()
 
 
+@pytest.mark.slow
 async def test_a_recorded_warning_does_not_keep_it() -> None:
     async with connect("memory://") as locks:
         with warnings.catch_warnings(record=True) as told:
@@ -39,6 +40,7 @@ async def test_a_recorded_warning_does_not_keep_it() -> None:
                 pass
 
 
+@pytest.mark.slow
 async def test_who_dropped_it_may_ask_again() -> None:
     async with connect("memory://") as locks:
         with warnings.catch_warnings(record=True) as told:

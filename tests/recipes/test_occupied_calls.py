@@ -143,6 +143,7 @@ async def test_a_forked_child_gives_nothing_back(
     assert await occupied.release()
 
 
+@pytest.mark.slow
 async def test_one_that_is_too_old_is_not_entered(tmp_path: Path) -> None:
     short = folders.occupancies(tmp_path, using_age=1)
     occupied = await short.occupy(("book", 1))

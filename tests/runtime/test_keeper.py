@@ -36,6 +36,7 @@ async def test_short_outage_loses_nothing(link: Link, locks: Locks) -> None:
         await renewed(held)
 
 
+@pytest.mark.slow
 async def test_long_outage_is_a_loss_before_the_store_lets_others_in(
     link: Link, locks: Locks, near: Locks
 ) -> None:
@@ -62,6 +63,7 @@ def renewals_hang(link: Link) -> Iterator[threading.Event]:
     over.set()
 
 
+@pytest.mark.slow
 async def test_a_renewal_that_hangs_is_a_loss_at_the_deadline(
     locks: Locks, near: Locks, renewals_hang: threading.Event
 ) -> None:
@@ -93,6 +95,7 @@ async def test_a_renewal_is_waited_for_until_before_the_deadline(
     assert all(left is None or timeout < left for timeout, left in times)
 
 
+@pytest.mark.slow
 async def test_closing_waits_for_no_renewal(
     link: Link, store: FaultyMemory, renewals_hang: threading.Event
 ) -> None:
@@ -128,6 +131,7 @@ async def test_a_dead_link_leaves_time_for_another_try() -> None:
     assert patience(0.0) == 0.05
 
 
+@pytest.mark.slow
 async def test_a_renewal_that_hangs_hides_no_other_loss(
     locks: Locks, renewals_hang: threading.Event
 ) -> None:

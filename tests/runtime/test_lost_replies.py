@@ -218,6 +218,7 @@ async def test_timeout_while_the_store_is_silent(
     assert not await near.mutex(*NAME).locked()
 
 
+@pytest.mark.slow
 async def test_late_grant_is_given_back(link: Link, locks: Locks, near: Locks) -> None:
     """An answer that takes longer than the lease is no grant: asked anew."""
     link.hold_back = True

@@ -116,6 +116,7 @@ async def test_as_long_as_nothing_changes_it_reads_more_seldom(
     assert all(pause >= 0.02 for pause in between[3:])
 
 
+@pytest.mark.slow
 async def test_many_that_are_watched_share_the_reads(
     reads: Reads, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
