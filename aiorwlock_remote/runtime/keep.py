@@ -116,7 +116,9 @@ class Keeper:
             with self._renewing.going_on([lease]):
                 if self._is_due(lease, now, over=over):
                     due.append(lease)
-        if due:
+        if over:  # nobody can ask for anything any more, nor close
+            self.close()
+        elif due:
             self._renewing.renew(due)
 
     def _is_due(self, lease: Lease, now: float, *, over: bool) -> bool:

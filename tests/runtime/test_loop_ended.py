@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from uuid import uuid4
 
 import pytest
@@ -14,8 +16,14 @@ from aiorwlock_remote.runtime.clock import SystemClock
 from aiorwlock_remote.runtime.trio_host import TrioHost
 
 
+def keepers() -> set[threading.Thread]:
+    threads = threading.enumerate()
+    return {thread for thread in threads if "aiorwlock_remote" in thread.name}
+
+
 def test_its_grant_is_not_renewed_for_ever() -> None:
     """Though something goes on referring to the ``Held``."""
+    before = keepers()
     url, kept = f"memory://{uuid4().hex}", list[tuple[Locks, Held]]()
 
     async def first() -> None:
@@ -32,6 +40,10 @@ def test_its_grant_is_not_renewed_for_ever() -> None:
     asyncio.run(second())
     with pytest.warns(ResourceWarning, match="was never closed"):
         kept.clear()
+    until = time.monotonic() + 30
+    while keepers() - before:
+        assert time.monotonic() < until, "its threads have ended"
+        time.sleep(0.01)
 
 
 def test_whether_it_has_ended() -> None:
