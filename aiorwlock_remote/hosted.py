@@ -8,7 +8,6 @@ What is spawned there runs as a task that no cancellation of a caller reaches.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
@@ -19,7 +18,7 @@ import anyio
 
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.threads import running
+from aiorwlock_remote.threads import finish_at_exit, running
 
 GRACE = 0.5
 """Seconds for tasks to end whose loop is to end."""
@@ -178,7 +177,7 @@ class Far:
         except BaseException:
             self._loop.close()
             raise
-        _running.add(self)
+        finish_at_exit(self)
 
     def spawn(self, function: Spawned) -> None:
         """As a task; dropped if it has ended."""
@@ -211,6 +210,10 @@ class Far:
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
+    def finish(self) -> None:
+        """As ``Finishes``."""
+        self.end()
+
     def _start(self, function: Spawned) -> None:
         task = self._loop.create_task(function())
         self._tasks.add(task)  # the loop keeps only weak references
@@ -239,16 +242,6 @@ class Far:
             self._last()
         self._loop.abort()
         await asyncio.sleep(0)  # transports that were closed are told so
-
-
-_running: WeakSet[Far] = WeakSet()
-
-
-@atexit.register
-def _finish() -> None:
-    """Its threads end with a process that closes nothing; what was sent is sent."""
-    for far in list(_running):
-        far.end()
 
 
 def check_asyncio(what: str, scheme: str) -> None:

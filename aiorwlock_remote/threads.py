@@ -1,9 +1,15 @@
-"""Threads of our own. A process or a host that may have no more of them says so."""
+"""Threads of our own. A process or a host that may have no more of them says so.
+
+They end with the process, also in the middle of what they have to do.
+"""
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable
+from typing import Protocol
+from weakref import WeakSet
 
 from aiorwlock_remote.errors import BackendUnavailable
 
@@ -31,3 +37,24 @@ def refused(exc: RuntimeError) -> BackendUnavailable:
         hint="let the process have more: ulimit -u, pids.max",
         nothing_done=True,
     )
+
+
+class Finishes(Protocol):
+    """What has a thread that may have something to do when the process ends."""
+
+    def finish(self) -> None:
+        """Wait until what was asked for is done, for a while at most."""
+
+
+def finish_at_exit(one: Finishes) -> None:
+    """A process that ends without closing its locks: what it sent is carried out."""
+    _finishing.add(one)
+
+
+_finishing: WeakSet[Finishes] = WeakSet()
+
+
+@atexit.register
+def _finish() -> None:
+    for one in list(_finishing):
+        one.finish()

@@ -27,7 +27,8 @@ REMEMBERED = 1024
 """Encoded names: S0's calls give theirs each time."""
 _ESCAPED = frozenset("%{},/")
 _SHOWN_CUT = re.compile("…[0-9a-f]{8}$")
-_HEX = frozenset("0123456789ABCDEFabcdef")
+_ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
+"""A percent sign before anything else is a foreign program's."""
 _IDS = int, str, UUID
 _INT32 = range(-(2**31), 2**31)
 
@@ -149,15 +150,13 @@ def decode(name: str) -> str:
     What is no text, as a file's name may be, is shown with signs for that.
     """
     head, mark, digest = name.partition("%~")
-    raw, parts = bytearray(), head.split("%")
-    raw += parts[0].encode(errors="surrogateescape")
-    for part in parts[1:]:
-        code = part[:2]
-        if len(code) == 2 and set(code) <= _HEX:
-            raw += bytes.fromhex(code) + part[2:].encode(errors="surrogateescape")
-        else:  # a foreign program's name
-            raw += b"%" + part.encode(errors="surrogateescape")
-    return raw.decode(errors="replace") + ("…" + digest[:8] if mark else "")
+    raw = head.encode(errors="surrogateescape")
+    text = _ENCODED.sub(_byte, raw).decode(errors="replace")
+    return text + ("…" + digest[:8] if mark else "")
+
+
+def _byte(encoded: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(encoded[1].decode())
 
 
 def is_cut(shown: str) -> bool:

@@ -6,13 +6,11 @@ many tasks share one sync to disk.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
-from weakref import WeakSet
 
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
@@ -24,7 +22,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
 )
 from aiorwlock_remote.ports import Host, Pending
-from aiorwlock_remote.threads import running
+from aiorwlock_remote.threads import finish_at_exit, running
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -57,7 +55,7 @@ class Worker:
         self._jobs: SimpleQueue[StepJob | CallJob | None] = SimpleQueue()
         self._closed = False
         self._thread = running(self._run, name)
-        _workers.add(self)
+        finish_at_exit(self)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One command; may be carried out together with others."""
@@ -84,14 +82,14 @@ class Worker:
         self._jobs.put(None)
         return closed
 
-    def finish(self, seconds: float) -> None:
-        """Wait until what is queued has been carried out, so long at most."""
+    def finish(self) -> None:
+        """As ``Finishes``."""
         done = threading.Event()
         if self._closed:
-            self._thread.join(seconds)
+            self._thread.join(AT_EXIT)
         elif self._thread.is_alive():  # not so in a forked child
             self._jobs.put((lambda _: done.set(), Pending()))
-            done.wait(seconds)
+            done.wait(AT_EXIT)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -147,16 +145,3 @@ class Worker:
                         self._wakes(resource, outcome.wakes)
             except Exception:  # one answer's trouble is not the others'
                 log.exception("delivery failed")
-
-
-_workers: WeakSet[Worker] = WeakSet()
-
-
-@atexit.register
-def _finish() -> None:
-    """A process that ends without closing its locks: the thread would end with it.
-
-    What it sent before, as by leaving a block, is carried out.
-    """
-    for worker in list(_workers):
-        worker.finish(AT_EXIT)

@@ -41,7 +41,9 @@ class Acquisition(Coroutine[Any, Any, Held]):
         self._source: Source = session.doors if source is None else source
         self._options = options
         self._request = request
-        self._inside = Inside("acquire()", f"acquire() of {request.resource.label}")
+        self._inside = Inside(
+            "acquire()", lambda: f"acquire() of {request.resource.label}"
+        )
         self._body: Body | None = None
         self._running: Coroutine[Any, Any, Held] | None = None
 

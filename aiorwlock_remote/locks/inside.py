@@ -23,10 +23,10 @@ class Inside:
 
     __slots__ = ("_entered", "_unused", "_what")
 
-    def __init__(self, what: str, unused: str = "") -> None:
+    def __init__(self, what: str, unused: Callable[[], str] | None = None) -> None:
         """``what``: how the object is made, for messages.
 
-        ``unused``: what is said to have been forgotten if nobody uses it; or nothing.
+        ``unused()``: what is said to have been forgotten if nobody uses it.
         """
         self._what = what
         self._unused = unused
@@ -34,7 +34,7 @@ class Inside:
 
     def used(self) -> None:
         """It is awaited."""
-        self._unused = ""
+        self._unused = None
 
     def __enter__(self) -> None:
         """Begin to get in.
@@ -48,7 +48,7 @@ class Inside:
                 hint=f"a new {self._what} for each block",
             )
         self._entered = True
-        self._unused = ""
+        self._unused = None
 
     def __exit__(
         self,
@@ -64,7 +64,7 @@ class Inside:
         self._entered = False
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        if self._unused:
+        if self._unused is not None:
             done = "nothing is done; await it, or enter it by async with"
-            message = f"{self._unused} was never awaited: {done}"
+            message = f"{self._unused()} was never awaited: {done}"
             warn(message, RuntimeWarning, source=self)

@@ -39,8 +39,10 @@ class InTransaction:
         self._request = request
         self._options = options
         self._transaction = transaction
-        unused = f"in_transaction(…) of {request.resource.label}"
-        self._inside = Inside("in_transaction(…)", unused)
+        self._inside = Inside(
+            "in_transaction(…)",
+            lambda: f"in_transaction(…) of {request.resource.label}",
+        )
         self._grip: Grip | None = None
         self._held: Held | None = None
 

@@ -57,7 +57,7 @@ class Multi:
                     what=f"multi() was given {lock.resource} twice"
                 )
             seen.add(lock.key)
-        self._inside = Inside("multi(…)", f"multi(…) of {len(locks)} locks")
+        self._inside = Inside("multi(…)", lambda: f"multi(…) of {len(locks)} locks")
 
     def __await__(self) -> Generator[Any, Any, tuple[Held, ...]]:
         self._inside.used()

@@ -181,7 +181,7 @@ class Occupying:
     def __init__(self, enter: Callable[[], Awaitable[Occupied]]) -> None:
         """Made by ``occupy``, not by users."""
         self._enter = enter
-        self._inside = Inside("occupy(…)", "occupy(…)")
+        self._inside = Inside("occupy(…)", lambda: "occupy(…)")
         self._occupied: Occupied | None = None
 
     def __await__(self) -> Generator[Any, Any, Occupied]:

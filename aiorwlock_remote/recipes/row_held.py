@@ -197,7 +197,7 @@ class RowAcquisition:
         """Made by ``RowLock``, not by users."""
         self._desk = desk
         self._wanted = row, mode, reason, timeout
-        self._inside = Inside(f"{mode}()", f"{mode}() of {row.label}")
+        self._inside = Inside(f"{mode}()", lambda: f"{mode}() of {row.label}")
         self._entered: tuple[Holding[Any], anyio.CancelScope] | None = None
 
     def __await__(self) -> Generator[Any, Any, RowHeld]:

@@ -27,7 +27,7 @@ from aiorwlock_remote.threads import running
 log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 
 
-class Home(Protocol):
+class OwnersLoop(Protocol):
     """What is to be known of the loop that the leases belong to."""
 
     @property
@@ -48,7 +48,7 @@ class Keeper:
     wrong in it with one lease, it goes on with the others.
     """
 
-    def __init__(self, renewer: Callable[[], Renewer], host: Home) -> None:
+    def __init__(self, renewer: Callable[[], Renewer], host: OwnersLoop) -> None:
         """``renewer`` opens the keeper's own connection when first needed."""
         self._host = host
         self._clock = host.clock

@@ -38,7 +38,7 @@ def make_ours(keyspace: Keyspace) -> None:
     """The table that ``rwlock schema cassandra`` prints, in a node that is warm."""
     options = options_of(parse(keyspace.url))
     keyspace.visit.rows(statement("schema_pair", options))
-    _warm_up(keyspace)
+    warm_up(keyspace)
 
 
 def make_published(keyspace: Keyspace) -> None:
@@ -46,10 +46,11 @@ def make_published(keyspace: Keyspace) -> None:
     options = options_of(parse(keyspace.url))
     keyspace.visit.rows(PUBLISHED.format(table=options.quoted))
     keyspace.visit.rows(statement("widen", options))
-    _warm_up(keyspace)
+    warm_up(keyspace)
 
 
-def _warm_up(keyspace: Keyspace) -> None:
+def warm_up(keyspace: Keyspace) -> None:
+    """Our table is there."""
     published = PlainCassandra(keyspace, "warm")
     for _ in range(WARM):
         assert published.take(("up", 1), "t")

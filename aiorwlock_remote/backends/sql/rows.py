@@ -7,7 +7,6 @@ transactions for a while; so it has a thread for itself.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aiorwlock_remote.backends.sql.errors import mapped
+from aiorwlock_remote.backends.sql.identity import Identity, identity_of
 from aiorwlock_remote.backends.sql.patience import patiently
 from aiorwlock_remote.core.row import CONSTRAINT
 from aiorwlock_remote.core.row_plans import Plan, Ran, Statement, carried_out
@@ -38,7 +38,7 @@ class Rows:
         self._host = host
         self._thread: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
-        self._opened_as: os.stat_result | None = None
+        self._identity: Identity | None = None
         self._plans = UnderWay()
         self._closed = False
 
@@ -92,7 +92,7 @@ class Rows:
         return told
 
     def _opened(self, until: float) -> sqlite3.Connection:
-        if self._db is not None and not self._stands():  # replaced, as by a backup
+        if identity_of(self._path) != self._identity:  # replaced, as by a backup
             self._close()
         if self._db is None:
             uri = f"{Path(self._path).as_uri()}?mode=rw"
@@ -105,14 +105,8 @@ class Rows:
             except BaseException:
                 db.close()
                 raise
-            self._db, self._opened_as = db, _there(self._path)
+            self._db, self._identity = db, identity_of(self._path)
         return self._db
-
-    def _stands(self) -> bool:
-        there, opened = _there(self._path), self._opened_as
-        if there is None or opened is None:
-            return there is opened
-        return os.path.samestat(there, opened)
 
     def _undone(self, exc: sqlite3.Error) -> LockError:
         if isinstance(exc, sqlite3.IntegrityError):
@@ -126,13 +120,6 @@ class Rows:
         if self._db is not None:
             self._db.close()
             self._db = None
-
-
-def _there(path: str) -> os.stat_result | None:
-    try:
-        return os.stat(path)  # noqa: PTH116 - at each step
-    except OSError:
-        return None
 
 
 def _run(db: sqlite3.Connection, statement: Statement) -> Ran:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TypeVar
 
 from aiorwlock_remote.backends.sql.errors import Mapped
+from aiorwlock_remote.backends.sql.identity import Identity, identity_of
 from aiorwlock_remote.backends.sql.lasting import Level
 from aiorwlock_remote.backends.sql.patience import patiently
 from aiorwlock_remote.backends.sql.schema import APPLICATION_ID, statements_of_sqlite
@@ -32,8 +33,8 @@ OPENS_IN = 1.0
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 
-Identity = tuple[tuple[int, int] | None, ...]
-"""Of the file and of its log; None: there is none."""
+Identities = tuple[Identity | None, Identity | None]
+"""Of the file and of its log."""
 T = TypeVar("T")
 
 
@@ -52,7 +53,7 @@ class SqliteFile:
         self.path: str = path
         self.mapped: Mapped = Mapped(path)
         self.boot: str = ""
-        self.identity: Identity | None = None
+        self.identity: Identities | None = None
         self._sql = sql
         self._clock = clock
         self._db: sqlite3.Connection | None = None
@@ -75,7 +76,7 @@ class SqliteFile:
         except BaseException:
             self.close()
             raise
-        self.boot, self.identity = boot.id, _identity_of(self.path)
+        self.boot, self.identity = boot.id, _identities(self.path)
 
     def close(self) -> None:
         """Close it; one never opened is closed already."""
@@ -92,7 +93,7 @@ class SqliteFile:
         if self.identity is None:
             return
         if self._db is not None:
-            now = _identity_of(self.path)
+            now = _identities(self.path)
             if now == self.identity:
                 return
             if now[0] == self.identity[0]:
@@ -175,16 +176,8 @@ class SqliteFile:
         return None if row is None else Boot(*row)
 
 
-def _identity_of(path: str) -> Identity:
-    return _one(path), _one(path + "-wal")
-
-
-def _one(path: str) -> tuple[int, int] | None:
-    try:
-        there = os.stat(path)  # noqa: PTH116 - at each step
-    except OSError:
-        return None
-    return there.st_dev, there.st_ino
+def _identities(path: str) -> Identities:
+    return identity_of(path), identity_of(path + "-wal")
 
 
 def _split(path: str) -> BackendUnavailable:
