@@ -85,7 +85,7 @@ SLOW = (
     "tests/cli/test_helper.py",
     "tests/cli/test_look.py",
     "tests/cli/test_main.py",
-    "tests/cli/test_run.py",
+    "tests/cli/test_run",
     "tests/cli/test_signals.py",
     "tests/cli/watch/test_watch.py",
     "tests/conformance/test_cassandra",

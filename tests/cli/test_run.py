@@ -1,4 +1,4 @@
-"""`rwlock run`: what comes of the command, who gets in, what is lost."""
+"""`rwlock run`: what comes of the command, who gets in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,7 +21,6 @@ from tests.cli.fix_cli import (
     environment,
     eventually,
     every_store,
-    line,
 )
 
 if TYPE_CHECKING:
@@ -203,95 +202,6 @@ def test_runs_of_one_name_exclude_each_other(store: Store, tmp_path: Path) -> No
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(run, range(12))) == [0] * 12
     assert (tmp_path / "log").read_text() == "x\n" * 12
-
-
-# ------------------------------------------------------------------- losing
-
-
-def break_(store: Store, holder: dict[str, Any]) -> None:
-    seen = ("--holder", holder["holder"], "--fence", str(holder["fence"]))
-    done = store.rwlock("break", "order/42", *seen, "--reason", "a test")
-    assert done.returncode == 0
-
-
-@every_store
-def test_lost_is_term_and_76(store: Store) -> None:
-    command = "trap 'echo told; exit 7' TERM; echo up; while :; do sleep 0.02; done"
-    words = ("--lease", "1", "order/42", "sh", "-c", command)
-    with store.running("run", *words) as process:
-        line(process, "up")
-        break_(store, store.json("show", "order/42")["holders"][0])
-        out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out) == (76, "told\n")
-    assert "forced" in err
-
-
-def test_who_ignores_term_gets_kill(store: Store) -> None:
-    command = "trap '' TERM; echo up; exec sleep 60"
-    words = ("--lease", "1", "--grace", "0.1", "order/42", "sh", "-c", command)
-    with store.running("run", *words) as process:
-        line(process, "up")
-        break_(store, store.json("show", "order/42")["holders"][0])
-        _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 76
-    assert "SIGKILL" in err
-
-
-def test_lost_while_nobody_reads_what_it_says(store: Store) -> None:
-    """As after `rwlock run … 2>&1 | head -1`: the command has to end all the same."""
-    command = "trap 'echo told; exit 7' TERM; echo up; while :; do sleep 0.02; done"
-    words = ("--lease", "1", "order/42", "sh", "-c", command)
-    with store.running("run", *words) as process:
-        line(process, "up")
-        assert process.stderr is not None
-        process.stderr.close()
-        break_(store, store.json("show", "order/42")["holders"][0])
-        line(process, "told")
-        assert process.wait(PATIENCE) == 76
-
-
-def test_lost_without_being_noticed_before_the_end_is_76(store: Store) -> None:
-    with store.running("run", "order/42", "sh", "-c", "echo up; read _") as process:
-        line(process, "up")
-        break_(store, store.json("show", "order/42")["holders"][0])
-        _, err = process.communicate("\n", timeout=PATIENCE)  # long before a renewal
-    assert process.returncode == 76
-    assert len(err.splitlines()) == 1
-
-
-def test_lost_while_it_was_stopped_is_told_and_76(store: Store) -> None:
-    """It sees the end of the command and that of the lease at the same time."""
-    words = ("--lease", "1", "order/42", "sh", "-c", "echo up; read _; echo bye")
-    with store.running("run", *words) as process:
-        line(process, "up")
-        process.send_signal(signal.SIGSTOP)
-        try:
-            after = store.rwlock("run", "order/42", "true")
-            assert after.returncode == 0, "the lease has ended"
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-            line(process, "bye")
-        finally:
-            process.send_signal(signal.SIGCONT)
-        _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 76
-    assert "expired" in err
-
-
-@every_store
-def test_a_killed_run_frees_the_lock_when_its_lease_ends(store: Store) -> None:
-    words = ("--lease", "1", "order/42", "sh", "-c", "echo up; read _")
-    with store.running("run", *words) as process:
-        line(process, "up")
-        fence = store.json("show", "order/42")["fence"]
-        process.kill()
-        process.wait()
-        with store.running(
-            "run", "order/42", "sh", "-c", "echo $RWLOCK_FENCE"
-        ) as other:
-            assert other.stdout is not None
-            assert int(other.stdout.readline()) > fence
 
 
 @every_store
