@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-MAX_LINES = 300
 
 
 def run(*command: str) -> str:
@@ -164,17 +163,6 @@ def test_no_file_names_an_index_host_or_a_developers_folder() -> None:
 
 def test_no_lock_file_is_committed() -> None:
     assert not [path for path in files() if path.name == "uv.lock"]
-
-
-def test_files_of_the_package_are_short() -> None:
-    package = ROOT / "aiorwlock_remote"
-    sizes = {
-        str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines())
-        for path in files()
-        if path.is_relative_to(package)
-    }
-    assert sizes, "no file of the package was looked at"
-    assert {name: size for name, size in sizes.items() if size > MAX_LINES} == {}
 
 
 @pytest.mark.parametrize(
