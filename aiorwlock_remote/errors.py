@@ -265,11 +265,17 @@ class ConfigurationError(LockError, ValueError):
 
 @dataclass(eq=False, repr=False)
 class BackendError(LockError):
-    """The store failed."""
+    """The store failed.
+
+    ``nothing_done``: the store is known not to have carried out the request. If False,
+    the store may have carried it out, in part or whole: a grant that was asked for is
+    taken back.
+    """
 
     status_hint: ClassVar[int] = 503
     what: str = ""
     hint: str = ""
+    nothing_done: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}; {self.hint}" if self.hint else self.what
@@ -279,11 +285,9 @@ class BackendError(LockError):
 class BackendUnavailable(BackendError, ConnectionError):
     """The store cannot be reached or does not answer.
 
-    ``nothing_done``: the request was certainly not carried out; else nobody knows.
     ``replicas``: so many have the grant, fewer than ``min_replicas``; it is given back.
     """
 
-    nothing_done: bool = False
     replicas: int | None = None
 
 

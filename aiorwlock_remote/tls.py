@@ -95,4 +95,5 @@ def not_trusted(where: str, why: str) -> Unsupported:
     return Unsupported(
         what=f"{where}: its certificate is not trusted: {why}",
         hint="ca_file=… names who signed it; verify=no trusts anybody",
+        nothing_done=True,
     )

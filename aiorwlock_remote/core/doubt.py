@@ -1,13 +1,36 @@
-"""Whether a request that failed may have been carried out."""
+"""Whether a request that failed may have been carried out.
+
+The rule of all stores, locks and recipes: a failed request may have been carried out,
+in part or whole, unless its error proves the contrary. Proof is ``nothing_done`` of a
+``BackendError``, set where the driver's error is mapped, or another type of
+``LockError``: a store raises those (``ConfigurationError``, ``Closed``) before it
+changes anything. What is in doubt is taken back.
+"""
 
 from __future__ import annotations
 
-from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from copy import copy
+
+from aiorwlock_remote.core.commands import IllegalCommand
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, LockError
 
 
 def in_doubt(error: BaseException | None) -> bool:
-    """Nobody knows: its answer was lost."""
-    return isinstance(error, BackendUnavailable) and not error.nothing_done
+    """Return True unless ``error`` proves that the request was not carried out."""
+    if error is None:
+        return False
+    if isinstance(error, BackendError):
+        return not error.nothing_done
+    return not isinstance(error, LockError | IllegalCommand)
+
+
+def may_be_repeated(error: BaseException) -> bool:
+    """Return True if the same request may succeed soon, and cannot be done twice."""
+    return (
+        isinstance(error, BackendUnavailable)
+        and error.nothing_done
+        and error.replicas is None
+    )
 
 
 def after_change(error: BackendError) -> BackendUnavailable:
@@ -18,7 +41,12 @@ def after_change(error: BackendError) -> BackendUnavailable:
 
 
 def after_doubt(error: BaseException) -> BaseException:
-    """What failed after something else that may have been done: not nothing was."""
-    if not (isinstance(error, BackendUnavailable) and error.nothing_done):
+    """Return the error without its proof: an earlier request may have been done."""
+    if in_doubt(error):
         return error
-    return after_change(error)
+    doubtful: BackendError = BackendUnavailable(what=str(error))
+    if isinstance(error, BackendError):
+        doubtful = copy(error)
+        doubtful.nothing_done = False
+    doubtful.__cause__ = error
+    return doubtful

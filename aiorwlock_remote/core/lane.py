@@ -10,6 +10,7 @@ time, a reader lane for all its readers at once.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
 )
 from aiorwlock_remote.core.lease import MICROS, micros
+from aiorwlock_remote.core.moment import shown_as
 from aiorwlock_remote.core.pauses import Pace, back_off, next_look
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode, Policy
@@ -37,6 +39,10 @@ class Waiter:
 
     (Or, if that one's answer was lost, a time not later than when the store carried it
     out: the lease counts from there.)
+
+    ``until``: up to this local time a request that was certainly not carried out is
+    sent again. ``unheard``: how many answers its lane had when it joined, if a request
+    was under way then.
     """
 
     claim: Claim
@@ -45,6 +51,8 @@ class Waiter:
     grant: Grant | None = None
     sent_at: float = 0.0
     told: Waiting | None = None
+    until: float = -math.inf
+    unheard: int = -1
 
     @property
     def ticket(self) -> str:
@@ -72,6 +80,7 @@ class Lane:
     ``_rung``: ask again at once; ``_dropped``: nobody was left, and the place it may
     have given was withdrawn behind it. Of an answer that was lost nobody knows what it
     did: ``_unsure`` are those it may have granted, ``_perhaps_placed`` the place.
+    ``_said``: the last answer, of ``_answers``, that told how the resource stands.
     """
 
     def __init__(self, gate: str, mode: Mode, pace: Pace) -> None:
@@ -87,6 +96,8 @@ class Lane:
         self._unsure: set[Waiter] = set()
         self._placed = False
         self._perhaps_placed = False
+        self._said: Waiting | Granted | None = None
+        self._answers = 0
         self._rung = False
         self._dropped = False
         self._failures = 0
@@ -104,7 +115,24 @@ class Lane:
     def join(self, waiter: Waiter) -> Acquire | None:
         """Somebody waits from now on; what to send, if anything."""
         self.waiters.append(waiter)
-        return None if self._asked or self._placed else self.ask()
+        if self._placed and not self._asked:
+            # It sends nothing, and waits at the place that there is already.
+            waiter.told = self._last_said()
+            return None
+        waiter.unheard = self._answers
+        return None if self._asked else self.ask()
+
+    def said(self, waiter: Waiter) -> Waiting | None:
+        """Return what the store said last of the resource.
+
+        None if a request is under way for this waiter, and the store has not answered
+        since it joined. The store is not to blame if a waiter joins a lane that has a
+        place and leaves before the lane asks again
+        (``test_who_joins_later_is_told_what_the_store_said``).
+        """
+        if self._asked and waiter.unheard == self._answers:
+            return None
+        return self._last_said()
 
     def leave(self, waiter: Waiter) -> Withdraw | None:
         """Somebody gives up. Its ticket is withdrawn if it ever left the process."""
@@ -161,6 +189,7 @@ class Lane:
     ) -> News:
         """The answer to the request under way. Times in seconds, local clock."""
         asked, self._asked, self._failures = self._asked, (), 0
+        self._answers += 1
         if self._unsure:
             self._unsure.difference_update(asked)
         self._perhaps_placed = False
@@ -177,9 +206,9 @@ class Lane:
                         # lost.
                         waiter.sent_at -= (answer.now - grant.since) / MICROS
                     news.served.append(waiter)
-            wait = None
+            self._said, wait = answer, None
         elif isinstance(answer, Waiting):
-            self._placed = not self._dropped
+            self._placed, self._said = not self._dropped, answer
             for waiter in self.waiters:
                 waiter.told = answer
             wait = answer.retry_after
@@ -188,22 +217,34 @@ class Lane:
         self._next(news, wait, now, random)
         return news
 
-    def failed(self, now: float, random: float) -> News:
-        """The store did not answer. Who had a place waits on; who had none is told."""
+    def failed(self, now: float, random: float, *, repeat: bool = False) -> News:
+        """The store did not answer. Who had a place waits on; who had none is told.
+
+        ``repeat``: the request was certainly not carried out, and may succeed soon. Who
+        had no place waits on as well, up to its ``until``.
+        """
         asked, self._asked = self._asked, ()
+        self._failures += 1
+        again = now + back_off(self._failures, random)
         news = News()
         for waiter in asked:
-            if waiter in self.waiters and waiter.told is None:
+            stays = waiter.told is not None or (repeat and again < waiter.until)
+            if waiter in self.waiters and not stays:
                 self.waiters.remove(waiter)
                 news.turned_away.append(waiter)
-        self._unsure.update(w for w in asked if w in self.waiters)
-        self._perhaps_placed = bool(self.waiters) and not self._dropped
-        self._failures += 1
+        if not repeat:
+            self._unsure.update(w for w in asked if w in self.waiters)
+            self._perhaps_placed = bool(self.waiters) and not self._dropped
         if self.waiters:
-            self.due = now + back_off(self._failures, random)
+            self.due = again
         else:
             news.send = self._give_up_place()
         return news
+
+    def _last_said(self) -> Waiting | None:
+        if isinstance(self._said, Granted):
+            self._said = _behind(self._said)
+        return self._said
 
     def _strike(self, waiter: Waiter) -> bool:
         """Off the list; False if it has left it already."""
@@ -242,3 +283,11 @@ class Lane:
     def _forget_place(self) -> None:
         self._placed, self._perhaps_placed = False, False
         self._dropped = bool(self._asked)
+
+
+def _behind(granted: Granted) -> Waiting:
+    """What a grant says to those who wait on: who holds the lock, and until when."""
+    ends = [grant.expires for grant in granted.grants if grant.expires is not None]
+    never = len(ends) < len(granted.grants)
+    after = None if never or not ends else max(0, max(ends) - granted.now)
+    return Waiting(0, after, shown_as(granted.grants))

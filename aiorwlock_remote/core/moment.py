@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.core.record import Record, Seat, soonest
+from aiorwlock_remote.core.record import Grant, Record, Seat, soonest
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.core.value import value
 
@@ -37,7 +37,12 @@ def describe(door: Record, foreign: Seat | None) -> tuple[str, ...]:
     """
     if foreign is not None:
         return (f"{_FOREIGN}{holder_of(foreign.ticket)}",)
-    shown = soonest(door.grants, SHOWN_HOLDERS)
+    return shown_as(door.grants)
+
+
+def shown_as(grants: tuple[Grant, ...]) -> tuple[str, ...]:
+    """Return the texts of the grants that end first, as ``describe`` shows holders."""
+    shown = soonest(grants, SHOWN_HOLDERS)
     return tuple(f"{grant.mode} {grant.holder} {grant.who}" for grant in shown)
 
 

@@ -21,9 +21,11 @@ def outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadReco
     try:
         return carry_out()
     except BadRecord as exc:
+        exc.nothing_done = True
         return exc
     except (TypeError, ValueError, OverflowError) as exc:
-        bad = BadRecord(what=f"the record of {resource.label} cannot be used")
+        what = f"the record of {resource.label} cannot be used"
+        bad = BadRecord(what=what, nothing_done=True)
         bad.__cause__ = exc
         return bad
 

@@ -65,9 +65,9 @@ def of(
     code = _code(driver)
     said = f"{where}: {_said(driver)}"
     if _TABLES.fullmatch(code) or _SQLITE_TABLES.match(str(driver)):
-        return Unsupported(what=said, hint=SCHEMA)
+        return Unsupported(what=said, hint=SCHEMA, nothing_done=True)
     if _GRANTS.fullmatch(code):
-        return Unsupported(what=said, hint=GRANT)
+        return Unsupported(what=said, hint=GRANT, nothing_done=True)
     if _VALUES.fullmatch(code):
         return ConfigurationError(what=said)
     if _CONSTRAINTS.fullmatch(code):

@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack, final
 
@@ -290,7 +291,8 @@ class Locks(PublishedCalls, RecipeCalls):
 
     async def _break(self, target: Resource, holder: Holder) -> bool:
         command = Force(holder.holder, holder.fence or 0, seat=holder.seat)
-        reply = await self._session.drive.store.step(target, command)
+        drive = self._session.drive
+        reply = await drive.answer(partial(drive.store.step, target, command))
         assert isinstance(reply, Forced)
         return reply.done
 

@@ -128,7 +128,8 @@ class Grip:
         elif self._end(State.RELEASED):
             how: End = "released"
             try:
-                gone = was_held(await (send or drive.release)(lease))
+                released = (send or drive.release)(lease)
+                gone = was_held(await drive.insisting.outcome(released))
                 if gone is None:
                     return True
                 how = lease.reason = gone.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Unpack, final
 
@@ -106,7 +107,9 @@ class _Lock:
             BackendError: the store failed.
         """
         self._session.check()
-        return doorman(await self._session.drive.store.look(self._resource))
+        drive = self._session.drive
+        look = partial(drive.store.look, self._resource)
+        return doorman(await drive.answer(look))
 
     async def __aenter__(self) -> Held:
         session, request, options = self._session, self._request, self._options

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release, Released
 from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds, micros
 from aiorwlock_remote.core.names import ResourceId, resource
@@ -34,7 +36,9 @@ class PublishedCalls:
         Raises:
             ConfigurationError: a name, ticket or lease that cannot be used.
             Closed: the ``Locks`` is closed, forked or of another loop.
-            BackendError: the store failed; as if cancelled.
+            BackendError: the store failed. Unless the error says ``nothing_done``, the
+                call may have been carried out: repeat it, or release. It is not taken
+                back for you, for the ticket may have held the resource before.
         """
         name = resource_type, resource_id
         return await _acquire(self._session, name, ticket, Mode.WRITE, lease)
@@ -131,7 +135,9 @@ async def _acquire(
         window=life,
         fenced=False,
     )
-    return isinstance(await session.drive.store.step(target, command), Granted)
+    drive = session.drive
+    reply = await drive.answer(partial(drive.store.step, target, command))
+    return isinstance(reply, Granted)
 
 
 async def _release(
@@ -141,6 +147,7 @@ async def _release(
     session.check()
     target = resource(*name)
     command = Release(check_ticket(ticket), mode)
-    reply = await session.drive.store.step(target, command)
+    drive = session.drive
+    reply = await drive.answer(partial(drive.store.step, target, command))
     assert isinstance(reply, Released)
     return reply.held

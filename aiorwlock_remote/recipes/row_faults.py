@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from aiorwlock_remote.core.row import RowState, state_of
@@ -145,7 +145,7 @@ class Row(Generic[S]):
             hint = "does the key fit its column, and the reason its own?"
             return ConfigurationError(what=exc.what, hint=hint)
         if isinstance(exc, Unsupported) and any(text in exc.hint for text in _OURS):
-            return Unsupported(what=exc.what, hint=self._hint(exc))
+            return replace(exc, hint=self._hint(exc))
         return exc
 
     def unclear(self, mode: Mode, exc: BackendUnavailable) -> LockError:

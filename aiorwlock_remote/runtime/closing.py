@@ -21,14 +21,22 @@ class Closing:
         self._under_way: dict[object, Callable[[], object]] = {}
         self._closed = False
 
+    def check(self) -> None:
+        """Refuse to send anything more.
+
+        Raises:
+            Closed: it is too late.
+        """
+        if self._closed:
+            raise Closed
+
     def begin(self, take_back: Callable[[], object]) -> object:
         """A request is under way; what it is called by.
 
         Raises:
             Closed: it is not to be sent any more.
         """
-        if self._closed:
-            raise Closed
+        self.check()
         asked = object()
         self._under_way[asked] = take_back
         return asked

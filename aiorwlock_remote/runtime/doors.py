@@ -53,10 +53,12 @@ class Doors(Taking):
 
     async def _wait(self, request: Request, until: float | None) -> Lease:
         gate = self._drive.room.gate(request.resource)
-        joined_at = self._clock.now()
         visitor = Visitor(
             self._drive.asking.claim(request), request.policy, request.max_waiters
         )
+        visitor.until = self._clock.now() + self._drive.patience
+        if until is not None:
+            visitor.until = min(visitor.until, until)
         self._visitors[visitor] = gate, request.mode
         try:
             gate.join(visitor, request.mode)
@@ -82,14 +84,14 @@ class Doors(Taking):
             if visitor.in_doubt:
                 withdrawn = gate.take_back(visitor, request.mode)
                 resource, claim = request.resource, visitor.claim
-                await self._drive.resolve(resource, withdrawn, claim, until)
+                error = visitor.error
+                await self._drive.resolve(error, resource, withdrawn, claim, until)
             raise visitor.error
+        said = gate.said(visitor, request.mode)
         gate.leave(visitor, request.mode)
-        told = visitor.told
-        if told is None:
-            unanswered = gate.heard_at < joined_at
-            raise self._timed_out(request, (), None, unanswered=unanswered)
-        raise self._timed_out(request, told.holders, told.retry_after)
+        if said is None:
+            raise self._timed_out(request, (), None, unanswered=True)
+        raise self._timed_out(request, said.holders, said.retry_after)
 
     async def _patiently(self, visitor: Visitor, request: Request, gate: Gate) -> None:
         if request.slow_wait is not None:

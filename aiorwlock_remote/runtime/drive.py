@@ -7,9 +7,10 @@ needs to be shielded, however often its caller is cancelled; only closing is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from random import random
+from typing import Any, TypeVar
 
 import anyio
 
@@ -24,8 +25,10 @@ from aiorwlock_remote.core.commands import (
     Reply,
     Withdraw,
 )
+from aiorwlock_remote.core.doubt import in_doubt, may_be_repeated
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import (
@@ -43,6 +46,11 @@ from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Asking, Request
 from aiorwlock_remote.runtime.room import Room
 from aiorwlock_remote.runtime.severed import Severed, sever_in_children
+
+T = TypeVar("T")
+
+AGAIN = 5
+"""How often a request that was not carried out is sent again."""
 
 
 class Drive:
@@ -64,7 +72,7 @@ class Drive:
         self.asking: Asking = Asking(host)
         self.insisting: Insisting = room.insisting
         self.closing: Closing = self.insisting.closing
-        self._patience: float = settings.connect_timeout
+        self.patience: float = settings.connect_timeout
         sever_in_children(self)
 
     def release(self, lease: Lease) -> Pending[Reply]:
@@ -80,7 +88,7 @@ class Drive:
             *before, last = tickets = lease.ticket, *lease.moving
             releases = [self._release(resource, one) for one in before]
             released = gathered([*releases, gate.release(last)], _any_held)
-            again = partial(self._withdraw, resource, tickets)
+            again = partial(self._release_all, resource, tickets)
         return self.insisting.on(released, resource, again, lease.left)
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
@@ -88,7 +96,7 @@ class Drive:
         sent_at = self.host.clock.now()
         length = None if seconds is None else micros(seconds)
         command = Renew(((lease.ticket, length),))
-        reply = await self.store.step(lease.resource, command)
+        reply = await self.answer(partial(self.store.step, lease.resource, command))
         assert isinstance(reply, Renewed)
         outcome = reply.outcomes[0]
         if isinstance(outcome, NotHeld):
@@ -108,17 +116,14 @@ class Drive:
         """
         with self.closing.under(partial(self._forget, resource, undo)):
             try:
-                reply = await self.store.step(resource, command)
+                reply = await self.answer(partial(self.store.step, resource, command))
                 await checkpoint()
             except BaseException as exc:
-                if isinstance(exc, BackendUnavailable) and exc.nothing_done:
-                    raise
-                unsure = not isinstance(exc, BackendError)
-                held = unsure or isinstance(exc, BackendUnavailable)
-                withdrawn = self.take_back(resource, undo, held=held)
-                if isinstance(exc, BackendUnavailable):
-                    await self.resolve(resource, withdrawn, undo)
-                withdrawn.unawaited()
+                if in_doubt(exc):
+                    withdrawn = self.take_back(resource, undo)
+                    if isinstance(exc, Exception):
+                        await self.resolve(exc, resource, withdrawn, undo)
+                    withdrawn.unawaited()
                 raise
         return reply
 
@@ -135,7 +140,6 @@ class Drive:
         claim: Claim,
         *,
         instead_of: str | None = None,
-        held: bool = True,
     ) -> Pending[Reply]:
         """Whatever became of a claim, nothing is held by it, and nobody waits to move.
 
@@ -145,8 +149,7 @@ class Drive:
         tickets = *moved, claim.ticket
         withdrawn = self._withdraw(resource, tickets, instead_of or "")
         again = partial(self._withdraw, resource, tickets)
-        seconds = claim.seconds
-        return self.insisting.on(withdrawn, resource, again, seconds, held=held)
+        return self.insisting.on(withdrawn, resource, again, claim.seconds)
 
     def step_back(self, resource: Resource, upgrader: str) -> None:
         """A reader that waited to become a writer does not want to any more."""
@@ -156,8 +159,34 @@ class Drive:
         """What a grant is to this process."""
         return Lease(request.resource, grant, request.terms, sent_at, self.host.clock)
 
+    async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return what the store answers.
+
+        A request of which the error says that it was not carried out, and that it may
+        succeed soon, is sent again: a few times, after pauses that grow, for
+        ``connect_timeout`` at most.
+
+        Raises:
+            LockError: what the last request failed with.
+            Closed: the ``Locks`` was closed during a pause.
+        """
+        until = self.host.clock.now() + self.patience
+        for attempt in range(AGAIN):
+            try:
+                return await ask()
+            except BackendUnavailable as exc:
+                pause = back_off(attempt, random())
+                late = self.host.clock.now() + pause >= until
+                if late or not may_be_repeated(exc):
+                    raise
+            await anyio.sleep(pause)
+            # What was to be taken back at the end has been, and would be granted now.
+            self.closing.check()
+        return await ask()
+
     async def resolve(
         self,
+        error: BaseException,
         resource: Resource,
         withdrawn: Pending[Any],
         claim: Claim,
@@ -165,23 +194,27 @@ class Drive:
     ) -> None:
         """Wait until a withdrawal has been carried out: then nothing is held.
 
-        For ``connect_timeout`` at most, and not past ``until``, a local time.
+        For ``connect_timeout`` at most, and not past ``until``, a local time. ``error``
+        says why the claim is withdrawn. If the store cannot be reached, nobody knows
+        whether it granted; if the store itself refused, its reason is what helps.
 
         Raises:
             AcquireUncertain: nobody knows in that time.
         """
         failure: BackendError | None = None
-        patience = self._patience
+        patience = self.patience
         if until is not None:
             patience = max(0.0, min(patience, until - self.host.clock.now()))
         with anyio.move_on_after(patience):
             try:
-                await withdrawn
+                await self.insisting.outcome(withdrawn)
             except BackendError as exc:
                 failure = exc
             else:
                 return
         withdrawn.unawaited()
+        if not isinstance(error, BackendUnavailable):
+            return
         raise AcquireUncertain(
             resource=resource.label,
             holder=holder_of(claim.ticket),
@@ -216,6 +249,11 @@ class Drive:
 
     def _release(self, resource: Resource, ticket: str) -> Pending[Reply]:
         return self.store.step(resource, Release(ticket))
+
+    def _release_all(
+        self, resource: Resource, tickets: Sequence[str]
+    ) -> Pending[Reply]:
+        return gathered([self._release(resource, one) for one in tickets], _any_held)
 
     def _withdraw(
         self, resource: Resource, tickets: tuple[str, ...], upgrader: str = ""

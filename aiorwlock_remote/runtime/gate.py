@@ -7,7 +7,6 @@ as callbacks. Nobody's cancellation can tear it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from random import random
@@ -24,6 +23,7 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
+from aiorwlock_remote.core.doubt import may_be_repeated
 from aiorwlock_remote.core.lane import Lane, News
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode
@@ -61,8 +61,6 @@ class Gate:
         self._writer = Lane(nonce, Mode.WRITE, store.pace)
         self._lanes = (self._reader, self._writer)
         self._watched = False
-        self.heard_at: float = -math.inf
-        """When the store last said how things stand here, local clock."""
 
     @property
     def idle(self) -> bool:
@@ -117,6 +115,10 @@ class Gate:
         """How many tasks of this process wait before this one for the same mode."""
         waiters = self._lane(mode).waiters
         return waiters.index(waiter) if waiter in waiters else 0
+
+    def said(self, waiter: Visitor, mode: Mode) -> Waiting | None:
+        """What the store said last; None: it did not answer. See ``Lane.said``."""
+        return self._lane(mode).said(waiter)
 
     def ring(self) -> None:
         """The store has something for us, perhaps."""
@@ -200,8 +202,7 @@ class Gate:
             self._failed(lane, error)
 
     def _tell(self, lane: Lane, answer: Answer, sent_at: float) -> None:
-        self.heard_at = self._clock.now()
-        news = lane.answered(answer, sent_at, self.heard_at, random())
+        news = lane.answered(answer, sent_at, self._clock.now(), random())
         if news.turned_away:
             for away in news.turned_away:
                 assert isinstance(away, Visitor)
@@ -213,7 +214,8 @@ class Gate:
         if not isinstance(error, BackendUnavailable) or error.replicas is not None:
             for waiter in lane.waiters:
                 waiter.told = None  # nothing to be hoped for: all are turned away
-        news = lane.failed(self._clock.now(), random())
+        repeat = may_be_repeated(error)
+        news = lane.failed(self._clock.now(), random(), repeat=repeat)
         for away in news.turned_away:
             assert isinstance(away, Visitor)
             away.error = error

@@ -14,9 +14,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from random import random
+
+import anyio
 
 from aiorwlock_remote.core.commands import Claim
+from aiorwlock_remote.core.doubt import may_be_repeated
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.core.pool import Ask, Busy, Told, Took
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
@@ -31,9 +36,22 @@ PLACE_LIVES = 3
 
 
 class Waiter:
-    """Somebody who wants ``target``, until ``ready`` is done."""
+    """Somebody who wants ``target``, until ``ready`` is done.
 
-    __slots__ = ("claim", "error", "ready", "resource", "sent_at", "target", "took")
+    ``until``: up to this local time a request that was certainly not carried out is
+    sent again.
+    """
+
+    __slots__ = (
+        "claim",
+        "error",
+        "ready",
+        "resource",
+        "sent_at",
+        "target",
+        "took",
+        "until",
+    )
 
     def __init__(self, resource: Resource, claim: Claim) -> None:
         self.resource: Resource = resource
@@ -42,6 +60,7 @@ class Waiter:
         self.ready: Pending[None] = Pending()
         self.took: Took | None = None
         self.sent_at: float = 0.0
+        self.until: float = 0.0
         self.error: BaseException | None = None
 
     @property
@@ -61,13 +80,14 @@ class Waiter:
 class Lane:
     """Who waits for the same. ``placed``: the store knows that somebody does."""
 
-    __slots__ = ("asked", "placed", "target", "waiters")
+    __slots__ = ("asked", "failures", "placed", "target", "waiters")
 
     def __init__(self, target: str) -> None:
         self.target: str = target
         self.waiters: deque[Waiter] = deque()
         self.asked: Waiter | None = None
         self.placed: bool = False
+        self.failures: int = 0
 
 
 class Lanes:
@@ -81,6 +101,7 @@ class Lanes:
         look_every: float,
     ) -> None:
         """As ``Pool``."""
+        self._host = host
         self._clock = host.clock
         self._insisting = insisting
         self._lanes: dict[str, Lane] = {}
@@ -182,7 +203,7 @@ class Lanes:
             if isinstance(answer, BaseException) and not _given_back(answer):
                 self._failed([lane], answer)
                 continue
-            lane.placed = ask.more or isinstance(answer, Busy)
+            lane.placed, lane.failures = ask.more or isinstance(answer, Busy), 0
             if isinstance(answer, Took):
                 self._served(lane, first, answer, sent_at)
             elif isinstance(answer, BaseException):
@@ -222,16 +243,30 @@ class Lanes:
                 self._drop(lane.target)
 
     def _failed(self, lanes: list[Lane], error: BaseException) -> None:
+        again = may_be_repeated(error)
         for lane in lanes:
             lane.asked = None
             if lane.placed and isinstance(error, BackendUnavailable):
                 continue  # it keeps its place, and asks again at the next look
+            lane.failures += 1
+            pause = back_off(lane.failures, random())
+            asks_at = self._clock.now() + pause
             waiters = list(lane.waiters)
             lane.waiters.clear()
             for waiter in waiters:
-                waiter.decide(error)
-            if self._lanes.get(lane.target) is lane:
+                if again and asks_at < waiter.until:
+                    lane.waiters.append(waiter)
+                else:
+                    waiter.decide(error)
+            if lane.waiters:
+                self._host.spawn(partial(self._ask_later, lane, pause))
+            elif self._lanes.get(lane.target) is lane:
                 self._drop(lane.target)
+
+    async def _ask_later(self, lane: Lane, seconds: float) -> None:
+        await anyio.sleep(seconds)
+        if self._lanes.get(lane.target) is lane and lane.asked is None:
+            self._ask([lane])
 
 
 def _given_back(error: BaseException) -> bool:

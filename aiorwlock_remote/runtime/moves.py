@@ -17,6 +17,7 @@ from aiorwlock_remote.core.commands import (
     Reply,
     Upgrade,
 )
+from aiorwlock_remote.core.doubt import in_doubt
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.errors import UpgradeConflict
@@ -105,7 +106,7 @@ async def share(drive: Drive, ticket: str, request: Request) -> Lease | None:
     lease = request.terms.lease
     renewal = Renew(((ticket, None if lease is None else micros(lease)),))
     sent_at = drive.host.clock.now()
-    reply = await drive.store.step(request.resource, renewal)
+    reply = await drive.answer(partial(drive.store.step, request.resource, renewal))
     assert isinstance(reply, Renewed)
     grant = reply.outcomes[0]
     if not isinstance(grant, Grant):
@@ -131,12 +132,13 @@ async def _step(
     sent_at = drive.host.clock.now()
     give_up = partial(_give_up, drive, old, command.claim)
     with drive.closing.under(give_up):
+        ask = partial(drive.store.step, old.resource, command)
         try:
-            return await drive.store.step(old.resource, command), sent_at
-        except BaseException:
-            # Whether it was moved is not known any more.
-            old.end(State.RELEASED)
-            give_up()
+            return await drive.answer(ask), sent_at
+        except BaseException as exc:
+            if in_doubt(exc):  # else the old grant is as it was
+                old.end(State.RELEASED)
+                give_up()
             raise
 
 

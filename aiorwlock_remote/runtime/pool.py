@@ -8,10 +8,11 @@ from functools import partial
 
 import anyio
 
-from aiorwlock_remote.core.pool import Ask, Busy, Member
+from aiorwlock_remote.core.doubt import in_doubt
+from aiorwlock_remote.core.pool import Ask, Busy, Member, Took
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Closed, LockTimeout
+from aiorwlock_remote.errors import Closed, LockTimeout
 from aiorwlock_remote.pending import checkpoint
 from aiorwlock_remote.recipe_ports import Members
 from aiorwlock_remote.runtime.drive import Drive
@@ -63,19 +64,22 @@ class Pool(Taking):
 
     async def _try(self, request: Request) -> Lease:
         waiter = self._waiter(request)
-        ask = Ask(waiter.target, waiter.claim.ticket, waiter.lease)
-        waiter.sent_at = self._clock.now()
+        asked = Ask(waiter.target, waiter.claim.ticket, waiter.lease)
+
+        async def ask() -> Took | Busy:
+            waiter.sent_at = self._clock.now()
+            (answer,) = (await self.members.ask((asked,), 0.0)).answers
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
         with self._drive.closing.under(partial(self._forget, waiter)):
-            asked = self.members.ask((ask,), 0.0)
             try:
-                (answer,) = (await asked).answers
+                answer = await self._drive.answer(ask)
                 await checkpoint()
             except BaseException as exc:
                 await self._take_back(request, waiter, exc)
                 raise
-        if isinstance(answer, BaseException):
-            await self._take_back(request, waiter, answer)
-            raise answer
         if isinstance(answer, Busy):
             raise self._timed_out(request, answer)
         waiter.took = answer
@@ -83,6 +87,9 @@ class Pool(Taking):
 
     async def _wait(self, request: Request, until: float | None) -> Lease:
         waiter = self._waiter(request)
+        waiter.until = self._clock.now() + self._drive.patience
+        if until is not None:
+            waiter.until = min(waiter.until, until)
         self._waiting.add(waiter)
         self._lanes.join(waiter)
         try:
@@ -111,16 +118,13 @@ class Pool(Taking):
         until: float | None = None,
     ) -> None:
         """Whatever the store made of it, nothing stays; who is told waits for that."""
-        if isinstance(error, BadRecord | Closed):
-            return
-        if isinstance(error, BackendUnavailable) and error.nothing_done:
+        if not in_doubt(error):
             return
         withdrawn = self._lanes.take_back(waiter)
-        if isinstance(error, BackendUnavailable):
+        if isinstance(error, Exception):
             resource, claim = request.resource, waiter.claim
-            await self._drive.resolve(resource, withdrawn, claim, until)
-        else:
-            withdrawn.unawaited()
+            await self._drive.resolve(error, resource, withdrawn, claim, until)
+        withdrawn.unawaited()
 
     def _forget(self, waiter: Waiter) -> None:
         self._lanes.take_back(waiter).unawaited()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,7 @@ from aiorwlock_remote.core.commands import (
     Granted,
     Reply,
 )
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.core.doubt import in_doubt
 from aiorwlock_remote.pending import checkpoint
 from aiorwlock_remote.ports import Pending
 from aiorwlock_remote.runtime.drive import Drive
@@ -20,10 +20,13 @@ from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asked:
+    """``pending``: the answer to the last request that ``send`` sent."""
+
     request: Request
     claim: Claim
+    send: Callable[[], Pending[Reply]]
     pending: Pending[Reply]
 
 
@@ -46,15 +49,18 @@ async def try_all(drive: Drive, requests: Sequence[Request]) -> list[Lease] | No
     with drive.closing.under(partial(_forget, drive, asked)):
         try:
             for one in asked:
-                reply = await one.pending
+                reply = await _answer(drive, one)
                 if isinstance(reply, Granted):
                     leases.append(drive.lease(one.request, reply.grants[0], sent_at))
             await checkpoint()
         except BaseException as exc:
-            if isinstance(exc, BackendUnavailable):
-                await _resolve(drive, asked)
-            else:
-                _forget(drive, asked)
+            taken_back = _take_back(drive, asked)
+            if isinstance(exc, Exception):
+                for one, pending in taken_back:
+                    error = one.pending.error or exc
+                    await drive.resolve(error, one.request.resource, pending, one.claim)
+            for _, pending in taken_back:
+                pending.unawaited()
             raise
     if len(leases) == len(asked) and not any(lease.expired() for lease in leases):
         return leases
@@ -66,19 +72,35 @@ async def try_all(drive: Drive, requests: Sequence[Request]) -> list[Lease] | No
 def _ask(drive: Drive, request: Request) -> _Asked:
     claim = drive.asking.claim(request)
     command = Acquire((claim,), request.mode, request.policy)
-    return _Asked(request, claim, drive.store.step(request.resource, command))
+    send = partial(drive.store.step, request.resource, command)
+    return _Asked(request, claim, send, send())
 
 
-def _take_back(drive: Drive, asked: Sequence[_Asked]) -> list[Pending[Reply]]:
-    return [drive.take_back(one.request.resource, one.claim) for one in asked]
+async def _answer(drive: Drive, one: _Asked) -> Reply:
+    """The answer to what was sent already, or to one of the next: ``Drive.answer``."""
+    sent = False
+
+    async def ask() -> Reply:
+        nonlocal sent
+        if sent:
+            one.pending = one.send()
+        sent = True
+        return await one.pending
+
+    return await drive.answer(ask)
+
+
+def _take_back(
+    drive: Drive, asked: Sequence[_Asked]
+) -> list[tuple[_Asked, Pending[Reply]]]:
+    """What was granted, or perhaps was."""
+    return [
+        (one, drive.take_back(one.request.resource, one.claim))
+        for one in asked
+        if one.pending.error is None or in_doubt(one.pending.error)
+    ]
 
 
 def _forget(drive: Drive, asked: Sequence[_Asked]) -> None:
-    for pending in _take_back(drive, asked):
+    for _, pending in _take_back(drive, asked):
         pending.unawaited()
-
-
-async def _resolve(drive: Drive, asked: Sequence[_Asked]) -> None:
-    taken_back = _take_back(drive, asked)
-    for one, pending in zip(asked, taken_back, strict=True):
-        await drive.resolve(one.request.resource, pending, one.claim)

@@ -24,7 +24,7 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import UNUSED, Seat
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.value import replace
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Unsupported
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping.cas import Cas, GaveUp, State
 from aiorwlock_remote.swapping.line import Line, may_be_repeated, may_guess
@@ -182,9 +182,12 @@ class Swapping:
         self._cas.load(line.resource).then(partial(self._loaded, line))
 
     def _loaded(self, line: Line, loaded: Pending[State]) -> None:
-        if loaded.error is not None:
+        error = loaded.error
+        if error is not None:
             line.seen = None
-            self._unanswered(line, loaded.error)
+            if isinstance(error, BadRecord | Unsupported):
+                error.nothing_done = True  # by a read; see ``after_doubt`` for the rest
+            self._unanswered(line, error)
             return
         line.seen, line.fresh = loaded.result(), True
         self._go_on(line)

@@ -11,7 +11,7 @@ from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.record import Grant
-from aiorwlock_remote.errors import BackendUnavailable, Unsupported
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import (
     Bell,
     Capability,
@@ -31,12 +31,17 @@ class Fate(Enum):
 
     ``PASS``: carried out and answered. ``REFUSE``: it never arrived. ``LOSE``: carried
     out, and the answer lost. ``FORBID``: the store says that we have no right to do it.
+    ``FAIL_LATE``: carried out, and the store says that it failed: a right was missing,
+    or a record damaged, after what counts was written. ``DECLINE``: not carried out,
+    and the store says so; it may be the next time.
     """
 
     PASS = auto()
     REFUSE = auto()
     LOSE = auto()
     FORBID = auto()
+    FAIL_LATE = auto()
+    DECLINE = auto()
 
 
 def _pass(_: Command) -> Fate:
@@ -99,15 +104,16 @@ class Link:
         self.sent.append(command)
         fate = Fate.REFUSE if self.down else self.fate(command)
         pending: Pending[Reply] = Pending()
-        if fate in (Fate.REFUSE, Fate.FORBID):
-            refused = fate is Fate.REFUSE
-            pending.fail(_unavailable() if refused else Unsupported(what="no right"))
+        if fate in _NOT_DONE:
+            pending.fail(_NOT_DONE[fate]())
             return pending
         done = do()
 
         def answer(done: Pending[Reply]) -> None:
             if fate is Fate.LOSE:
                 pending.fail(_unavailable())
+            elif fate is Fate.FAIL_LATE:
+                pending.fail(Unsupported(what="a right is missing at the end"))
             elif done.error is not None:
                 pending.fail(done.error)
             else:
@@ -131,6 +137,21 @@ class Link:
 
 def _unavailable() -> BackendUnavailable:
     return BackendUnavailable(what="the link is down")
+
+
+def _forbidden() -> Unsupported:
+    return Unsupported(what="no right", nothing_done=True)
+
+
+def _declined() -> BackendUnavailable:
+    return BackendUnavailable(what="not now", nothing_done=True)
+
+
+_NOT_DONE: dict[Fate, Callable[[], BackendError]] = {
+    Fate.REFUSE: _unavailable,
+    Fate.FORBID: _forbidden,
+    Fate.DECLINE: _declined,
+}
 
 
 @final

@@ -90,14 +90,17 @@ def of(exc: BaseException, where: str) -> Failure:
         return Unsupported(
             what=f"{where}: {said(exc)}",
             hint="cassandra://user:password@host/keyspace",
+            nothing_done=True,
         )
     if isinstance(exc, Unauthorized):
         return Unsupported(
             what=f"{where}: {said(exc)}",
             hint="GRANT SELECT ON … and GRANT MODIFY ON the table to that role",
+            nothing_done=True,
         )
     if isinstance(exc, (InvalidRequest, SyntaxException)):
-        return Unsupported(what=f"{where}: {said(exc)}", hint=SCHEMA)
+        what = f"{where}: {said(exc)}"
+        return Unsupported(what=what, hint=SCHEMA, nothing_done=True)
     if isinstance(exc, ValueError) and "legacy parameters" in str(exc):
         return ConfigurationError(
             what="the session was switched to legacy settings after connect()",
@@ -134,6 +137,7 @@ def of_hosts(exc: BaseException, where: str) -> Failure:
             return Unsupported(
                 what=f"{where}: its certificate is not trusted: {untrusted[1]}",
                 hint="ca_file=… names who signed it; verify=no trusts anybody",
+                nothing_done=True,
             )
     why = "; ".join(sorted({said(error) for error in found}))
     return BackendUnavailable(

@@ -169,10 +169,13 @@ class Connection:
 
     @contextmanager
     def _mapping(self, place: Place | None = None) -> Iterator[None]:
+        def untouched() -> bool:
+            return place is None or not place.touched
+
         try:
             yield
-        except BackendError:  # some of ours are errors of the system, too
+        except BackendError as exc:  # some of ours are errors of the system, too
+            exc.nothing_done = exc.nothing_done or untouched()
             raise
         except OSError as exc:
-            touched = place is not None and place.touched
-            raise mapped(exc, self._folder.path, nothing_done=not touched) from exc
+            raise mapped(exc, self._folder.path, nothing_done=untouched()) from exc

@@ -22,16 +22,19 @@ def mapped(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
         return Unsupported(
             what=f"{path} is on a file system that is mounted read-only",
             hint="a lock is written down: mount it for writing",
+            nothing_done=nothing_done,
         )
     if exc.errno in _UNWRITABLE:
         return Unsupported(
             what=f"{path} cannot be written ({exc.strerror})",
             hint="the directory and its files must be writable by this user",
+            nothing_done=nothing_done,
         )
     if exc.errno in _UNABLE:
         return Unsupported(
             what=f"the file system of {path} lacks what locks need ({exc.strerror})",
             hint="flock and hard links; on a network file system its lock service",
+            nothing_done=nothing_done,
         )
     if exc.errno in _FULL:
         return BackendUnavailable(

@@ -85,14 +85,14 @@ def of(exc: BaseException, where: str) -> Failure:
     if code in _AGAIN:
         return GaveUp(what=what, nothing_done=True)
     if code in _LOGIN:
-        return Unsupported(what=what, hint=EXAMPLE)
+        return _refused(what, EXAMPLE)
     if code in _TABLES:
-        return Unsupported(what=what, hint=SCHEMA)
+        return _refused(what, SCHEMA)
     if code in _GRANTS:
         grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, and on doormans"
-        return Unsupported(what=what, hint=grant)
+        return _refused(what, grant)
     if code == _BINLOG:
-        return Unsupported(what=what, hint="SET GLOBAL binlog_format = 'MIXED'")
+        return _refused(what, "SET GLOBAL binlog_format = 'MIXED'")
     if code in _SESSION:
         return ConfigurationError(what=what, hint=_SESSION[code])
     if code in _NAMES:
@@ -112,8 +112,8 @@ def of_connecting(exc: BaseException, where: str) -> Failure:
     bad = _certificate(exc)
     if bad is not None:
         return not_trusted(where, bad.verify_message)
-    if isinstance(error, BackendUnavailable):
-        return BackendUnavailable(what=error.what, hint=error.hint, nothing_done=True)
+    if isinstance(error, BackendError):
+        error.nothing_done = True
     return error
 
 
@@ -124,3 +124,8 @@ def _certificate(exc: BaseException) -> ssl.SSLCertVerificationError | None:
             return beneath
         beneath = beneath.__cause__ or beneath.__context__
     return None
+
+
+def _refused(what: str, hint: str) -> Unsupported:
+    """The server's own refusal of a statement, which has changed nothing."""
+    return Unsupported(what=what, hint=hint, nothing_done=True)

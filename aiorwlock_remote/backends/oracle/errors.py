@@ -106,9 +106,12 @@ def of(exc: BaseException, where: str) -> Failure:
     if code in _NOT_NOW:
         return BackendUnavailable(what=said, nothing_done=True)
     if code in _LOGIN:
-        return Unsupported(what=f"{where}: {code}", hint=_LOGIN[code])
+        what = f"{where}: {code}"
+        return Unsupported(what=what, hint=_LOGIN[code], nothing_done=True)
     if code in _BY_CODE:
         kind, hint = _BY_CODE[code]
+        if issubclass(kind, BackendError):
+            return kind(what=said, hint=hint, nothing_done=True)
         return kind(what=said, hint=hint)
     if untrusted := _untrusted(exc, code):
         return not_trusted(where, untrusted)
@@ -126,9 +129,10 @@ def of_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
     one takes over, its listener knows of no service, for a minute perhaps.
     """
     error = of(exc, where)
-    away = known and code_of(exc) in _NO_SERVICE
-    if isinstance(error, BackendUnavailable) or away:
+    if known and code_of(exc) in _NO_SERVICE:
         return BackendUnavailable(what=error.what, hint=error.hint, nothing_done=True)
+    if isinstance(error, BackendError):
+        error.nothing_done = True
     return error
 
 
@@ -137,13 +141,16 @@ def thick(where: str) -> Unsupported:
     return Unsupported(
         what=f"{where}: python-oracledb is in thick mode, which has no asyncio",
         hint="leave out oracledb.init_oracle_client() in this process",
+        nothing_done=True,
     )
 
 
 def too_old(where: str, version: str) -> Unsupported:
     """A server we do not know how to ask."""
     return Unsupported(
-        what=f"{where} is Oracle Database {version}", hint="12.2 or later is needed"
+        what=f"{where} is Oracle Database {version}",
+        hint="12.2 or later is needed",
+        nothing_done=True,
     )
 
 

@@ -78,16 +78,15 @@ def of(exc: BaseException, where: str) -> Failure:
         return GaveUp(what=what, nothing_done=True)
     if code.startswith(_LOGIN):
         hint = "postgresql://user:password@host/database"
-        return Unsupported(what=what, hint=hint)
+        return _refused(what, hint)
     if code.startswith(_TABLES):
-        return Unsupported(what=what, hint=SCHEMA)
+        return _refused(what, SCHEMA)
     if code == "42501":
         grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, doormans TO …"
-        return Unsupported(what=what, hint=grant)
+        return _refused(what, grant)
     if code.startswith(_FORGOTTEN):
-        return Unsupported(
-            what=what, hint="behind PgBouncer in transaction mode: ?statement_cache=no"
-        )
+        hint = "behind PgBouncer in transaction mode: ?statement_cache=no"
+        return _refused(what, hint)
     if code.startswith(_NAMES):
         return ConfigurationError(what=what, hint="another name for the resource")
     if code == "25P02":
@@ -100,8 +99,8 @@ def of_connecting(exc: BaseException, where: str) -> Failure:
     if isinstance(exc, SSLCertVerificationError):
         return not_trusted(where, exc.verify_message)
     error = of(exc, where)
-    if isinstance(error, BackendUnavailable):
-        return BackendUnavailable(what=error.what, hint=error.hint, nothing_done=True)
+    if isinstance(error, BackendError):
+        error.nothing_done = True
     return error
 
 
@@ -109,3 +108,8 @@ def spoilt(exc: BaseException) -> bool:
     """Whether the connection is not to be used again."""
     code = code_of(exc)
     return not isinstance(exc, PostgresError) or code.startswith(_UNKNOWN)
+
+
+def _refused(what: str, hint: str) -> Unsupported:
+    """The server's own refusal of a statement, which has changed nothing."""
+    return Unsupported(what=what, hint=hint, nothing_done=True)

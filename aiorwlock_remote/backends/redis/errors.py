@@ -10,17 +10,24 @@ MASTERDOWN CLUSTERDOWN          BackendUnavailable    no            yes
 READONLY                        BackendUnavailable    no            yes, elsewhere
 NOREPLICAS                      BackendUnavailable    no            yes
 OOM MISCONF                     BackendError          no            once repaired
-UNKILLABLE EXECABORT NOSCRIPT   BackendError          no            no
+NOSCRIPT                        BackendUnavailable    no            yes
+UNKILLABLE EXECABORT            BackendError          no            no
 WRONGPASS NOAUTH NOPERM DENIED  Unsupported           no            no
 NOPROTO MOVED ASK CROSSSLOT     Unsupported           no            no
 ERR unknown command …           Unsupported           no            no
 ERR The user executing … can't  Unsupported           perhaps       no
 ERR ACL failure in script …     Unsupported           perhaps       no
+… with `` script: `` and a name  as above              perhaps       no
 WRONGTYPE BADRECORD             BadRecord             no            no
 ILLEGAL                         IllegalCommand        no            a bug of ours
 ERR max number of clients …     BackendUnavailable    no            yes
-anything else                   BackendError          maybe         no
+anything else                   BackendError          perhaps       no
 ==============================  ====================  ============  ==============
+
+A command that fails inside a script ends the script where it is, and what the script
+wrote before stays. The server appends the script's name to such an answer: whatever the
+answer says, the step was perhaps carried out. Only what was refused before the script
+began is ``nothing_done`` (tests/backends/redis/test_half_done.py).
 
 READONLY: the server has become a replica; the link hangs up, so that the next
 connection may find the new primary. A connection that fails or is silent is
@@ -57,6 +64,9 @@ _NEEDS = "the documentation of the Redis store lists the rights a user needs"
 _NO_COMMAND = "Redis 7.0 or later is needed, and rename-command left alone"
 _CLUSTER = "it is a node of a cluster: redis+cluster://"
 
+_IN_A_SCRIPT = " script: "
+"""Behind what a script's command was told comes the script's name."""
+
 _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
     "LOADING": (BackendUnavailable, "it is starting"),
     "BUSY": (BackendUnavailable, "somebody's script runs for too long"),
@@ -69,7 +79,7 @@ _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
     "MISCONF": (BackendError, "it cannot save to its disk"),
     "UNKILLABLE": (BackendError, ""),
     "EXECABORT": (BackendError, ""),
-    "NOSCRIPT": (BackendError, ""),
+    "NOSCRIPT": (BackendUnavailable, "it has forgotten our scripts"),
     "WRONGPASS": (Unsupported, "user or password in the URL is wrong"),
     "NOAUTH": (Unsupported, "it wants a password: redis://user:password@…"),
     "NOPERM": (Unsupported, _PERMISSION),
@@ -97,28 +107,37 @@ _BY_CLASS: dict[str, tuple[type[BackendError], str]] = {
 def of_reply(text: str, where: str) -> Refusal:
     """The error of ours for an error reply."""
     text = text.partition(", with args beginning with")[0]
+    refusal = _meaning(text, where)
+    if isinstance(refusal, BackendError):
+        known = type(refusal) is not BackendError or _word(text) in _BY_WORD
+        refusal.nothing_done = known and _IN_A_SCRIPT not in text
+    return refusal
+
+
+def _meaning(text: str, where: str) -> Refusal:
     word, _, rest = text.partition(" ")
     if word == "ILLEGAL":
         return IllegalCommand(rest)
     if word == "BADRECORD":
-        return BadRecord(what=rest.partition(" script:")[0])
+        return BadRecord(what=rest.partition(_IN_A_SCRIPT)[0])
     if word in _BY_WORD:
         kind, hint = _BY_WORD[word]
-        what = f"{where}: {text}"
-        if kind is BackendUnavailable:
-            return BackendUnavailable(what=what, hint=hint, nothing_done=True)
-        return kind(what=what, hint=hint)
+        return kind(what=f"{where}: {text}", hint=hint)
     if rest.lower().startswith(("unknown command", "unknown redis command")):
         return Unsupported(
-            what=f"{where}: {rest.partition(' script:')[0]}", hint=_NO_COMMAND
+            what=f"{where}: {rest.partition(_IN_A_SCRIPT)[0]}", hint=_NO_COMMAND
         )
     if rest.startswith(_NOT_IN_SCRIPTS):
         return Unsupported(
-            what=f"{where}: {rest.rpartition(' script: ')[0] or rest}", hint=_NEEDS
+            what=f"{where}: {rest.rpartition(_IN_A_SCRIPT)[0] or rest}", hint=_NEEDS
         )
     if rest.startswith("max number of clients"):
-        return BackendUnavailable(what=f"{where}: {rest}", nothing_done=True)
+        return BackendUnavailable(what=f"{where}: {rest}")
     return BackendError(what=f"{where}: {text}")
+
+
+def _word(text: str) -> str:
+    return text.partition(" ")[0]
 
 
 def of_failure(exc: BaseException | None, where: str) -> BackendError:
@@ -134,6 +153,7 @@ def of_failure(exc: BaseException | None, where: str) -> BackendError:
         return Unsupported(
             what=f"{where}: its certificate is not trusted: {cause.verify_message}",
             hint="ca_file=… names who signed it; verify=no trusts anybody",
+            nothing_done=True,
         )
     if isinstance(cause, ssl.SSLError):
         reason = cause.reason or "failed"

@@ -76,6 +76,7 @@ def mapped(
         return Unsupported(
             what=f"{path} cannot be written",
             hint="the file and its folder must be writable by this user",
+            nothing_done=True,
         )
     if code == sqlite3.SQLITE_CANTOPEN and _could_be_opened(path, made=made):
         return BackendUnavailable(
@@ -88,7 +89,9 @@ def mapped(
         )
     if code == sqlite3.SQLITE_ERROR and "no such" in str(exc):
         return Unsupported(
-            what=f"{path}: {exc}", hint="its tables were changed or dropped"
+            what=f"{path}: {exc}",
+            hint="its tables were changed or dropped",
+            nothing_done=True,
         )
     return BackendUnavailable(what=f"{path}: {exc}")
 

@@ -19,7 +19,12 @@ from aiorwlock_remote.backends.sql.identity import Identity, identity_of
 from aiorwlock_remote.backends.sql.patience import patiently
 from aiorwlock_remote.core.row import CONSTRAINT
 from aiorwlock_remote.core.row_plans import Plan, Ran, Statement, carried_out
-from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, LockError
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+    LockError,
+)
 from aiorwlock_remote.pending import Pending, UnderWay
 from aiorwlock_remote.ports import Host
 
@@ -112,8 +117,8 @@ class Rows:
         if isinstance(exc, sqlite3.IntegrityError):
             return ConfigurationError(what=f"{self._path}: {exc}", hint=CONSTRAINT)
         error = mapped(exc, self._path, made=False)
-        if isinstance(error, BackendUnavailable):  # it was rolled back
-            return BackendUnavailable(error.what, error.hint, nothing_done=True)
+        if isinstance(error, BackendError):  # it was rolled back
+            error.nothing_done = True
         return error
 
     def _close(self) -> None:

@@ -104,7 +104,8 @@ class SqliteFile:
     def run(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         """One statement."""
         if self._db is None:
-            raise BackendUnavailable(what=f"{self.path} is not open")
+            what = f"{self.path} is not open"
+            raise BackendUnavailable(what=what, nothing_done=True)
         return self._db.execute(sql, values)
 
     def atomically(

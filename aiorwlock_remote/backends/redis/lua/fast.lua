@@ -107,11 +107,13 @@ if stored[1] == '1' and keep and last and (stored[8] or '') == ''
         end
       elseif call('ZCARD', READERS) == 0 then
         local value = 'readers,' .. clock[1]
-        if not call('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
+        -- The seat comes last: see save.agree.
+        if not call('GET', SEAT) then
           call('ZADD', READERS, format('%d', ends), ARGV[5])
           call('PEXPIREAT', READERS, stored[14])
           call('HSET', STATE, 'last', fence_text, 'seat', value, 'turns', '',
             unpack(fields))
+          call('SET', SEAT, value, 'PXAT', format('%d', ms))
           return {fence, now}
         end
       end

@@ -99,11 +99,10 @@ function save.agree()
   end
   local value = 'w' .. writer.ticket
   if step.regranted or value ~= seat_value then
+    save.sits = {SEAT, writer.ticket}
     if writer.expires then
-      call('SET', SEAT, writer.ticket, 'PXAT',
-        format('%d', math.ceil(writer.expires / 1000)))
-    else
-      call('SET', SEAT, writer.ticket)
+      save.sits = {SEAT, writer.ticket, 'PXAT',
+        format('%d', math.ceil(writer.expires / 1000))}
     end
   end
   return value

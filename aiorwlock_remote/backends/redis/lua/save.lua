@@ -31,7 +31,11 @@ function save.tell(gates, own)
   return rung
 end
 
--- Make the seat agree with the record: our value in it, or nil.
+-- Make the seat agree with the record: our value in it, or nil. A seat is removed
+-- before the record is written, and set after it: if the step fails in between (a right
+-- is missing), what stands there is a record without its seat, whose grants are void,
+-- and never a seat without a record, which would keep everybody out
+-- (tests/backends/redis/test_half_done.py).
 function save.agree(foreign)
   if foreign then return nil end
   if not record.held() then
@@ -45,11 +49,8 @@ function save.agree(foreign)
   end
   if step.regranted or value ~= seat_value then
     local at = record.ends()
-    if at then
-      call('SET', SEAT, value, 'PXAT', format('%d', math.ceil(at / 1000)))
-    else
-      call('SET', SEAT, value)
-    end
+    save.sits = {SEAT, value}
+    if at then save.sits = {SEAT, value, 'PXAT', format('%d', math.ceil(at / 1000))} end
   end
   return value
 end
@@ -89,6 +90,11 @@ local SCALARS = {last = 2, number = 3, barred_until = 7, admit_upto = 10,
 
 function save.write(foreign)
   local value = save.agree(foreign)
+  save.write_record(value)
+  if save.sits then call('SET', unpack(save.sits)) end
+end
+
+function save.write_record(value)
   if not step.changed and value == record.text_in(stored[4]) then return end
   local pairs_of = step.fields
   pairs_of[#pairs_of + 1] = 'updated'
