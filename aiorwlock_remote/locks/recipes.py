@@ -193,7 +193,7 @@ class RecipeCalls:
             if not isinstance(store, HoldsOccupations):
                 raise _missing("occupied objects", _OCCUPIED)
             places = store.occupations(*chosen)
-            found = Occupancies(places, host=self._host)
+            found = Occupancies(places, host=self._host, is_closed=True)
             self._occupancies[chosen] = found
         return found
 

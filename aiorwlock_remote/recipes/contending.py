@@ -11,10 +11,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
 
+from aiorwlock_remote.core.doubt import in_doubt
 from aiorwlock_remote.core.occupancy import FIRST, Answer, Do, Move, after
 from aiorwlock_remote.errors import (
     AcquireUncertain,
@@ -26,6 +28,7 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.recipe_ports import Occupations
 from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.runtime.insisting import answered
 
 T = TypeVar("T")
 
@@ -90,12 +93,22 @@ async def taken_out(store: Occupations, thing: str, who: str) -> bool:
 class Attempt:
     """From no record to a using one, or back to none."""
 
-    def __init__(self, store: Occupations, thing: str, label: str) -> None:
-        """``who`` it is: nobody was, or will be."""
+    def __init__(
+        self,
+        store: Occupations,
+        thing: str,
+        label: str,
+        left: Callable[[Attempt], object],
+    ) -> None:
+        """``who`` it is: nobody was, or will be.
+
+        ``left`` is called if records of it may stay: to ``take_out`` later.
+        """
         self._store = store
         self._thing = thing
         self._label = label
         self.who: str = store.sign(label)
+        self._left = left
         self._abandoned = False
         self._done: Pending[Move] = Pending()
 
@@ -107,7 +120,7 @@ class Attempt:
             AcquireUncertain: it may be using, and cannot be taken back.
             Closed: called off.
         """
-        host.spawn(self._run)
+        host.spawn(partial(self._run, host))
         try:
             return await self._done
         except Exception:
@@ -122,21 +135,21 @@ class Attempt:
         done = self._done
         if done.done and done.error is None and done.result().do is Do.USING:
             with suppress(BackendError):
-                await carried_out(host, self._remove)
+                await carried_out(host, self.take_out)
         else:
             await settled(done)
 
-    async def _run(self) -> None:
+    async def _run(self, host: LoopHost) -> None:
         move, promoted = FIRST, False
         try:
             while move.do not in _LAST and not self._abandoned:
                 promoted = promoted or move.do is Do.PROMOTE
-                answer = await self._carry_out(move)
+                step = partial(self._carry_out, move)
+                answer = await answered(step, host.clock, PATIENCE, self._wanted)
                 move = after(
                     move, answer, self._store.ages, confirm=self._store.confirms
                 )
-            if self._abandoned:
-                raise Closed  # noqa: TRY301 - as any failure
+            self._wanted()
         except Exception as exc:  # noqa: BLE001 - handed to the caller
             clean = _never_written(move, exc) or await self._cleaned()
             self._done.fail(exc if clean or not promoted else self._doubt(exc))
@@ -170,21 +183,33 @@ class Attempt:
             case Do.PROMOTE:
                 return await store.promote(thing, who)
             case _:
-                await self._remove()
+                await self.take_out()
         return None
 
-    async def _remove(self) -> None:
+    def _wanted(self) -> None:
+        """Raise ``Closed`` if it was called off."""
+        if self._abandoned:
+            raise Closed
+
+    async def take_out(self) -> None:
+        """Remove its records.
+
+        Raises:
+            BackendError: the store failed.
+        """
         await taken_out(self._store, self._thing, self.who)
 
     async def _cleaned(self) -> bool:
         """Whether no record is left."""
         with anyio.move_on_after(PATIENCE, shield=True):
             try:
-                await self._remove()
+                await self.take_out()
             except Exception as exc:  # noqa: BLE001 - the caller waits for our end
+                self._left(self)
                 log_event(log, "left_behind", error=str(exc))
                 return False
             return True
+        self._left(self)
         return False
 
     def _doubt(self, exc: Exception) -> Exception:
@@ -198,5 +223,4 @@ class Attempt:
 
 
 def _never_written(move: Move, exc: Exception) -> bool:
-    sent = not (isinstance(exc, BackendUnavailable) and exc.nothing_done)
-    return move == FIRST and not sent
+    return move == FIRST and not in_doubt(exc)

@@ -6,12 +6,14 @@ who finds it in use gives up at once and is told by whom.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial, wraps
 from inspect import iscoroutinefunction
+from itertools import count
 from random import random
 from typing import Any, ParamSpec, Protocol, TypeVar, final
 
@@ -67,13 +69,21 @@ class Occupancies:
         *,
         name_of: Callable[[object], tuple[str, ResourceId]] | None = None,
         host: Callable[[], LoopHost] = current_host,
+        is_closed: bool = False,
     ) -> None:
-        """Made by ``locks.occupancies`` and the like, not by users."""
+        """Made by ``locks.occupancies`` and the like, not by users.
+
+        ``is_closed``: somebody is going to call ``aclose``. Only then are records that
+        could not be removed removed later, in the background: a driver whose owner has
+        left would be asked for ever.
+        """
         self.store: Occupations = store
         self._name_of = name_of or pair_of
         self._host = host
         self._live: weakref.WeakSet[Occupied] = weakref.WeakSet()
         self._attempts: set[Attempt] = set()
+        self._left: set[Attempt] = set()
+        self._insists = is_closed
         self._closed = False
 
     def of(self, kind: str, object_id: ResourceId) -> Occupancy:
@@ -191,7 +201,7 @@ class Occupancies:
             if self._closed:
                 raise Closed
             sent_at = host.clock.now()
-            attempt = Attempt(self.store, name, label)
+            attempt = Attempt(self.store, name, label, partial(self._insist, host))
             self._attempts.add(attempt)
             try:
                 last = await attempt.outcome(host)
@@ -236,6 +246,25 @@ class Occupancies:
                 tasks.start_soon(attempt.call_off, host)
             for occupied in self._live:
                 tasks.start_soon(_let_go, occupied)
+            for attempt in self._left:
+                tasks.start_soon(_take_out, attempt)
+            self._left.clear()
+
+    def _insist(self, host: LoopHost, attempt: Attempt) -> None:
+        """Take the records of an attempt that failed out in the background."""
+        if self._insists and not self._closed:
+            self._left.add(attempt)
+            host.spawn(partial(self._take_out, host, attempt))
+
+    async def _take_out(self, host: LoopHost, attempt: Attempt) -> None:
+        over = self.deadline(host.clock.now()) or math.inf
+        for tries in count():
+            await anyio.sleep(back_off(tries, random()))
+            if attempt not in self._left:
+                return  # closed
+            if host.clock.now() >= over or await _take_out(attempt):
+                break
+        self._left.discard(attempt)
 
     def _named(self, thing: object) -> str:
         name = thing_of(*self._name_of(thing))
@@ -285,6 +314,15 @@ async def _let_go(occupied: Occupied) -> None:
     except (LockLost, BackendError, Closed) as exc:
         name = occupied.name
         log_event(log, "release_failed", resource=name, error=str(exc))
+
+
+async def _take_out(attempt: Attempt) -> bool:
+    """Whether its records are gone."""
+    try:
+        await attempt.take_out()
+    except BackendError:
+        return False
+    return True
 
 
 def _shown(records: Sequence[Record]) -> tuple[str, ...]:

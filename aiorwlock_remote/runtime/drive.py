@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from random import random
 from typing import Any, TypeVar
 
 import anyio
@@ -25,10 +24,9 @@ from aiorwlock_remote.core.commands import (
     Reply,
     Withdraw,
 )
-from aiorwlock_remote.core.doubt import in_doubt, may_be_repeated
+from aiorwlock_remote.core.doubt import in_doubt
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import (
@@ -40,7 +38,7 @@ from aiorwlock_remote.pending import checkpoint, gathered
 from aiorwlock_remote.ports import Pending, Settings, Store
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost
-from aiorwlock_remote.runtime.insisting import Insisting
+from aiorwlock_remote.runtime.insisting import Insisting, answered
 from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Asking, Request
@@ -48,9 +46,6 @@ from aiorwlock_remote.runtime.room import Room
 from aiorwlock_remote.runtime.severed import Severed, sever_in_children
 
 T = TypeVar("T")
-
-AGAIN = 5
-"""How often a request that was not carried out is sent again."""
 
 
 class Drive:
@@ -160,29 +155,15 @@ class Drive:
         return Lease(request.resource, grant, request.terms, sent_at, self.host.clock)
 
     async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what the store answers.
-
-        A request of which the error says that it was not carried out, and that it may
-        succeed soon, is sent again: a few times, after pauses that grow, for
-        ``connect_timeout`` at most.
+        """Return what the store answers; see ``answered``.
 
         Raises:
             LockError: what the last request failed with.
-            Closed: the ``Locks`` was closed during a pause.
+            Closed: the ``Locks`` was closed during a pause: what was to be taken back
+                has been, and would be granted now.
         """
-        until = self.host.clock.now() + self.patience
-        for attempt in range(AGAIN):
-            try:
-                return await ask()
-            except BackendUnavailable as exc:
-                pause = back_off(attempt, random())
-                late = self.host.clock.now() + pause >= until
-                if late or not may_be_repeated(exc):
-                    raise
-            await anyio.sleep(pause)
-            # What was to be taken back at the end has been, and would be granted now.
-            self.closing.check()
-        return await ask()
+        clock, check = self.host.clock, self.closing.check
+        return await answered(ask, clock, self.patience, check)
 
     async def resolve(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from random import random
@@ -24,6 +24,7 @@ from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Closed
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending, UnderWay
+from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost
 
@@ -32,11 +33,39 @@ T = TypeVar("T")
 AT_ONCE = 500
 """Requests under way at a time, however many failed."""
 AGAIN = 5
-"""Requests that were not carried out before whoever asked is told of the failure."""
+"""How often a request that was not carried out is sent again before that is told."""
 ENOUGH = 2.0
 """Seconds for which those that failed wait for one that is not answered."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
+
+
+async def answered(
+    ask: Callable[[], Awaitable[T]],
+    clock: Clock,
+    patience: float,
+    check: Callable[[], object],
+) -> T:
+    """Return what ``ask`` is answered.
+
+    If the error says that the request was not carried out, and may succeed soon,
+    ``ask`` is called again: ``AGAIN`` times at most, after pauses that grow, and not
+    once ``patience`` seconds have passed. ``check`` may refuse before each.
+
+    Raises:
+        LockError: what the last request failed with.
+    """
+    until = clock.now() + patience
+    for attempt in range(AGAIN):
+        try:
+            return await ask()
+        except BackendUnavailable as exc:
+            pause = back_off(attempt, random())
+            if not may_be_repeated(exc) or clock.now() + pause >= until:
+                raise
+        await anyio.sleep(pause)
+        check()
+    return await ask()
 
 
 class Named(Protocol):

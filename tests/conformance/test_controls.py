@@ -23,6 +23,7 @@ from aiorwlock_remote.testing.conformance import Site, Store
 from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CancellationCases
+from aiorwlock_remote.testing.conformance.cases.failing import FailingCases
 from aiorwlock_remote.testing.conformance.cases.fairness import FairnessCases
 from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
 from aiorwlock_remote.testing.conformance.cases.lease import (
@@ -113,6 +114,14 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
     (
         broken.KeepsPlaces,
         (PassingCases, "test_adopting_cancelled_at_every_step", {}),
+    ),
+    (
+        broken.KeepsPlaces,
+        (FailingCases, "test_an_acquire_that_fails_late", {"ask": "try"}),
+    ),
+    (
+        broken.KeepsPlaces,
+        (FailingCases, "test_a_move_that_fails_late", {"move": "downgrade"}),
     ),
     (
         broken.OldTicketOnly,

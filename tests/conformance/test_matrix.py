@@ -54,6 +54,7 @@ EVERYWHERE = {
     "BadInput",
     "BlockedLoop",
     "Cancellation",
+    "Failing",
     "Close",
     "Declared",
     "Fairness",

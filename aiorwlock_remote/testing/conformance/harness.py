@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Unpack
 
-from aiorwlock_remote import Connecting, Locks, Mutex, OptionArgs, connect
+from aiorwlock_remote import Connecting, Locks, Mutex, OptionArgs, connect, registry
+from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
-from aiorwlock_remote.ports import Backend, Capability
+from aiorwlock_remote.ports import Backend, Bell, Capability, Host, Settings
+from aiorwlock_remote.testing.faults import FaultyStore, Link
 
 AnyLock = Mutex | ReaderLock | WriterLock
 Name = tuple[str, int]
@@ -113,6 +115,12 @@ class Store:
             **options,
         )
 
+    def connect_behind(self, link: Link, **options: Unpack[OptionArgs]) -> Connecting:
+        """The same, but each request fares as the link says."""
+        store = _Behind(self.site, link)
+        prefix, patience = self.site.prefix, self.patience
+        return connect(store, prefix=prefix, connect_timeout=patience, **options)
+
     def name(self) -> Name:
         """A name not used before in this test."""
         self._counted += 1
@@ -123,6 +131,25 @@ class Store:
         """Another program."""
         assert self.site.foreigner is not None, "this harness has no foreigner"
         return self.site.foreigner
+
+
+@dataclass(frozen=True)
+class _Behind:
+    """A backend: the site's store, behind a link."""
+
+    site: Site
+    link: Link
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> FaultyStore:
+        """As ``Backend``."""
+        backend = self.site.backend
+        if backend is not None:
+            inner = await backend.open(host, bell, settings)
+        else:
+            address = parse(self.site.url)
+            opener = registry.find(address.scheme)
+            inner = await opener(address, host, bell, settings)
+        return FaultyStore(inner, self.link, host, bell)
 
 
 def lock_of(

@@ -26,6 +26,7 @@ from aiorwlock_remote.testing.conformance.cases.cancellation import (
 )
 from aiorwlock_remote.testing.conformance.cases.close import CloseCases
 from aiorwlock_remote.testing.conformance.cases.declared import DeclaredCases
+from aiorwlock_remote.testing.conformance.cases.failing import FailingCases
 from aiorwlock_remote.testing.conformance.cases.fairness import FairnessCases
 from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
 from aiorwlock_remote.testing.conformance.cases.lease import (
@@ -65,6 +66,7 @@ ALL_CASES: tuple[type[Cases], ...] = (
     FairnessCases,
     CancellationCases,
     NativeCancellationCases,
+    FailingCases,
     MovesCases,
     PassingCases,
     MultiCases,

@@ -1,0 +1,127 @@
+"""A request that fails after it was carried out leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from aiorwlock_remote import Held, Locks
+from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Downgrade, Upgrade
+from aiorwlock_remote.errors import Unsupported
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.harness import Name, Store
+from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.faults import Fate, Link
+
+Ask = Callable[[Locks, Name], Awaitable[object]]
+
+MAY_GRANT = Acquire | Adopt | Downgrade | Upgrade
+
+
+def _fails_late(command: Command) -> Fate:
+    return Fate.FAIL_LATE if isinstance(command, MAY_GRANT) else Fate.PASS
+
+
+async def _acquire(locks: Locks, name: Name) -> object:
+    return await locks.mutex(*name).acquire()
+
+
+async def _try(locks: Locks, name: Name) -> object:
+    return await locks.rwlock(*name).writer.try_acquire()
+
+
+async def _read(locks: Locks, name: Name) -> object:
+    async with locks.rwlock(*name).reader as held:
+        return held
+
+
+async def _several(locks: Locks, name: Name) -> object:
+    return await locks.multi(locks.mutex("other", 1), locks.mutex(*name))
+
+
+ASKS: dict[str, Ask] = {
+    "acquire": _acquire,
+    "try": _try,
+    "read": _read,
+    "multi": _several,
+}
+MOVES: dict[str, Callable[[Held], Awaitable[object]]] = {
+    "downgrade": Held.downgrade,
+    "upgrade": Held.upgrade,
+    "try_upgrade": Held.try_upgrade,
+}
+
+
+class FailingCases(Cases):
+    """What a store carries out, and then says that it failed, is taken back.
+
+    As where one right is missing in the middle of a script, or a damaged record is met
+    after half the writes. No lease would end these grants.
+    """
+
+    @pytest.mark.parametrize("ask", ASKS)
+    async def test_an_acquire_that_fails_late(
+        self, store: Store, others: Locks, ask: str
+    ) -> None:
+        """The caller is told why, and the lock is free."""
+        name, link = store.name(), Link()
+        async with store.connect_behind(link, lease=None) as locks:
+            link.fate = _fails_late
+            with pytest.raises(Unsupported):
+                await ASKS[ask](locks, name)
+            await _free(store, others, name)
+
+    @pytest.mark.parametrize("move", MOVES)
+    async def test_a_move_that_fails_late(
+        self, store: Store, others: Locks, move: str
+    ) -> None:
+        """Neither the old grant nor the new one is left."""
+        name, link = store.name(), Link()
+        async with store.connect_behind(link, lease=None) as locks:
+            both = locks.rwlock(*name)
+            lock = both.writer if move == "downgrade" else both.reader
+            held = await lock.acquire()
+            link.fate = _fails_late
+            with pytest.raises(Unsupported):
+                await MOVES[move](held)
+            await _free(store, others, name)
+
+    async def test_an_adoption_that_fails_late(
+        self, store: Store, others: Locks
+    ) -> None:
+        """The grant is over: its old ticket is no good any more."""
+        name, link = store.name(), Link()
+        async with store.connect_behind(link, lease=None) as locks:
+            ticket = (await locks.mutex(*name).acquire()).detach()
+            link.fate = _fails_late
+            with pytest.raises(Unsupported):
+                await locks.adopt(ticket)
+            await _free(store, others, name)
+
+    async def test_taken_back_when_the_store_lets_us(
+        self, store: Store, others: Locks
+    ) -> None:
+        """The withdrawal fails, too: it is sent again, in the background."""
+        name, link = store.name(), Link()
+        async with store.connect_behind(link, lease=None) as locks:
+            link.fate = lambda command: (
+                _fails_late(command) if isinstance(command, MAY_GRANT) else Fate.FORBID
+            )
+            with pytest.raises(Unsupported):
+                await locks.mutex(*name).acquire()
+            assert await others.mutex(*name).locked()
+            link.fate = lambda _: Fate.PASS
+            await _free(store, others, name)
+
+
+async def _free(store: Store, others: Locks, name: Name) -> None:
+    """Soon another process gets it, and nobody waits there."""
+
+    async def told() -> bool:
+        shown = await others.mutex(*name).info()
+        return not shown.holders and not shown.queue
+
+    await until(told, store.patience / 2)
+    async with others.mutex(*name).acquire(timeout=0):
+        pass
