@@ -120,6 +120,47 @@ def test_who_waits_looks_again_when_told_or_at_its_poll() -> None:
     assert news.send is not None
 
 
+def test_who_joins_a_place_has_it() -> None:
+    """It waits through an outage as the first one does, who may have left by then."""
+    it = lane()
+    it.join(first := waiter("a"))
+    it.answered(Waiting(1, None), 1.0, 1.1, 0.0)
+    assert it.join(second := waiter("b")) is None
+    it.leave(first)
+    assert it.ask() is not None
+    assert it.failed(2.5, 0.5).turned_away == []
+    assert list(it.waiters) == [second]
+
+
+def test_what_was_not_carried_out_is_asked_again_while_there_is_time() -> None:
+    """Nothing of it is in doubt."""
+    it = lane()
+    it.join(first := waiter("a"))
+    first.until = 3.0
+    assert it.failed(1.0, 0.5, repeat=True).turned_away == []
+    assert it.due is not None
+    assert it.due < first.until
+    assert it.ask() is not None
+    assert it.failed(2.99, 0.5, repeat=True).turned_away == [first]
+    assert it.leave(first) is None
+
+
+def test_what_the_store_said_last() -> None:
+    it = lane()
+    it.join(first := waiter("a"))
+    assert it.said(first) is None
+    it.join(second := waiter("b"))
+    it.answered(Granted((grant("a"),), 5, placed=True), 1.0, 1.1, 0.5)
+    it.join(third := waiter("c"))
+    for one in (second, third):
+        said = it.said(one)
+        assert said is not None
+        assert (said.retry_after, len(said.holders)) == (10_000_000, 1)
+    assert it.ask() is not None
+    it.answered(waits := Waiting(1, 300_000, ("somebody",)), 1.5, 1.6, 0.0)
+    assert it.said(second) is it.said(third) is waits
+
+
 def test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request() -> None:
     """The repeated request is answered with it; its lease counts from the first one."""
     it = lane()
