@@ -10,8 +10,7 @@ MASTERDOWN CLUSTERDOWN          BackendUnavailable    no            yes
 READONLY                        BackendUnavailable    no            yes, elsewhere
 NOREPLICAS                      BackendUnavailable    no            yes
 OOM MISCONF                     BackendError          no            once repaired
-NOSCRIPT                        BackendUnavailable    no            yes
-UNKILLABLE EXECABORT            BackendError          no            no
+UNKILLABLE EXECABORT NOSCRIPT   BackendError          no            no
 WRONGPASS NOAUTH NOPERM DENIED  Unsupported           no            no
 NOPROTO MOVED ASK CROSSSLOT     Unsupported           no            no
 ERR unknown command …           Unsupported           no            no
@@ -79,7 +78,7 @@ _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
     "MISCONF": (BackendError, "it cannot save to its disk"),
     "UNKILLABLE": (BackendError, ""),
     "EXECABORT": (BackendError, ""),
-    "NOSCRIPT": (BackendUnavailable, "it has forgotten our scripts"),
+    "NOSCRIPT": (BackendError, ""),
     "WRONGPASS": (Unsupported, "user or password in the URL is wrong"),
     "NOAUTH": (Unsupported, "it wants a password: redis://user:password@…"),
     "NOPERM": (Unsupported, _PERMISSION),

@@ -107,13 +107,20 @@ if stored[1] == '1' and keep and last and (stored[8] or '') == ''
         end
       elseif call('ZCARD', READERS) == 0 then
         local value = 'readers,' .. clock[1]
-        -- The seat comes last: see save.agree.
-        if not call('GET', SEAT) then
-          call('ZADD', READERS, format('%d', ends), ARGV[5])
-          call('PEXPIREAT', READERS, stored[14])
-          call('HSET', STATE, 'last', fence_text, 'seat', value, 'turns', '',
-            unpack(fields))
-          call('SET', SEAT, value, 'PXAT', format('%d', ms))
+        if not call('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
+          -- The seat names no ticket, so nobody could take it back: see save.agree.
+          for _, write in ipairs({
+            {'ZADD', READERS, format('%d', ends), ARGV[5]},
+            {'PEXPIREAT', READERS, stored[14]},
+            {'HSET', STATE, 'last', fence_text, 'seat', value, 'turns', '',
+              unpack(fields)},
+          }) do
+            local answer = redis.pcall(unpack(write))
+            if type(answer) == 'table' then
+              call('DEL', SEAT)
+              return answer
+            end
+          end
           return {fence, now}
         end
       end

@@ -99,9 +99,9 @@ function save.agree()
   end
   local value = 'w' .. writer.ticket
   if step.regranted or value ~= seat_value then
-    save.sits = {SEAT, writer.ticket}
+    save.sits = {writer.ticket}
     if writer.expires then
-      save.sits = {SEAT, writer.ticket, 'PXAT',
+      save.sits = {writer.ticket, 'PXAT',
         format('%d', math.ceil(writer.expires / 1000))}
     end
   end

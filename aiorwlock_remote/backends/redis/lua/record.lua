@@ -201,6 +201,8 @@ function record.add_readers(comers)
   end
   step.latest = nil
   step.new_readers = step.new_readers or door.readers == 0
+  -- A step that failed may have left readers in the set whom the record does not know.
+  if door.readers == 0 then call('DEL', READERS) end
   door.readers = door.readers + #comers
   call('ZADD', READERS, unpack(scores))
   step.changed, step.regranted = true, true

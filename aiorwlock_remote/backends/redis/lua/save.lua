@@ -49,8 +49,8 @@ function save.agree(foreign)
   end
   if step.regranted or value ~= seat_value then
     local at = record.ends()
-    save.sits = {SEAT, value}
-    if at then save.sits = {SEAT, value, 'PXAT', format('%d', math.ceil(at / 1000))} end
+    save.sits = {value}
+    if at then save.sits = {value, 'PXAT', format('%d', math.ceil(at / 1000))} end
   end
   return value
 end
@@ -91,7 +91,7 @@ local SCALARS = {last = 2, number = 3, barred_until = 7, admit_upto = 10,
 function save.write(foreign)
   local value = save.agree(foreign)
   save.write_record(value)
-  if save.sits then call('SET', unpack(save.sits)) end
+  if save.sits then call('SET', SEAT, unpack(save.sits)) end
 end
 
 function save.write_record(value)
