@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 
 import anyio
 import pytest
 
+import aiorwlock_remote
 from aiorwlock_remote import LockLost, connect
 from aiorwlock_remote.logs import log_event
 
@@ -51,3 +54,15 @@ async def test_a_loss_says_which_lock_and_why(caplog: pytest.LogCaptureFixture) 
     assert any(
         text.startswith("lost resource=order/42 why=forced") for text in caplog.messages
     )
+
+
+def test_nothing_is_logged_but_by_log_event() -> None:
+    """Handlers are the user's: what they raise must end in one place."""
+    direct = re.compile(r"\blog\.(debug|info|warning|error|exception|critical|log)\(")
+    package = Path(aiorwlock_remote.__file__).parent
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if direct.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == {"logs.py"}

@@ -21,6 +21,7 @@ from aiorwlock_remote.errors import (
     BackendUnavailable,
     ConfigurationError,
 )
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Host, Pending
 from aiorwlock_remote.threads import finish_at_exit, running
 
@@ -119,8 +120,8 @@ class Worker:
             outcomes = self._connection.steps(batch, BUSY_TIMEOUT)
         except (BackendError, ConfigurationError) as exc:
             outcomes = [exc] * len(jobs)
-        except Exception as exc:
-            log.exception("steps failed")
+        except Exception as exc:  # noqa: BLE001 - it is logged
+            log_event(log, "steps failed", logging.ERROR, exc_info=True)
             failed = BackendUnavailable(what=f"a batch of steps failed ({exc!r})")
             outcomes = [failed] * len(jobs)
         self._host.call_soon(self._stepped, jobs, outcomes)
@@ -143,5 +144,5 @@ class Worker:
                     pending.resolve(outcome.reply)
                     if outcome.wakes:
                         self._wakes(resource, outcome.wakes)
-            except Exception:  # one answer's trouble is not the others'
-                log.exception("delivery failed")
+            except Exception:  # noqa: BLE001 - one answer's trouble is its own
+                log_event(log, "delivery failed", logging.ERROR, exc_info=True)

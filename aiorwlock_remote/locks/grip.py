@@ -20,7 +20,7 @@ from aiorwlock_remote.locks.loss import LossWatch
 from aiorwlock_remote.locks.observing import NOBODY, End, Followers
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.logs import guarded, log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.runtime.drive import was_held
 from aiorwlock_remote.runtime.lease import Lease, State
@@ -159,8 +159,8 @@ class Grip:
         lost = self.lease.expired()
         if lost or self._end(State.RELEASED):
             self.session.forget(self.lease)
-            self._followers.ended(self.lease.reason or "released")
             self.session.drive.release(self.lease).unawaited()
+            self._followers.ended(self.lease.reason or "released")
 
     def close(self, task: object) -> None:
         """``task`` closes the ``Locks``: what it does under this grant is its business.
@@ -253,6 +253,11 @@ class Grip:
         """The loop's part of a loss: cancel what is watched, tell the user."""
         lease = self.lease
         self.session.forget(lease)
+        self.loss.happened()  # first: what is told to others may take its time
+        on_lost = self.options.on_lost
+        face = None if self.face is None else self.face()
+        if callable(on_lost) and face is not None:
+            guarded(log, "on_lost raised", on_lost, face)
         self._followers.ended(lease.reason or "expired")
         log_event(
             log,
@@ -261,14 +266,6 @@ class Grip:
             why=lease.reason,
             fence=lease.fence,
         )
-        self.loss.happened()
-        on_lost = self.options.on_lost
-        face = None if self.face is None else self.face()
-        if callable(on_lost) and face is not None:
-            try:
-                on_lost(face)
-            except Exception:
-                log.exception("on_lost raised")
 
 
 def _nobody(_owner: weakref.ref[object]) -> bool:

@@ -6,8 +6,7 @@ For metrics and traces; ``integrations.prometheus`` and ``integrations.otel`` ar
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Protocol, final
 
@@ -16,6 +15,7 @@ from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import ConfigurationError, LossReason
+from aiorwlock_remote.logs import guarded
 from aiorwlock_remote.runtime.request import Request
 
 End = LossReason | Literal["released", "moved", "detached", "dropped"]
@@ -25,6 +25,8 @@ End = LossReason | Literal["released", "moved", "detached", "dropped"]
 of another mode, by ``upgrade`` or ``downgrade``. ``detached``: passed on. ``dropped``:
 nothing referred to it any more.
 """
+
+FAILED = "an observer failed"
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.observers")
 
@@ -68,7 +70,7 @@ class Observer(Protocol):
 
     It is called in the event loop and must not block. ``asked`` and what tells how the
     attempt ended are called in the task that asks. What an observer raises is logged
-    and changes nothing.
+    and changes nothing, ``SystemExit`` included.
     """
 
     def asked(self, attempt: Attempt) -> Following | None:
@@ -87,21 +89,18 @@ class Followers:
     def obtained(self, resource: Resource, fence: int) -> None:
         """As ``Following.obtained``."""
         for one in self._each:
-            with _logged():
-                one.obtained(resource.label, fence)
+            _call(one, "obtained", resource.label, fence)
 
     def failed(self, error: BaseException | None) -> None:
         """As ``Following.failed``."""
         for one in self._each:
-            with _logged():
-                one.failed(error)
+            _call(one, "failed", error)
 
     def ended(self, how: End) -> None:
         """As ``Following.ended``; once."""
         each, self._each = self._each, ()
         for one in each:
-            with _logged():
-                one.ended(how)
+            _call(one, "ended", how)
 
     def __enter__(self) -> Followers:
         return self
@@ -132,11 +131,14 @@ def asked(observers: Sequence[Observer], request: Request) -> Followers:
         reason=request.reason,
     )
     followers: list[Following] = []
+
+    def ask(observer: Observer) -> None:
+        following = observer.asked(attempt)
+        if following is not None:
+            followers.append(following)
+
     for observer in observers:
-        with _logged():
-            following = observer.asked(attempt)
-            if following is not None:
-                followers.append(following)
+        guarded(log, FAILED, ask, observer)
     return Followers(tuple(followers))
 
 
@@ -158,9 +160,8 @@ def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     return found
 
 
-@contextmanager
-def _logged() -> Generator[None, None, None]:
-    try:
-        yield
-    except Exception:
-        log.exception("an observer failed")
+def _call(one: Following, what: str, *told: object) -> None:
+    def call() -> None:
+        getattr(one, what)(*told)
+
+    guarded(log, FAILED, call)

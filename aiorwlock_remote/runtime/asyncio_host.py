@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 
 import anyio
 
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.host import log, quietly
 
@@ -58,7 +60,7 @@ class AsyncioHost:
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:  # the loop is closed: nobody is left to be told
-            log.debug("loop is closed")
+            log_event(log, "loop is closed", logging.DEBUG)
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a task of the loop itself."""

@@ -10,6 +10,7 @@ import anyio
 from aiorwlock_remote.core.commands import Acquire, Granted, Refused
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import Closed, LockError, LockTimeout
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import checkpoint
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.gate import Gate
@@ -106,11 +107,12 @@ class Doors(Taking):
         try:
             seen = await self._drive.store.look(request.resource)
         except LockError as exc:
-            log.warning("%s: %s", waited(request), exc)
+            log_event(log, f"{waited(request)}: {exc}")
             return
         if not visitor.ready.done:
             before = gate.before(visitor, request.mode)
-            log.warning(slow_line(request, seen, self._drive.gate_name, before))
+            line = slow_line(request, seen, self._drive.gate_name, before)
+            log_event(log, line)
 
     def _timed_out(
         self,

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import anyio
 
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.runtime")
@@ -57,5 +58,5 @@ async def quietly(function: Callable[[], Awaitable[None]]) -> None:
     """Run it and log what it raises, which would end a run if a system task did."""
     try:
         await function()
-    except Exception:
-        log.exception("background task failed")
+    except Exception:  # noqa: BLE001 - it is logged
+        log_event(log, "background task failed", logging.ERROR, exc_info=True)

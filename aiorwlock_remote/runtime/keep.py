@@ -130,10 +130,10 @@ class Keeper:
         if reason is not None:
             lease.lose(reason)
         elif over or lease.abandoned():
+            lease.lose("expired")
             log_event(
                 log, "owner_gone", resource=lease.resource.label, fence=lease.fence
             )
-            lease.lose("expired")
         elif lease.deadline is not None and lease.renew_due <= now:
             return True
         else:

@@ -91,9 +91,9 @@ class Renewing:
         """A defect is told, and these are tried again until their deadline."""
         try:
             yield
-        except Exception:
+        except Exception:  # noqa: BLE001 - it is logged
             if not all(lease.attempts for lease in leases):
-                log.exception("keeper_failed")
+                log_event(log, "keeper_failed", logging.ERROR, exc_info=True)
             self._retry(leases)
 
     def gather(self, lease: Lease) -> None:

@@ -45,8 +45,8 @@ class Taking(ABC):
             if not lease.expired():
                 return lease
             # The loop was blocked, or the store slow, for longer than the lease.
-            log_event(log, "late", resource=request.resource.label)
             self._let_go(lease)
+            log_event(log, "late", resource=request.resource.label)
 
     async def try_acquire(self, request: Request) -> Lease | None:
         """A grant if it can be had right now; takes no place in the queue."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Awaitable, Callable
 from socket import socket
@@ -9,6 +10,7 @@ from socket import socket
 import anyio
 import trio
 
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.host import log, quietly
 
@@ -28,7 +30,7 @@ class TrioHost:
         try:
             self._token.run_sync_soon(function, *args)
         except trio.RunFinishedError:
-            log.debug("run has finished")
+            log_event(log, "run has finished", logging.DEBUG)
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a system task."""
@@ -47,7 +49,7 @@ class TrioHost:
                     try:
                         function()
                     except Exception:  # noqa: BLE001 - what comes next is to be read
-                        log.exception("a reader failed")
+                        log_event(log, "a reader failed", logging.ERROR, exc_info=True)
 
         self.spawn(reading)
         return scope.cancel

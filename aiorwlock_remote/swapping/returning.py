@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.swapping.lent_lines import Lender, Lending
 from aiorwlock_remote.swapping.own_lines import in_time
 
@@ -63,4 +64,4 @@ class Returning(Lending[C]):
 
 def _heard(closing: asyncio.Future[None]) -> None:
     if not closing.cancelled() and (error := closing.exception()) is not None:
-        log.warning("connection_not_returned", exc_info=error)
+        log_event(log, "connection_not_returned", exc_info=error)

@@ -32,6 +32,7 @@ from aiorwlock_remote.backends.cassandra.reading import Reader, reading
 from aiorwlock_remote.backends.cassandra.table import Table, open_table
 from aiorwlock_remote.backends.cassandra.wire import Wire, wishes
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.threads import running
@@ -183,8 +184,8 @@ def _start(function: Callable[[], object]) -> None:
     def run() -> None:
         try:
             function()
-        except Exception:
-            log.exception("background thread failed")
+        except Exception:  # noqa: BLE001 - it is logged
+            log_event(log, "background thread failed", logging.ERROR, exc_info=True)
 
     running(run, "cassandra")
 

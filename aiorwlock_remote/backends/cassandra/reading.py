@@ -22,6 +22,7 @@ from typing import Protocol
 
 from aiorwlock_remote.backends.cassandra.inbox import Inbox
 from aiorwlock_remote.backends.cassandra.timers import Timer, Timers
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Host, Reads
 from aiorwlock_remote.threads import running
 
@@ -154,8 +155,13 @@ class Reader:
             self._rung.clear()
             try:
                 self._look_after()
-            except Exception:
-                log.exception("a connection could not be looked after")
+            except Exception:  # noqa: BLE001 - it is logged
+                log_event(
+                    log,
+                    "a connection could not be looked after",
+                    logging.ERROR,
+                    exc_info=True,
+                )
 
     def _look_after(self) -> None:
         now = self._now()
@@ -173,8 +179,10 @@ class Reader:
         for callback in self._timers.due(now):
             try:
                 callback()
-            except Exception:
-                log.exception("a request could not be ended")
+            except Exception:  # noqa: BLE001 - it is logged
+                log_event(
+                    log, "a request could not be ended", logging.ERROR, exc_info=True
+                )
 
     def _now(self) -> float:
         return self._host.clock.now()

@@ -10,6 +10,7 @@ import hiredis
 
 from aiorwlock_remote.backends.redis.connection.script import Arg, Script
 from aiorwlock_remote.backends.redis.errors import of_decoding, of_reply
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.pending import Pending
 
 T = TypeVar("T")
@@ -74,8 +75,8 @@ class Call(Pending[T]):
             return
         try:
             self.resolve(value)
-        except Exception:
-            log.exception("callback failed")
+        except Exception:  # noqa: BLE001 - it is logged
+            log_event(log, "callback failed", logging.ERROR, exc_info=True)
 
     def refused(self, text: str, where: str) -> None:
         """The answer is an error."""
@@ -87,8 +88,8 @@ class Call(Pending[T]):
             return
         try:
             self.fail(error)
-        except Exception:
-            log.exception("callback failed")
+        except Exception:  # noqa: BLE001 - it is logged
+            log_event(log, "callback failed", logging.ERROR, exc_info=True)
 
     @property
     def name(self) -> str:

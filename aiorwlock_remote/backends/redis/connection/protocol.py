@@ -33,6 +33,7 @@ from aiorwlock_remote.backends.redis.connection.forgotten import Forgotten
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.logs import log_event
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
@@ -221,8 +222,8 @@ class Conversation:
                 self.in_flight.popleft().answered(None)
             elif verb == b"sunsubscribe" and not self._leaves(push[1]):
                 self._listener.unheard(push[1])
-        except Exception:
-            log.exception("callback failed")
+        except Exception:  # noqa: BLE001 - it is logged
+            log_event(log, "callback failed", logging.ERROR, exc_info=True)
 
     def _awaits(self, verb: bytes, channel: bytes) -> bool:
         first = self.in_flight[0] if self.in_flight else None
