@@ -91,8 +91,8 @@ class LockTimeout(LockError, TimeoutError):
 
     ``holders`` describes who held it when last asked, e.g.
     ``"write 4f1c… web-3/71: refund"``; ``retry_after`` is the number of seconds after
-    which the store expects a change, or None. ``unanswered``: the store said nothing
-    at all in that time.
+    which the store expects a change, or None. ``unanswered``: a request was under way
+    all the time, and the store did not answer it.
     """
 
     status_hint: ClassVar[int] = 423

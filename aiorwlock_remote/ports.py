@@ -208,8 +208,9 @@ class Store(Notifier, Protocol):
 
         Returns at once. Commands for one resource are carried out in the order of the
         calls, so that a release sent after a cancelled acquire cannot overtake it.
-        Fails with ``BackendError``; ``BackendUnavailable`` leaves it open whether the
-        command was carried out, unless it says ``nothing_done``.
+        Fails with ``BackendError``, which leaves it open whether the command was
+        carried out, unless it says ``nothing_done``: then a ``BackendUnavailable`` says
+        that the same command may succeed soon.
         """
 
     async def look(self, resource: Resource) -> Snapshot:

@@ -97,7 +97,7 @@ class HoldsRows(Protocol):
         """Carry out its statements, beyond any caller's cancellation.
 
         Each for itself. Answers in a bounded time, and ``aclose`` waits for it. Fails
-        with ``BackendError`` or ``ConfigurationError``; ``BackendUnavailable`` without
+        with ``BackendError`` or ``ConfigurationError``; a ``BackendError`` without
         ``nothing_done`` leaves it open what was done.
         """
 

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 import anyio
 
+from aiorwlock_remote.core.doubt import in_doubt
 from aiorwlock_remote.core.lease import local_deadline
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, RowState
@@ -145,7 +146,7 @@ class RowWaiting(Generic[S]):
                 if not sure or late or now() - began >= PATIENCE:
                     raise self._given_up(wish, failing) from exc.__cause__
             except LockError as exc:
-                if doubtful:
+                if doubtful or (in_doubt(exc) and row.way.lease is not None):
                     self._give_back(wish)
                 raise row.explained(exc) from exc.__cause__
             else:

@@ -82,7 +82,7 @@ class Cas(Protocol):
         Whether they were, and what stands there now (None: not told). Its record may
         have other fences than were given, if it is the store that chooses them.
 
-        Fails with ``BackendError``; ``BackendUnavailable`` without ``nothing_done``
-        leaves it open, and it may still happen, as long as ``state`` stands. After
+        Fails with ``BackendError``, which without ``nothing_done`` leaves it open, and
+        it may still happen, as long as ``state`` stands. After
         ``GaveUp`` it is worth another try.
         """

@@ -59,8 +59,8 @@ class Desk(Protocol):
     def ask(self, name: str, values: Values) -> Pending[Found]:
         """One request, ``swap`` or ``look``, beyond any caller's cancellation.
 
-        Fails with ``BackendError``; ``BackendUnavailable`` without ``nothing_done``
-        leaves it open whether it was carried out.
+        Fails with ``BackendError``, which without ``nothing_done`` leaves it open
+        whether it was carried out.
         """
 
 
