@@ -41,6 +41,7 @@ from aiorwlock_remote.ports import (
     Settings,
     Store,
 )
+from aiorwlock_remote.swapping.replies import each_grant
 
 NEVER = Pace(poll_min=1000, poll_max=1000, place_life=3000)
 
@@ -154,6 +155,28 @@ class MovesKeepFence(Fault):
             grants = tuple(_fence(g, self._fence) for g in reply.grants)
             return replace(reply, grants=grants)
         return reply
+
+
+class CountsFences(Fault):
+    """Counts the phases of a resource from the clock at its first one."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        records = self._shelf.records
+        before = records.get(resource, Record())
+        done = super().step(resource, command)
+        after = records.get(resource, Record())
+        if not 0 < before.last < after.last:
+            return done
+
+        def counted(granted: Granted) -> Granted:
+            grants = tuple(_fence(grant, before.last + 1) for grant in granted.grants)
+            return replace(granted, grants=grants)
+
+        grants = tuple(_fence(grant, before.last + 1) for grant in after.grants)
+        records[resource] = replace(after, last=before.last + 1, grants=grants)
+        changed: Pending[Reply] = Pending()
+        changed.resolve(each_grant(done.result(), counted))
+        return changed
 
 
 class AdoptersShare(Fault):

@@ -72,6 +72,8 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
     (broken.NewestFirst, (FairnessCases, "test_the_oldest_writer_is_next", {})),
     (broken.NoFence, (FenceCases, "test_write_grants_rise", {})),
     (broken.NoFence, (FenceCases, "test_rises_after_an_expiry", {})),
+    (broken.CountsFences, (FenceCases, "test_starts_from_the_stores_clock", {})),
+    (broken.CountsFences, (FenceCases, "test_each_phase_reads_the_stores_clock", {})),
     (broken.MovesKeepFence, (MovesCases, "test_downgrade_has_no_gap", {})),
     (broken.MovesKeepFence, (MovesCases, "test_the_only_reader_upgrades", {})),
     (

@@ -75,9 +75,11 @@ class Harness(ABC):
     renewed in time, on such a machine too, ``short`` of one that is meant to run out,
     but not before its holder hears of it. ``remembers_fence``: whether a resource that
     nobody holds or waits for still shows its last fence; fences rise with every store.
-    ``grants_more``: seconds by which the store lets a lease end later than its holder
-    asked for. ``garbage``: objects that a cycle leaves to the garbage collector at
-    most, those of a driver.
+    ``each_phase_reads_the_clock``: whether a phase that begins while the resource is
+    held or waited for has a fence by the store's clock, too; if not, it is the one
+    before plus one. ``grants_more``: seconds by which the store lets a lease end later
+    than its holder asked for. ``garbage``: objects that a cycle leaves to the garbage
+    collector at most, those of a driver.
     """
 
     capabilities: ClassVar[Capability]
@@ -87,6 +89,7 @@ class Harness(ABC):
     kept: ClassVar[float] = 1.0
     short: ClassVar[float] = 0.3
     remembers_fence: ClassVar[bool] = True
+    each_phase_reads_the_clock: ClassVar[bool] = True
     grants_more: ClassVar[float] = 0.0
     garbage: ClassVar[int] = 0
 
