@@ -32,7 +32,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.record import Grant, Record, Seat
-from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.ticket import READERS, Mode, Policy
 from aiorwlock_remote.ports import (
     Bell,
     Host,
@@ -295,6 +295,50 @@ class TakesSeats(Fault):
             if seat is not None and (record is None or record.seat != seat.value):
                 del self._shelf.seats[resource]
         return super().step(resource, command)
+
+
+class LeavesItsSeat(Fault):
+    """Leaves its ticket in a seat whose record is gone, but for a release."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        seats, records = self._shelf.seats, self._shelf.records
+        lost = records.get(resource, Record()).seat is None
+        seat = seats.get(resource) if lost else None
+        done = super().step(resource, command)
+        if seat is not None and isinstance(command, Renew | Downgrade | Adopt):
+            seats.setdefault(resource, seat)
+        return done
+
+    def renewer(self) -> MemoryRenewer:
+        return _Leaving(self)
+
+
+class _Leaving(MemoryRenewer):
+    def __init__(self, store: LeavesItsSeat) -> None:
+        self._store = store
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld]:
+        del timeout
+        outcomes: list[Grant | NotHeld] = []
+        for item in batch:
+            command = Renew(((item.ticket, item.lease),))
+            reply = self._store.step(item.resource, command).result()
+            assert isinstance(reply, Renewed)
+            outcomes += reply.outcomes
+        return outcomes
+
+
+class TakesReaders(Fault):
+    """Takes any ``readers`` out of the seat when a reader is told that it is out."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        done = super().step(resource, command)
+        seat = self._shelf.seats.get(resource)
+        if isinstance(command, Renew) and seat is not None and seat.ticket == READERS:
+            del self._shelf.seats[resource]
+        return done
 
 
 class NoSeat(Fault):

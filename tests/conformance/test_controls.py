@@ -129,6 +129,19 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
         ),
     ),
     (broken.NoSeat, (SeatCases, "test_our_grant_sits_there", {"mode": "writer"})),
+    (
+        broken.LeavesItsSeat,
+        (
+            SeatCases,
+            "test_our_ticket_goes_when_its_holder_is_told",
+            {"told": "downgrade"},
+        ),
+    ),
+    (
+        broken.LeavesItsSeat,
+        (SeatCases, "test_our_ticket_goes_when_its_holder_is_not_renewed", {}),
+    ),
+    (broken.TakesReaders, (SeatCases, "test_readers_we_do_not_know_stay", {})),
 ]
 NAMED = [
     pytest.param(fault, case, id=f"{fault.__name__}-{case[1]}")

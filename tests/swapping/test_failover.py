@@ -80,9 +80,7 @@ def put_back(plain: PlainSeats, rows: Rows) -> None:
             names = [column.strip() for column in columns.split(",")]
             binds = ", ".join(plain.bind.format(name) for name in names)
             for row in rows[table]:
-                if isinstance(
-                    plain, PlainOracle
-                ):  # else times lose what is behind seconds
+                if isinstance(plain, PlainOracle):  # its DATE has whole seconds only
                     times = [n for n in names if n.endswith("_at")]
                     cursor.setinputsizes(**dict.fromkeys(times, DB_TYPE_TIMESTAMP))
                 insert = f"INSERT INTO {table} ({columns}) VALUES ({binds})"  # noqa: S608

@@ -23,8 +23,8 @@ Name = tuple[str, int]
 class Foreigner(ABC):
     """A program that uses the published mutex record without this library.
 
-    Each method is one published statement, blocking. ``name`` is plain: a short type
-    and a 32-bit integer. Whatever is not the seat is none of its business.
+    Each method but ``clean`` is one published statement, blocking. ``name`` is plain: a
+    short type and a 32-bit integer. Whatever is not the seat is none of its business.
     """
 
     @abstractmethod
@@ -42,6 +42,10 @@ class Foreigner(ABC):
     @abstractmethod
     def read(self, name: Name) -> str | None:
         """The ticket in the record, None if there is no record."""
+
+    @abstractmethod
+    def clean(self, name: Name) -> None:
+        """Delete all that stands beside the record, as a job that cleans up may do."""
 
     def wipe(self, name: Name) -> None:
         """Delete the record, whatever ticket is in it."""

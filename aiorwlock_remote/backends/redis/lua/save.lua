@@ -31,9 +31,10 @@ function save.tell(gates, own)
   return rung
 end
 
--- Make the seat agree with the record: our value in it, or nil.
+-- Make the seat agree with the record: our value in it, or nil. A value that is ours but
+-- nobody's is remembered, see seat.take_out.
 function save.agree(foreign)
-  if foreign then return nil end
+  if foreign then return foreign.value == step.unclaimed and step.unclaimed or nil end
   if not record.held() then
     if seat_value then call('DEL', SEAT) end
     return nil
