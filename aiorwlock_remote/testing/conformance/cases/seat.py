@@ -216,7 +216,6 @@ class SeatCases(Cases):
         """``readers`` may be a foreign program's when no record tells of it."""
         held = await locks.rwlock(*NAME, on_lost="flag").reader.acquire()
         store.foreigner.clean(NAME)
-        store.foreigner.put(NAME, "readers")
         with pytest.raises(LockLost):
             await held.extend()
         await held.release()
