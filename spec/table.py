@@ -113,6 +113,16 @@ MODULES = {
         },
         safe=("OneBeliever",),
     ),
+    "Seat": Module(
+        defaults={
+            "Clients": '{"a", "b"}',
+            "Tickets": "2",
+            "Tells": '{"release", "renew"}',
+            "Readers": '"recorded"',
+        },
+        safe=("NotRobbed", "NoOrphan", "Seated"),
+        lines=("CONSTRAINT Bound",),
+    ),
 }
 
 SAFE = MODULES["LockRec"].safe
@@ -230,4 +240,8 @@ CONFIGS = (
     row("LeaseTime", "drift_no_margin", "OneBeliever", Margin="0"),
     row("LeaseTime", "jump_over_margin", "OneBeliever", StoreJump="2"),
     row("LeaseTime", "pushed_grant", "OneBeliever", Push=YES),
+    # The seat, and who deletes it or the record
+    row("Seat", "own_seat_goes", MODULES["Seat"].safe),
+    row("Seat", "renewal_leaves_seat", "NoOrphan", Tells='{"release"}'),
+    row("Seat", "any_reader_clears", "NotRobbed", Readers='"told"'),
 )

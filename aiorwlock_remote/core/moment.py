@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from aiorwlock_remote.core.record import Grant, Record, Seat, soonest
 from aiorwlock_remote.core.ticket import holder_of
-from aiorwlock_remote.core.value import value
+from aiorwlock_remote.core.value import replace, value
 
 SHOWN_HOLDERS = 5
 _FOREIGN = "foreign "
@@ -23,6 +25,17 @@ class Moment:
     foreign: Seat | None
     turns: int = 0
     vacate: bool = False
+
+
+def without_own(at: Moment, tickets: Container[str]) -> Moment:
+    """The moment without a foreign seat in which one of these tickets sits.
+
+    Their holders are told that they hold nothing, see ``seat``.
+    """
+    foreign = at.foreign
+    if foreign is None or foreign.ticket not in tickets:
+        return at
+    return replace(at, foreign=None)
 
 
 def new_fence(door: Record, floor: int) -> int:

@@ -7,6 +7,15 @@
   the last fence stay.
 * A value we did not write is foreign: it keeps every mode out, is never joined and
   never taken over.
+* If the record was deleted under a holder, the seat looks foreign, and nobody but the
+  holder can tell that it is ours. So whoever is told that its grant is gone (by a
+  release, a withdrawal, a renewal or a move) and whose own ticket sits there takes it
+  out, in the same step (model Seat, ``NoOrphan``).
+* A reader's ticket never sits there. ``readers`` is ours only if the record says that
+  we wrote that very value; the next step removes it if the record knows nobody who is
+  in. Without a record, ``readers`` may be a foreign program's, which we must not take
+  away (model Seat, ``NotRobbed``). It stays until the seat expires, where seats do, or
+  until a person breaks it.
 * Every step ends by making the seat agree with the record.
 """
 

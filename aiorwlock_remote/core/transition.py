@@ -23,10 +23,13 @@ from aiorwlock_remote.core.commands import (
     Adopt,
     Answer,
     Command,
+    Conflict,
     Downgrade,
     Force,
     Forced,
+    Granted,
     NotHeld,
+    Refused,
     Release,
     Released,
     Renew,
@@ -38,7 +41,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.entering import Entry, Queued, acquire, withdraw
 from aiorwlock_remote.core.lone import lone
-from aiorwlock_remote.core.moment import Moment, describe
+from aiorwlock_remote.core.moment import Moment, describe, without_own
 from aiorwlock_remote.core.moves import adopt, downgrade, upgrade
 from aiorwlock_remote.core.record import UNUSED, Ending, Grant, Record, Seat
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
@@ -114,13 +117,9 @@ def _step(
         case Withdraw():
             door, at, draft = withdraw(door, command, at)
         case Renew():
-            door, draft = _renew(door, command, now)
-        case Downgrade():
-            door, draft = downgrade(door, command, at)
-        case Upgrade():
-            door, draft = upgrade(door, command, at)
-        case Adopt():
-            door, draft = adopt(door, command, at)
+            door, at, draft = _renew(door, command, at)
+        case Downgrade() | Upgrade() | Adopt():
+            door, at, draft = _move(door, command, at)
         case Force():
             door, at, draft = _force(door, command, at)
     wakes: tuple[str, ...] = ()
@@ -202,10 +201,10 @@ def _release(door: Record, cmd: Release, at: Moment) -> tuple[Record, Moment, _L
     return door, at, _Let(held, gone, tuple(answers))
 
 
-def _renew(door: Record, cmd: Renew, now: int) -> tuple[Record, Renewed]:
+def _renew(door: Record, cmd: Renew, at: Moment) -> tuple[Record, Moment, Renewed]:
     leases = dict(cmd.tickets)
     renewed = {
-        g.ticket: replace(g, expires=_longer(g.expires, leases[g.ticket], now))
+        g.ticket: replace(g, expires=_longer(g.expires, leases[g.ticket], at.now))
         for g in door.grants
         if g.ticket in leases
     }
@@ -214,7 +213,24 @@ def _renew(door: Record, cmd: Renew, now: int) -> tuple[Record, Renewed]:
         renewed.get(t) or NotHeld(seats.why_gone(door, holder_of(t)))
         for t, _ in cmd.tickets
     ]
-    return replace(door, grants=grants), Renewed(tuple(outcomes))
+    at = without_own(at, leases.keys() - renewed.keys())
+    return replace(door, grants=grants), at, Renewed(tuple(outcomes))
+
+
+def _move(
+    door: Record, cmd: Downgrade | Upgrade | Adopt, at: Moment
+) -> tuple[Record, Moment, Granted | NotHeld | Conflict | Refused | Queued]:
+    draft: Granted | NotHeld | Conflict | Refused | Queued
+    match cmd:
+        case Downgrade():
+            door, draft = downgrade(door, cmd, at)
+        case Upgrade():
+            door, draft = upgrade(door, cmd, at)
+        case Adopt():
+            door, draft = adopt(door, cmd, at)
+    if isinstance(draft, NotHeld):  # neither of both tickets is a grant any more
+        at = without_own(at, (cmd.ticket, cmd.claim.ticket))
+    return door, at, draft
 
 
 def _longer(expires: int | None, lease: int | None, now: int) -> int | None:

@@ -5,11 +5,15 @@ The row of ``mutex_locks`` is the seat, there as long as it is taken. The row of
 record and its version. Times travel as text, to the microsecond: ``2026-11-21
 19:05:00.000001``, in UTC.
 
-Fences are counted from ``created_at``, which the server's clock sets when it makes the
-doorman's row: in the stored record the first phase of a row has the number 1. So the
-fence of a new row is above those of all rows that were there before, whatever became of
-them, and no process has to know the server's time for that. (A fence taken from a time
-that a process believes in would be ahead of it by the process's error.)
+The server chooses the fence of a new phase: the greater of the last fence plus one,
+which the swap brings along, and its own clock, which the swap's statement reads. So the
+fence is above all that were handed out before, also if the row was deleted or if a
+failover lost the last grant (``tests/swapping/test_failover.py``). A process must not
+choose the fence: the time that a process believes in may be ahead of the server's.
+
+So the stored text is the fence, a space, and the record as the process made it: its
+``last``, and the fence of its grants, are read as that fence. A text without a fence is
+of the version before, which counted the fences of a row from ``created_at``.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ from aiorwlock_remote.swapping.cas import State
 LONG = 3_000
 """Bytes from which on a record is packed: 500 readers are 102 kB, packed 28 kB."""
 PACKED = "z:"
+FENCE = 19
+"""Digits of a fence, at most."""
 HALF = "set its version to NULL as well, or delete its row of doormans"
 TIMELESS = "mend or delete its row: acquired_at must be a time"
 READERS = 4_000
@@ -46,31 +52,32 @@ _MICRO = timedelta(microseconds=1)
 class Found:
     """What a store answers: whether the swap was carried out, and what stands there.
 
-    ``now``: its clock. ``base``: ``created_at`` of the doorman's row; None: no such
-    row. The rest is told only if nothing was done.
+    ``now``: its clock. ``fence``: what a swap that was done and begins a phase has
+    stored. The rest is told only if nothing was done. ``created``: ``created_at`` of
+    the doorman's row; None: no such row.
     """
 
     done: bool
     now: str
-    base: str | None = None
+    created: str | None = None
     version: str | None = None
     record: str | None = field(default=None, repr=False)
     ticket: str | None = field(default=None, repr=False)
     since: str | None = None
+    fence: int | None = None
 
 
 @value
 class Mark:
-    """What a swap compares. ``base`` and ``now``: microseconds.
+    """What a swap compares.
 
-    ``base``: what the fences of the stored record are counted from. ``now``: the
-    server's clock when it told. ``calm``: swaps of ours in a row that led here.
+    ``now``: the server's clock when it told, in microseconds. ``calm``: swaps of ours
+    in a row that led here.
     """
 
     version: str | None
     ticket: str | None = field(default=None, repr=False)
     since: str | None = None
-    base: int = field(default=0, compare=False)
     now: int = field(default=0, compare=False)
     calm: int = field(default=0, compare=False)
 
@@ -81,7 +88,7 @@ def state_of(found: Found) -> State:
     Raises:
         BadRecord: the record cannot be read.
     """
-    seat, record, base = None, None, 0
+    seat, record = None, None
     if found.ticket is not None:
         if found.since is None:  # e.g. 'infinity'
             raise BadRecord(what="the seat is taken, at no time", hint=TIMELESS)
@@ -89,31 +96,46 @@ def state_of(found: Found) -> State:
     if found.record is None and found.version is not None:
         raise BadRecord(what="a version stands there, and no record", hint=HALF)
     if found.record is not None:
-        base = micros_of(found.base or "")
-        record = counted(loads(unpacked(found.record)), base)
-    mark = Mark(found.version, found.ticket, found.since, base, micros_of(found.now))
+        record = record_of(found.record, found.created or "")
+    mark = Mark(found.version, found.ticket, found.since, micros_of(found.now))
     return State(record, seat, mark)
 
 
-def counted(record: Record, base: int) -> Record:
-    """The record with its fences counted from ``base``; 0 stays, it is none."""
+def record_of(text: str, created: str) -> Record:
+    """The record of a stored text.
 
-    def moved(fence: int) -> int:
-        return fence + base if fence else 0
-
-    if not base:
+    Raises:
+        BadRecord: the text cannot be read.
+    """
+    fence, behind, rest = text.partition(" ")
+    if behind and fence.isdecimal() and len(fence) <= FENCE and int(fence) < 2**63:
+        return fenced(loads(unpacked(rest)), int(fence))
+    record = loads(unpacked(text))
+    if not record.last:
         return record
-    grants = tuple(replace(g, fence=moved(g.fence)) for g in record.grants)
-    endings = tuple(replace(e, fence=moved(e.fence)) for e in record.endings)
-    return replace(record, last=moved(record.last), grants=grants, endings=endings)
+    # The version before this one counted all fences of a row from its creation.
+    base = micros_of(created)
+    endings = tuple(replace(e, fence=e.fence + base) for e in record.endings)
+    return fenced(replace(record, endings=endings), record.last + base)
 
 
-def text_of(record: Record, base: int) -> str:
-    """The record as it is stored, its fences counted from 1 again."""
-    text = dumps(record, base)
-    if len(text) <= LONG:
-        return text
-    return PACKED + base64.b64encode(zlib.compress(text.encode(), 3)).decode()
+def fenced(record: Record, fence: int) -> Record:
+    """The record if the store chose that fence for its phase.
+
+    All live grants are of that phase. Endings are of phases before.
+    """
+    if fence == record.last:
+        return record
+    grants = tuple(replace(grant, fence=fence) for grant in record.grants)
+    return replace(record, last=fence, grants=grants)
+
+
+def text_of(record: Record, *, begins: bool) -> str:
+    """The record as it is stored; without its fence if a phase ``begins``."""
+    text = dumps(record)
+    if len(text) > LONG:
+        text = PACKED + base64.b64encode(zlib.compress(text.encode(), 3)).decode()
+    return f" {text}" if begins else f"{record.last} {text}"
 
 
 def unpacked(text: str) -> str:

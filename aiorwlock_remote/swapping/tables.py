@@ -4,7 +4,8 @@ A *desk* carries requests to it and brings answers back. There are two requests:
 
 * ``swap``: compare the version and the seat, and that it is not too late; if so put
   there what is given; else tell what stands there. In one transaction, and at best one
-  round trip.
+  round trip. If ``n_fence`` is given, a phase begins: the fence that is stored, and
+  told, is the greater of that and the server's clock (``rows``).
 * ``look``: tell what stands there, of one moment.
 """
 
@@ -28,9 +29,10 @@ from aiorwlock_remote.swapping.line import Line
 from aiorwlock_remote.swapping.pausing import Later, Pausing
 from aiorwlock_remote.swapping.replies import each_grant
 from aiorwlock_remote.swapping.rows import (
+    FENCE,
     Found,
     Mark,
-    counted,
+    fenced,
     micros_of,
     published,
     seat_columns,
@@ -97,11 +99,12 @@ class TableCas:
         return micros(self._clock.now())
 
     def times(self, state: State) -> Times:
-        """The least the server's clock can be; fences count by one from the base."""
+        """The least the server's clock can be; fences count by one, see ``rows``."""
+        del state
         at = self.clock()
         bounds = self._time.bounds(at)
         least: int = bounds.least
-        return Times(least, state.mark.base + 1, least, at, bounds.slack)
+        return Times(least, 0, least, at, bounds.slack)
 
     def load(self, resource: Resource) -> Pending[State]:
         """By one plain read of both tables."""
@@ -128,8 +131,10 @@ class TableCas:
         stays = (ticket, since) == (mark.ticket, mark.since)
         if ears is not None and not stays:
             record = ears.turned(record)
-        text = text_of(record, mark.base)
-        if len(text) > ENOUGH and (len(text) > MOST or _grows(state.record, record)):
+        begins = record.last > (state.record.last if state.record is not None else 0)
+        text = text_of(record, begins=begins)
+        size = len(text) + FENCE * begins
+        if size > ENOUGH and (size > MOST or _grows(state.record, record)):
             return _failed(_too_long(record, resource))
         readers, writer = published(record)
         values: dict[str, object] = {
@@ -142,6 +147,7 @@ class TableCas:
             "t_ticket": ticket,
             "t_since": since,
             "n_version": version,
+            "n_fence": record.last if begins else None,
             "n_record": text,
             "n_readers": readers,
             "n_waits": int(writer is not None),
@@ -160,10 +166,9 @@ class TableCas:
             if not found.done:
                 return False, self._seen(found, sent)
             now = self._told(found, sent)
-            base = mark.base or micros_of(found.base or "")
-            new = Mark(version, ticket, since, base, now, mark.calm + 1)
-            moved = counted(record, base - mark.base)
-            return True, State(moved, seat, new)
+            new = Mark(version, ticket, since, now, mark.calm + 1)
+            stored = record if found.fence is None else fenced(record, found.fence)
+            return True, State(stored, seat, new)
 
         return mapped(self._desk.ask("swap", values), swapped)
 

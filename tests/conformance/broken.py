@@ -32,7 +32,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.record import Grant, Record, Seat
-from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.ticket import READERS, Mode, Policy
 from aiorwlock_remote.ports import (
     Bell,
     Host,
@@ -41,6 +41,7 @@ from aiorwlock_remote.ports import (
     Settings,
     Store,
 )
+from aiorwlock_remote.swapping.replies import each_grant
 
 NEVER = Pace(poll_min=1000, poll_max=1000, place_life=3000)
 
@@ -154,6 +155,28 @@ class MovesKeepFence(Fault):
             grants = tuple(_fence(g, self._fence) for g in reply.grants)
             return replace(reply, grants=grants)
         return reply
+
+
+class CountsFences(Fault):
+    """Counts the phases of a resource from the clock at its first one."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        records = self._shelf.records
+        before = records.get(resource, Record())
+        done = super().step(resource, command)
+        after = records.get(resource, Record())
+        if not 0 < before.last < after.last:
+            return done
+
+        def counted(granted: Granted) -> Granted:
+            grants = tuple(_fence(grant, before.last + 1) for grant in granted.grants)
+            return replace(granted, grants=grants)
+
+        grants = tuple(_fence(grant, before.last + 1) for grant in after.grants)
+        records[resource] = replace(after, last=before.last + 1, grants=grants)
+        changed: Pending[Reply] = Pending()
+        changed.resolve(each_grant(done.result(), counted))
+        return changed
 
 
 class AdoptersShare(Fault):
@@ -272,6 +295,50 @@ class TakesSeats(Fault):
             if seat is not None and (record is None or record.seat != seat.value):
                 del self._shelf.seats[resource]
         return super().step(resource, command)
+
+
+class LeavesItsSeat(Fault):
+    """Leaves its ticket in a seat whose record is gone, but for a release."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        seats, records = self._shelf.seats, self._shelf.records
+        lost = records.get(resource, Record()).seat is None
+        seat = seats.get(resource) if lost else None
+        done = super().step(resource, command)
+        if seat is not None and isinstance(command, Renew | Downgrade | Adopt):
+            seats.setdefault(resource, seat)
+        return done
+
+    def renewer(self) -> MemoryRenewer:
+        return _Leaving(self)
+
+
+class _Leaving(MemoryRenewer):
+    def __init__(self, store: LeavesItsSeat) -> None:
+        self._store = store
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld]:
+        del timeout
+        outcomes: list[Grant | NotHeld] = []
+        for item in batch:
+            command = Renew(((item.ticket, item.lease),))
+            reply = self._store.step(item.resource, command).result()
+            assert isinstance(reply, Renewed)
+            outcomes += reply.outcomes
+        return outcomes
+
+
+class TakesReaders(Fault):
+    """Takes any ``readers`` out of the seat when a reader is told that it is out."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        done = super().step(resource, command)
+        seat = self._shelf.seats.get(resource)
+        if isinstance(command, Renew) and seat is not None and seat.ticket == READERS:
+            del self._shelf.seats[resource]
+        return done
 
 
 class NoSeat(Fault):

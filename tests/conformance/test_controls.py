@@ -73,6 +73,8 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
     (broken.NewestFirst, (FairnessCases, "test_the_oldest_writer_is_next", {})),
     (broken.NoFence, (FenceCases, "test_write_grants_rise", {})),
     (broken.NoFence, (FenceCases, "test_rises_after_an_expiry", {})),
+    (broken.CountsFences, (FenceCases, "test_starts_from_the_stores_clock", {})),
+    (broken.CountsFences, (FenceCases, "test_each_phase_reads_the_stores_clock", {})),
     (broken.MovesKeepFence, (MovesCases, "test_downgrade_has_no_gap", {})),
     (broken.MovesKeepFence, (MovesCases, "test_the_only_reader_upgrades", {})),
     (
@@ -136,6 +138,19 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
         ),
     ),
     (broken.NoSeat, (SeatCases, "test_our_grant_sits_there", {"mode": "writer"})),
+    (
+        broken.LeavesItsSeat,
+        (
+            SeatCases,
+            "test_our_ticket_goes_when_its_holder_is_told",
+            {"told": "downgrade"},
+        ),
+    ),
+    (
+        broken.LeavesItsSeat,
+        (SeatCases, "test_our_ticket_goes_when_its_holder_is_not_renewed", {}),
+    ),
+    (broken.TakesReaders, (SeatCases, "test_readers_we_do_not_know_stay", {})),
 ]
 NAMED = [
     pytest.param(fault, case, id=f"{fault.__name__}-{case[1]}")

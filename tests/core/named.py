@@ -10,6 +10,7 @@ from aiorwlock_remote.core.commands import (
     Downgrade,
     Force,
     Release,
+    Renew,
     Upgrade,
     Withdraw,
 )
@@ -59,6 +60,10 @@ def gives_up(command: Command, seat: Seat) -> bool:
             return command.ticket == seat.ticket and command.mode is not Mode.READ
         case Withdraw():
             return seat.ticket in command.tickets
+        case Renew():
+            return seat.ticket in dict(command.tickets)
+        case Downgrade() | Upgrade() | Adopt():
+            return seat.ticket in (command.ticket, command.claim.ticket)
         case Force():
             return command.seat == seat.value
         case _:

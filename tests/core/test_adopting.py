@@ -114,6 +114,6 @@ def test_what_was_voided_is_not_adopted() -> None:
     door.seat = None
     assert door.do(over("w", "a")) == NotHeld("forced")
     assert door.holders == []
-    door.seat = Seat("w,5")
+    door.seat = Seat("thief,5")
     assert door.do(over("w", "a")) == NotHeld("forced")
-    assert door.seat == Seat("w,5")
+    assert door.seat == Seat("thief,5")

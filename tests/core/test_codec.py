@@ -21,7 +21,6 @@ from aiorwlock_remote.core.record import (
 )
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord
-from aiorwlock_remote.swapping.rows import counted
 from tests.core.door import LEASE, READ, WRITE, Door, ask
 
 SECRET = "hunter2"  # noqa: S105 - looked for where it must not be
@@ -114,12 +113,6 @@ def test_the_text_is_what_an_encoder_would_write(record: Record) -> None:
     text = codec.dumps(record)
     assert text == json.dumps(json.loads(text), separators=(",", ":"))
     assert codec.loads(text) == record
-
-
-@given(RECORDS, NUMBERS)
-def test_fences_are_counted_from_where_one_wants(record: Record, base: int) -> None:
-    text = codec.dumps(record, base)
-    assert text == codec.dumps(counted(record, -base))
 
 
 def test_an_unknown_reason_is_read_as_forced() -> None:

@@ -97,14 +97,16 @@ def test_a_crowd_is_told_as_one() -> None:
 
 
 def test_void_grants_stay_void() -> None:
-    """Even if the very seat comes back."""
+    """Even if the very seat comes back: it is taken out, as its holder is told."""
     door = Door()
     door.ask("w", WRITE)
     seat, door.seat = door.seat, None
     assert reason(door, "w") == "forced"
     door.seat = seat
-    assert reason(door, "w") == "forced"
+    assert reason(door, "other") == "expired"
     assert door.seat == seat, "foreign now"
+    assert reason(door, "w") == "forced"
+    assert (door.holders, door.seat) == ([], None)
 
 
 def test_force_removes_one_reader() -> None:

@@ -13,10 +13,12 @@ from aiorwlock_remote.core.commands import (
     Downgrade,
     Force,
     Forced,
+    NotHeld,
     Refused,
     Release,
     Released,
     Renew,
+    Renewed,
     Upgrade,
     Withdraw,
     Withdrawn,
@@ -131,6 +133,46 @@ def test_withdraw_after_the_record_was_lost() -> None:
     door.record = None
     assert door.leave("w", WRITE, "w") == Withdrawn(("w",))
     assert door.seat is None
+
+
+@pytest.mark.parametrize("old", ["w", "before"])
+@pytest.mark.parametrize("move", [Downgrade, Upgrade, Adopt])
+def test_a_move_after_the_record_was_lost(
+    move: type[Downgrade | Upgrade | Adopt], old: str
+) -> None:
+    """The ticket that is moved, or that of a move which was carried out, goes."""
+    door = Door()
+    door.ask("w", WRITE)
+    door.record = None
+    new = "new" if old == "w" else "w"
+    assert door.do(move(old, Claim(new, LEASE))) == NotHeld("forced")
+    assert door.seat is None
+    assert granted(door.ask("w2", WRITE))
+
+
+def test_a_renewal_after_the_record_was_lost() -> None:
+    """Its holder is told that it is gone, and who waits is called at once."""
+    door = Door()
+    door.ask("w", WRITE)
+    door.record = None
+    door.ask("w2", WRITE)
+    assert door.do(Renew((("other", LEASE),))) == Renewed((NotHeld("forced"),))
+    assert ends(door) != 0
+    renewal = Renew((("other", LEASE), ("w", LEASE)))
+    assert door.do(renewal) == Renewed((NotHeld("forced"), NotHeld("forced")))
+    assert ends(door) == 0
+    assert door.woken == ["w2"]
+
+
+def test_readers_of_which_no_record_tells_stay() -> None:
+    """They may be a foreign program's, whoever is told that its grant is gone."""
+    door = Door()
+    door.ask("r", READ)
+    seat, door.record = door.seat, None
+    door.do(Renew((("r", LEASE),)))
+    door.do(Adopt("r", Claim("new", LEASE)))
+    assert door.release("r") == Released(held=False, reason="forced")
+    assert door.seat == seat
 
 
 def test_fences_rise_though_the_record_was_lost() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from aiorwlock_remote import LockLost, connect
 from aiorwlock_remote.backends.memory import shelf
+from tests.servers.plain import PlainRedis
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -51,3 +52,33 @@ async def test_it_was_forced(
         for use in (released.release, extended.extend, moved.downgrade):
             with pytest.raises(LockLost, match="forced"):
                 await use()
+
+
+@pytest.mark.parametrize("theirs", [False, True])
+async def test_the_key_of_the_readers(
+    fresh_redis: RedisServer, *, theirs: bool
+) -> None:
+    """The first reader that is told takes our ``readers`` out of the seat.
+
+    Not a foreign program's, which has another time.
+    """
+    plain = PlainRedis(fresh_redis.url, "")
+    url = fresh_redis.url
+    async with connect(url) as locks, connect(url) as others, connect(url) as third:
+        first, second = [
+            await one.rwlock("order", 1).reader.acquire() for one in (locks, others)
+        ]
+        writer = third.rwlock("order", 1).writer
+        fresh_redis.ask("DEL", "{mutex_locks/order,1}.readers")
+        if theirs:
+            fresh_redis.ask("SET", "mutex_locks/order,1", "readers,1000000000")
+        assert await writer.try_acquire() is None
+        with pytest.raises(LockLost):
+            await first.extend()
+        assert plain.read(("order", 1)) == ("readers" if theirs else None)
+        with pytest.raises(LockLost):
+            await second.extend()
+        held = await writer.try_acquire()
+        assert (held is None) == theirs
+        if held is not None:
+            await held.release()

@@ -41,6 +41,11 @@ class PlainRedis(Foreigner):
         with self._client() as client:
             return bool(client.eval(self.FREE, 1, self._key(name), ticket) == 1)
 
+    def clean(self, name: Name) -> None:
+        beside = (f"{{{self._key(name)}}}.{p}" for p in ("state", "readers", "queue"))
+        with self._client() as client:
+            client.delete(*beside)
+
     def read(self, name: Name) -> str | None:
         with self._client() as client:
             value = client.get(self._key(name))

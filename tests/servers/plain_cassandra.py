@@ -31,6 +31,10 @@ WHERE resource_type = %s AND resource_id = %s IF EXISTS
 FREE = """
 DELETE FROM {table} WHERE resource_type = %s AND resource_id = %s IF ticket = %s
 """
+CLEAN = """
+UPDATE {table} SET version = null, record = null, frame = null
+WHERE resource_type = %s AND resource_id = %s IF EXISTS
+"""
 READ = "SELECT ticket FROM {table} WHERE resource_type = %s AND resource_id = %s"
 
 
@@ -74,6 +78,9 @@ class PlainCassandra(Foreigner):
 
     def free(self, name: Name, ticket: str) -> bool:
         return self._applied(FREE, *self._key(name), ticket)
+
+    def clean(self, name: Name) -> None:
+        self._applied(CLEAN, *self._key(name))
 
     def read(self, name: Name) -> str | None:
         cql = READ.format(table=self._table)

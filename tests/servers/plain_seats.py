@@ -20,6 +20,7 @@ _DELETE = """
 DELETE FROM mutex_locks
 WHERE resource_type = {kind} AND resource_id = {num} AND ticket = {ticket}
 """
+_CLEAN = "DELETE FROM doormans WHERE resource_type = {kind} AND resource_id = {num}"
 _SELECT = """
 SELECT ticket FROM mutex_locks
 WHERE resource_type = {kind} AND resource_id = {num}
@@ -56,6 +57,9 @@ class PlainSeats(Foreigner):
     def free(self, name: Name, ticket: str) -> bool:
         deleted, _ = self._run(_DELETE, name, ticket=ticket)
         return deleted == 1
+
+    def clean(self, name: Name) -> None:
+        self._run(_CLEAN, name)
 
     def read(self, name: Name) -> str | None:
         _, row = self._run(_SELECT, name)

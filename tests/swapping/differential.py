@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
-from dataclasses import replace
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
 from aiorwlock_remote.core.commands import (
     Command,
-    Force,
-    Granted,
     IllegalCommand,
-    NotHeld,
-    Released,
-    Renewed,
     Reply,
 )
 from aiorwlock_remote.core.names import Resource, resource
-from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.transition import transition
 from aiorwlock_remote.hosted import Near, Side
 from aiorwlock_remote.runtime.asyncio_host import AsyncioHost
 from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.swapping.replies import each_grant
-from aiorwlock_remote.swapping.rows import counted
+from aiorwlock_remote.swapping.replies import with_fences
+from aiorwlock_remote.swapping.rows import fenced
 from aiorwlock_remote.swapping.server_time import Bounds, ServerTime
 from aiorwlock_remote.swapping.tables import Desk, TableCas, TableSteps
 from tests.backends.redis.asking import MS, SECOND, Asker
@@ -97,7 +92,6 @@ class Comparison:
         self._resource: Resource = resource("story", seed)
         self._record: Record | None = None
         self._seat: Seat | None = None
-        self._base = 0
         self._woken: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
@@ -163,7 +157,7 @@ class Comparison:
         table = "doormans" if kind == "flush" else "mutex_locks"
         await self._database.delete(table, *key)
         if kind == "flush":
-            self._record, self._base = None, 0
+            self._record = None
         else:
             self._seat = None
         if kind == "steal":
@@ -174,12 +168,12 @@ class Comparison:
     async def _compare(self, command: Command) -> None:
         expected: Reply | None = None
         now, before = self._time.now, (self._record, self._seat)
+        last = 0 if self._record is None else self._record.last
         wakes: tuple[str, ...] = ()
-        try:
+        step = None
+        with contextlib.suppress(IllegalCommand):
             step = transition(self._record, self._seat, command, now, 0, now)
-        except IllegalCommand:
-            pass
-        else:
+        if step is not None:
             expected, wakes = step.reply, step.wakes
             if step.record != (self._record or Record()):
                 self._record = step.record
@@ -188,42 +182,22 @@ class Comparison:
             self._record = Record()
         self._woken = ()
         cas, steps = self.asker.chance.choice(self._processes)
-        sent = command
-        if isinstance(command, Force) and command.fence:
-            sent = replace(command, fence=command.fence + self._base)
+        clock = time.time_ns() // 1000
         got: Reply | None = None
         with contextlib.suppress(IllegalCommand):
-            got = await steps.step(self._resource, sent)
+            got = await steps.step(self._resource, command)
         state = await cas.load(self._resource)
-        self._base = state.mark.base
-        record = counted(state.record or Record(), -self._base)
+        record = state.record or Record()
         story = f"{command}\nbefore {before}\nat {now}"
-        assert relative(got, self._base) == expected, f"{got}, {expected}: {story}"
+        if step is not None and self._record is step.record and step.record.last > last:
+            assert record.last >= max(clock, last + 1), f"{record}: {story}"
+            self._record = fenced(step.record, record.last)  # the server chose it
+            expected = with_fences(step, self._record)
+        assert got == expected, f"{got}, {expected}: {story}"
         assert record == (self._record or Record()), f"{record}: {story}"
         assert state.seat == self._seat, f"{state.seat}: {story}"
         assert self._woken == wakes, f"{self._woken}, {wakes}: {story}"
         self.seen[f"{type(command).__name__} {type(got).__name__}"] += 1
-
-
-def relative(reply: Reply | None, base: int) -> Reply | None:
-    """Its fences counted from the row's first."""
-
-    def moved(grant: Grant) -> Grant:
-        return replace(grant, fence=grant.fence - base if base else grant.fence)
-
-    def granted(answer: Granted) -> Granted:
-        return replace(answer, grants=tuple(map(moved, answer.grants)))
-
-    match reply:
-        case Renewed():
-            told = tuple(
-                o if isinstance(o, NotHeld) else moved(o) for o in reply.outcomes
-            )
-            return replace(reply, outcomes=told)
-        case Granted() | Released():
-            return each_grant(reply, granted)
-        case _:
-            return reply
 
 
 async def compare(database: Database, commands: int, seed: int) -> Counter[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -26,7 +25,7 @@ from aiorwlock_remote.core.record import Grant, Record
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping.rows import Found, counted, micros_of, unpacked
+from aiorwlock_remote.swapping.rows import Found, micros_of, record_of
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.tables import TableCas, TableSteps, Values
 from tests.swapping.tables import Tables, Watch, World
@@ -139,9 +138,9 @@ class Stage(RuleBasedStateMachine):
         one.answer.resolve(one.found)
 
     def _record(self) -> Record:
-        for base, _, text in self.tables.doormen.values():
+        for created, _, text in self.tables.doormen.values():
             if text is not None:
-                return counted(loads(unpacked(text)), micros_of(base))
+                return record_of(text, created)
         return Record()
 
     def _note(self, record: Record) -> None:

@@ -69,14 +69,14 @@ class Tables:
 
     def look(self, key: Any) -> Found:  # noqa: ANN401
         """As the block of that name."""
-        base, version, record = self.doormen.get(key, (None, None, None))
+        created, version, record = self.doormen.get(key, (None, None, None))
         ticket, since = self.seats.get(key, (None, None))
-        return Found(False, self.now(), base, version, record, ticket, since)
+        return Found(False, self.now(), created, version, record, ticket, since)
 
     def swap(self, asked: Values) -> Found:
         """As the block of that name."""
         key = asked["i_kind"], asked["i_number"]
-        base, version, _ = self.doormen.setdefault(key, (self.now(), None, None))
+        created, version, _ = self.doormen.setdefault(key, (self.now(), None, None))
         late = micros_of(self.now()) > micros_of(str(asked["i_latest"]))
         self.belated += late
         seat = self.seats.get(key, (None, None))
@@ -86,8 +86,12 @@ class Tables:
         self.seats.pop(key, None)
         if asked["t_ticket"] is not None:
             self.seats[key] = asked["t_ticket"], asked["t_since"]
-        self.doormen[key] = base, asked["n_version"], asked["n_record"]
-        return Found(done=True, now=self.now(), base=base)
+        fence, text = None, str(asked["n_record"])
+        if isinstance(least := asked["n_fence"], int):
+            fence = max(least, micros_of(self.now()))
+            text = f"{fence}{text}"
+        self.doormen[key] = created, asked["n_version"], text
+        return Found(done=True, now=self.now(), fence=fence)
 
 
 class Link:

@@ -68,7 +68,7 @@ class MariadbDesk(EachDesk):
         """One request; refused, a second one that looks."""
         made = values["i_version"] is not None
         found = await self._step(connection, values, "change" if made else "make")
-        if made or found.done or found.base is None or found.version is not None:
+        if made or found.done or found.created is None or found.version is not None:
             return found
         return await self._step(connection, values, "adopt")
 
@@ -93,8 +93,9 @@ class MariadbDesk(EachDesk):
         # Whoever leaves has left, also if somebody else took the seat just before.
         if not first.changed or (seat == "move" and not told[2].changed):
             return await self._look(connection, values)
-        now = text_at(first.told)
-        return Found(done=True, now=now, base=None if door == "change" else now)
+        least = values["n_fence"]
+        fence = max(least, first.told) if isinstance(least, int) else None
+        return Found(done=True, now=text_at(first.told), fence=fence)
 
     async def _look(
         self, connection: Connection, values: Values, *before: str
@@ -109,11 +110,11 @@ class MariadbDesk(EachDesk):
 
 def found_of(row: Row) -> Found:
     """What a row of ``look``, or the end of one of ``scan``, tells."""
-    now, base, version, record, ticket, since = row
+    now, created, version, record, ticket, since = row
     return Found(
         done=False,
         now=text_at(now),
-        base=None if base is None else text_at(base),
+        created=None if created is None else text_at(created),
         version=_text(version),
         record=_text(record),
         ticket=_text(ticket),

@@ -36,6 +36,8 @@ def step(
     """
     known = {key: literal(value) for key, value in values.items()}
     known["in_time"] = _written("in_time", tables, known)
+    begins = values["n_fence"] is not None
+    known["record"] = _written("begins", tables, known) if begins else known["n_record"]
     if seat == "sit":
         known["seat"] = "TRUE"  # its own statement finds out
     else:

@@ -22,7 +22,7 @@ LAST_INSERT_ID({now}) <= {latest}
 UPDATE {schema}doormans
 SET active_readers = {n_readers}, has_pending_writer = {n_waits},
   pending_writer = {n_writer}, updated_at = UTC_TIMESTAMP(6),
-  version = {n_version}, record = {n_record}
+  version = {n_version}, record = {record}
 WHERE resource_type = {kind} AND resource_id = {number} AND version = {i_version}
   AND {in_time} AND {seat}
 
@@ -32,7 +32,7 @@ INSERT INTO {schema}doormans (
   updated_at, created_at, version, record
 )
 SELECT {kind}, {number}, {n_readers}, {n_waits}, {n_writer},
-  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), {n_version}, {n_record}
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), {n_version}, {record}
 FROM DUAL WHERE {in_time} AND {seat}
 
 -- A row without our columns' values counts as none.
@@ -40,9 +40,14 @@ FROM DUAL WHERE {in_time} AND {seat}
 UPDATE {schema}doormans
 SET active_readers = {n_readers}, has_pending_writer = {n_waits},
   pending_writer = {n_writer}, updated_at = UTC_TIMESTAMP(6),
-  created_at = UTC_TIMESTAMP(6), version = {n_version}, record = {n_record}
+  version = {n_version}, record = {record}
 WHERE resource_type = {kind} AND resource_id = {number} AND version IS NULL
   AND {in_time} AND {seat}
+
+-- What is stored if a phase begins: its fence is the greater of the one that is given
+-- and the time of the statement, which is told.
+-- name: begins
+CONCAT(GREATEST({n_fence}, {now}), {n_record})
 
 -- name: free
 NOT EXISTS (

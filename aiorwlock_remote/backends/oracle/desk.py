@@ -33,6 +33,7 @@ _IN: dict[str, Any] = {
     "t_ticket": 2000,
     "t_since": 26,
     "n_version": 32,
+    "n_fence": NUMBER,
     "n_record": MOST,
     "n_readers": 4000,
     "n_waits": NUMBER,
@@ -40,7 +41,8 @@ _IN: dict[str, Any] = {
 }
 _OUT: dict[str, int] = {
     "o_now": 26,
-    "o_base": 26,
+    "o_fence": 19,
+    "o_created": 26,
     "o_version": 32,
     "o_record": MOST,
     "o_ticket": 2000,
@@ -150,6 +152,7 @@ async def _executed(
 def _found(outs: dict[str, Any], row: int) -> Found:
     told: dict[str, Any] = {b[2:]: var.getvalue(row) for b, var in outs.items()}
     told["done"] = bool(told["done"])
+    told["fence"] = None if told["fence"] is None else int(told["fence"])
     return Found(**told)
 
 

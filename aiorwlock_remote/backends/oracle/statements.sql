@@ -13,7 +13,7 @@ DECLARE
   v_number NUMBER(10);
   v_version VARCHAR2(32);
   v_record VARCHAR2(32767);
-  v_base TIMESTAMP(6);
+  v_created TIMESTAMP(6);
   v_ticket VARCHAR2(2000);
   v_since TIMESTAMP(6);
   v_form VARCHAR2(30) := 'YYYY-MM-DD HH24:MI:SS.FF6';
@@ -21,15 +21,16 @@ BEGIN
   v_kind := :i_kind;
   v_number := :i_number;
   SELECT d.version, d.record, d.created_at, m.ticket, m.acquired_at
-  INTO v_version, v_record, v_base, v_ticket, v_since
+  INTO v_version, v_record, v_created, v_ticket, v_since
   FROM (SELECT v_kind AS kind, v_number AS num FROM dual) k
   LEFT JOIN {schema}doormans d
     ON d.resource_type = k.kind AND d.resource_id = k.num
   LEFT JOIN {schema}mutex_locks m
     ON m.resource_type = k.kind AND m.resource_id = k.num;
   :o_done := 0;
+  :o_fence := NULL;
   :o_now := TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), v_form);
-  :o_base := TO_CHAR(v_base, v_form);
+  :o_created := TO_CHAR(v_created, v_form);
   :o_version := v_version;
   :o_record := v_record;
   :o_ticket := v_ticket;
@@ -41,18 +42,21 @@ END;
 -- what is to stand there. The row of the doorman is the lock between programs of ours;
 -- the primary key of mutex_locks is the lock between those and the others. The seat is
 -- changed before the doorman is, and each change of it that came too late is found by
--- the statement that would make it, so that nothing has ever to be undone.
+-- the statement that would make it, so that nothing has ever to be undone. `n_fence`
+-- says that a phase begins: the fence that is stored is the greater of that and the time,
+-- in microseconds since 1970 (2440588 is that day's Julian number).
 -- name: swap
 DECLARE
   v_kind VARCHAR2(2000);
   v_number NUMBER(10);
   v_version VARCHAR2(32);
   v_record VARCHAR2(32767);
-  v_base TIMESTAMP(6);
+  v_created TIMESTAMP(6);
   v_ticket VARCHAR2(2000);
   v_since TIMESTAMP(6);
   v_now TIMESTAMP(6);
   v_done NUMBER(1) := 0;
+  v_fence NUMBER(19);
   t_ticket VARCHAR2(2000);
   t_since TIMESTAMP(6);
   n_record CLOB;
@@ -61,23 +65,24 @@ BEGIN
   v_kind := :i_kind;
   v_number := :i_number;
   t_ticket := :t_ticket;
+  v_fence := :n_fence;
   n_record := :n_record;
   BEGIN
-    SELECT version, record, created_at INTO v_version, v_record, v_base
+    SELECT version, record, created_at INTO v_version, v_record, v_created
     FROM {schema}doormans
     WHERE resource_type = v_kind AND resource_id = v_number
     FOR UPDATE;
   EXCEPTION
     WHEN NO_DATA_FOUND THEN
-      v_base := SYS_EXTRACT_UTC(SYSTIMESTAMP);
+      v_created := SYS_EXTRACT_UTC(SYSTIMESTAMP);
       BEGIN
         INSERT INTO {schema}doormans (
           resource_type, resource_id, active_readers, has_pending_writer,
           updated_at, created_at
-        ) VALUES (v_kind, v_number, '{}', 0, v_base, v_base);
+        ) VALUES (v_kind, v_number, '{}', 0, v_created, v_created);
       EXCEPTION
         WHEN DUP_VAL_ON_INDEX THEN
-          SELECT version, record, created_at INTO v_version, v_record, v_base
+          SELECT version, record, created_at INTO v_version, v_record, v_created
           FROM {schema}doormans
           WHERE resource_type = v_kind AND resource_id = v_number
           FOR UPDATE;
@@ -125,6 +130,15 @@ BEGIN
     END IF;
   END IF;
   IF v_done = 1 THEN
+    IF v_fence IS NOT NULL THEN
+      v_fence := GREATEST(
+        v_fence,
+        (TO_NUMBER(TO_CHAR(v_now, 'J')) - 2440588) * 86400000000
+          + TO_NUMBER(TO_CHAR(v_now, 'SSSSS')) * 1000000
+          + TO_NUMBER(TO_CHAR(v_now, 'FF6'))
+      );
+      n_record := TO_CHAR(v_fence) || n_record;
+    END IF;
     UPDATE {schema}doormans SET
       active_readers = :n_readers,
       has_pending_writer = :n_waits,
@@ -149,8 +163,9 @@ BEGIN
     :o_since := TO_CHAR(v_since, v_form);
   END IF;
   :o_done := v_done;
+  :o_fence := TO_CHAR(v_fence);
   :o_now := TO_CHAR(v_now, v_form);
-  :o_base := TO_CHAR(v_base, v_form);
+  :o_created := TO_CHAR(v_created, v_form);
   COMMIT;
 END;
 

@@ -71,6 +71,7 @@ class PostgresqlDesk(EachDesk):
             self._options.schema,
             taken=values["i_ticket"] is not None,
             made=values["i_version"] is not None,
+            begins=values["n_fence"] is not None,
             wakes=wakes,
             tells=wakes and _can_be_told(values),
             came=values.get("ear") is not None,
@@ -100,7 +101,8 @@ def found_of(row: Row, *, done: bool = False) -> Found:
     return Found(
         done=done,
         now=row["now"],
-        base=row["base"],
+        fence=None if row["fence"] is None else int(row["fence"]),
+        created=row["created"],
         version=row["version"],
         record=row["record"],
         ticket=row["ticket"],

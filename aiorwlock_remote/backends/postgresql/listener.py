@@ -146,12 +146,11 @@ class Listener:
             self._side.tell(self._heard, kind, number, found)
 
 
-def _found(version: str, record: str, base: str, now: str) -> Found:
+def _found(version: str, record: str, now: str) -> Found:
     """What stands there since: nobody sits there."""
     return Found(
         done=False,
         now=str(now),
-        base=str(base),
         version=str(version),
         record=str(record),
     )

@@ -46,6 +46,7 @@ def swap(
     taken: bool,
     made: bool,
     wakes: bool,
+    begins: bool = False,
     tells: bool = False,
     came: bool = False,
     lazily: bool = False,
@@ -53,6 +54,7 @@ def swap(
 ) -> Asking:
     """A step: what is believed and what becomes of the seat.
 
+    ``begins``: whether a phase does, so that the server chooses its fence.
     ``made``: whether the doorman's row is there; ``wakes``: whether somebody is told,
     and ``tells``: what stands there then, if the seat is free; ``came``: whether the
     holder is told that somebody queued up; ``lazily``: whether a crash of the server
@@ -72,7 +74,9 @@ def swap(
         done += f" {statement('wake').replace('{news}', news)}"
     first = statement("change" if made else "make", schema)
     parts = [
-        first.replace("{and_seat}", believed),
+        first.replace("{and_seat}", believed)
+        .replace("{record}", statement("begins") if begins else ":n_record::text")
+        .replace("{fence}", statement("begun") if begins else "NULL"),
         changed,
         statement("tell").replace("{done}", done),
     ]

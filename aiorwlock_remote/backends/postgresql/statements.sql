@@ -14,7 +14,8 @@
 
 -- name: look
 SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
-  to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS base,
+  NULL AS fence,
+  to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS created,
   d.version, d.record, m.ticket,
   to_char(m.acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS since
 FROM (SELECT :i_kind::varchar AS resource_type, :i_number::integer AS resource_id) AS k
@@ -26,12 +27,12 @@ WITH kept AS (
   UPDATE {schema}doormans AS d
   SET active_readers = :n_readers::text, has_pending_writer = :n_waits::integer <> 0,
     pending_writer = :n_writer::varchar, updated_at = clock_timestamp(),
-    version = :n_version::varchar, record = :n_record::text
+    version = :n_version::varchar, record = {record}
   WHERE d.resource_type = :i_kind::varchar AND d.resource_id = :i_number::integer
     AND d.version = :i_version::varchar
     AND clock_timestamp() <= (:i_latest::varchar || '+00')::timestamptz
     {and_seat}
-  RETURNING d.created_at
+  RETURNING {fence} AS fence
 )
 
 -- A row without our columns' values counts as none.
@@ -43,7 +44,7 @@ WITH kept AS (
   )
   SELECT :i_kind::varchar, :i_number::integer,
     :n_readers::text, :n_waits::integer <> 0, :n_writer::varchar,
-    t.at, t.at, :n_version::varchar, :n_record::text
+    t.at, t.at, :n_version::varchar, {record}
   FROM (SELECT clock_timestamp() AS at) AS t
   WHERE t.at <= (:i_latest::varchar || '+00')::timestamptz
     {and_seat}
@@ -51,11 +52,21 @@ WITH kept AS (
     active_readers = excluded.active_readers,
     has_pending_writer = excluded.has_pending_writer,
     pending_writer = excluded.pending_writer, updated_at = excluded.updated_at,
-    created_at = excluded.created_at,
     version = excluded.version, record = excluded.record
   WHERE d.version IS NULL
-  RETURNING d.created_at
+  RETURNING {fence} AS fence
 )
+
+-- What is stored if a phase begins: its fence is the greater of the one that is given
+-- and the time right now, in microseconds. It is told as it stands there.
+-- name: begins
+(
+  GREATEST(:n_fence::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+  || :n_record::text
+)
+
+-- name: begun
+split_part(d.record, ' ', 1)
 
 -- What is believed of the seat. Asked if it is to stay, and if all is but a guess: an
 -- error in the server's log is for what seldom happens.
@@ -109,8 +120,7 @@ AND EXISTS (
 -- name: tell
 SELECT {done} AS done,
   to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
-  to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS base,
-  NULL AS version, NULL AS record, NULL AS ticket, NULL AS since FROM kept
+  fence, NULL AS created, NULL AS version, NULL AS record, NULL AS ticket, NULL AS since FROM kept
 
 -- If it was not done: what stands there, or stood there when the statement began.
 -- name: else
@@ -149,7 +159,6 @@ json_build_array(:i_kind::varchar, :i_number::integer)
 -- name: all_news
 json_build_array(
   :i_kind::varchar, :i_number::integer, :n_version::varchar, :n_record::text,
-  to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'),
   to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
 )
 
@@ -206,7 +215,8 @@ WITH page AS (
 )
 SELECT resource_type, resource_id,
   to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
-  to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS base,
+  NULL AS fence,
+  to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS created,
   d.version, d.record, m.ticket,
   to_char(m.acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS since
 FROM page

@@ -25,8 +25,8 @@ Name = tuple[str, int]
 class Foreigner(ABC):
     """A program that uses the published mutex record without this library.
 
-    Each method is one published statement, blocking. ``name`` is plain: a short type
-    and a 32-bit integer. Whatever is not the seat is none of its business.
+    Each method but ``clean`` is one published statement, blocking. ``name`` is plain: a
+    short type and a 32-bit integer. Whatever is not the seat is none of its business.
     """
 
     @abstractmethod
@@ -44,6 +44,10 @@ class Foreigner(ABC):
     @abstractmethod
     def read(self, name: Name) -> str | None:
         """The ticket in the record, None if there is no record."""
+
+    @abstractmethod
+    def clean(self, name: Name) -> None:
+        """Delete all that stands beside the record, as a job that cleans up may do."""
 
     def wipe(self, name: Name) -> None:
         """Delete the record, whatever ticket is in it."""
@@ -77,9 +81,11 @@ class Harness(ABC):
     renewed in time, on such a machine too, ``short`` of one that is meant to run out,
     but not before its holder hears of it. ``remembers_fence``: whether a resource that
     nobody holds or waits for still shows its last fence; fences rise with every store.
-    ``grants_more``: seconds by which the store lets a lease end later than its holder
-    asked for. ``garbage``: objects that a cycle leaves to the garbage collector at
-    most, those of a driver.
+    ``each_phase_reads_the_clock``: whether a phase that begins while the resource is
+    held or waited for has a fence by the store's clock, too; if not, it is the one
+    before plus one. ``grants_more``: seconds by which the store lets a lease end later
+    than its holder asked for. ``garbage``: objects that a cycle leaves to the garbage
+    collector at most, those of a driver.
     """
 
     capabilities: ClassVar[Capability]
@@ -89,6 +95,7 @@ class Harness(ABC):
     kept: ClassVar[float] = 1.0
     short: ClassVar[float] = 0.3
     remembers_fence: ClassVar[bool] = True
+    each_phase_reads_the_clock: ClassVar[bool] = True
     grants_more: ClassVar[float] = 0.0
     garbage: ClassVar[int] = 0
 

@@ -95,7 +95,7 @@ async def test_five_hundred_readers_at_a_time(mariadb_tables: str) -> None:
             )
             assert isinstance(reply, Granted)
         ((packed,),) = run(mariadb_tables, "SELECT record FROM doormans")
-        assert packed.startswith("z:")
+        assert packed.split()[1].startswith("z:")
         async with connect(mariadb_tables) as locks:
             info = await locks.mutex("order", 42).info()
         assert len(info.holders) == 500

@@ -46,8 +46,8 @@ async def test_the_published_columns(user: OracleUser) -> None:
             readers, waits, writer, updated, created = rows[0]
             assert (readers, waits, writer) == ("{}", 0, None)
             assert updated >= created
-            base = (created - datetime(1970, 1, 1)) // timedelta(microseconds=1)  # noqa: DTZ001 - Oracle's is naive
-            assert held.fence == base + 1
+            since = updated - datetime(1970, 1, 1)  # noqa: DTZ001 - Oracle's is naive
+            assert held.fence == since // timedelta(microseconds=1)
         assert seats(user) == []
 
 

@@ -120,7 +120,8 @@ async def test_nobody_is_told_who_does_not_listen(server: Postgresql) -> None:
 
 
 SPOILT = """
-UPDATE doormans SET record = record::jsonb || %s::jsonb
+UPDATE doormans SET record = split_part(record, ' ', 1) || ' '
+  || (substr(record, strpos(record, ' '))::jsonb || %s::jsonb)::text
 WHERE resource_type = 'order'
 """
 

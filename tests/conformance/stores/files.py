@@ -44,6 +44,9 @@ class PlainFiles(Foreigner):
         self._path(name).unlink()
         return True
 
+    def clean(self, name: Name) -> None:
+        self._path(name).with_suffix(".doorman").unlink()
+
     def read(self, name: Name) -> str | None:
         try:
             return self._path(name).read_text().removesuffix("\n")

@@ -50,6 +50,10 @@ class OnTheShelf(Foreigner):
             del self._shelf.seats[resource(*name)]
             return True
 
+    def clean(self, name: Name) -> None:
+        with self._shelf.lock:
+            self._shelf.records.pop(resource(*name), None)
+
     def read(self, name: Name) -> str | None:
         with self._shelf.lock:
             seat = self._shelf.seats.get(resource(*name))

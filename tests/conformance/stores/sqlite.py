@@ -61,6 +61,10 @@ class PlainSqlite(Foreigner):
         )
         return deleted == 1
 
+    def clean(self, name: Name) -> None:
+        where = "resource_type = ? AND resource_id = ?"
+        self._run(f"DELETE FROM doormans WHERE {where}", *name)  # noqa: S608
+
     def read(self, name: Name) -> str | None:
         _, row = self._run(
             "SELECT ticket FROM mutex_locks"

@@ -77,17 +77,27 @@ local function carry_out(foreign)
   elseif op == 'n' then
     local answer = {door.last, door.endings}
     for i = 4, #ARGV, 2 do
-      answer[#answer + 1] = ending.renew(ARGV[i], tonumber(ARGV[i + 1]))
+      local renewed = ending.renew(ARGV[i], tonumber(ARGV[i + 1]))
+      if renewed == 0 then foreign = seat.take_out(foreign, ARGV[i], '') end
+      answer[#answer + 1] = renewed
     end
     answer[2] = door.endings
     return foreign, answer
-  elseif op == 'd' then
-    return foreign, moves.downgrade(ARGV[4], claim_at(5))
-  elseif op == 'u' then
-    local life = tonumber(ARGV[8])
-    return foreign, moves.upgrade(ARGV[4], claim_at(5), ARGV[9], life > 0 and life, foreign)
-  elseif op == 'o' then
-    return foreign, moves.adopt(ARGV[4], claim_at(5))
+  elseif op == 'd' or op == 'u' or op == 'o' then
+    local answer
+    if op == 'd' then
+      answer = moves.downgrade(ARGV[4], claim_at(5))
+    elseif op == 'u' then
+      local life = tonumber(ARGV[8])
+      answer = moves.upgrade(ARGV[4], claim_at(5), ARGV[9], life > 0 and life, foreign)
+    else
+      answer = moves.adopt(ARGV[4], claim_at(5))
+    end
+    if answer[1] == -3 then -- not held: neither of both tickets is a grant any more
+      foreign = seat.take_out(foreign, ARGV[4], '')
+      foreign = seat.take_out(foreign, ARGV[5], '')
+    end
+    return foreign, answer
   elseif op == 'f' then
     return foreign, ending.force(ARGV[4], tonumber(ARGV[5]))
   end

@@ -63,6 +63,7 @@ local step = {
   horizon = now, -- until when the record means something
   latest = nil, -- expiry of the last reader, if it was asked for
   soonest = nil, -- expiry of the first reader, when the step began
+  unclaimed = nil, -- the seat value of readers whose sorted set was deleted
   gone_places = {}, -- fields of the queue to be deleted
   comers = {}, -- since,details of readers that entered, by ticket
   fields = {}, -- of the state, to be written: name, value, name...
@@ -89,6 +90,7 @@ elseif door.seat then
   if step.soonest then
     door.readers = call('ZCARD', READERS)
   else
+    step.unclaimed = door.seat
     door.seat = nil -- ours, but whose? The readers were lost: it is foreign.
   end
 end

@@ -35,9 +35,10 @@ end
 -- before the record is written, and set after it: if the step fails in between (a right
 -- is missing), what stands there is a record without its seat, whose grants are void,
 -- and never a seat without a record, which would keep everybody out
--- (tests/backends/redis/test_half_done.py).
+-- (tests/backends/redis/test_half_done.py). A value that is ours but nobody's is
+-- remembered, see seat.take_out.
 function save.agree(foreign)
-  if foreign then return nil end
+  if foreign then return foreign.value == step.unclaimed and step.unclaimed or nil end
   if not record.held() then
     if seat_value then call('DEL', SEAT) end
     return nil

@@ -134,9 +134,12 @@ function seat.bars(foreign, mode)
 end
 
 -- Take a ticket out of a foreign seat, as its record was lost: who sits there then, and
--- whether it did.
+-- whether it did. The first of readers whose sorted set was deleted takes `readers` out:
+-- the state still has the value, and who they are.
 function seat.take_out(foreign, ticket, mode)
   if foreign and mode ~= 'r' and foreign.ticket == ticket then return nil, true end
+  if foreign and foreign.value == step.unclaimed
+    and call('HDEL', STATE, record.reader_field(ticket)) == 1 then return nil, true end
   return foreign, false
 end
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import floor
 
 from aiorwlock_remote import Locks
+from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Store
 from aiorwlock_remote.testing.conformance.party import party
@@ -86,6 +88,55 @@ class FenceCases(Cases):
         async with others.mutex("order", 1) as theirs:
             assert theirs.fence > held.fence
         assert not await held.release()
+
+    async def test_starts_from_the_stores_clock(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """The fence of a new phase is at least what the store's clock shows.
+
+        If a failover loses the last grant of a resource, only the clock keeps the next
+        fence above the lost one.
+        """
+        for lock in (locks.mutex("order", 1), locks.rwlock("order", 1).reader) * 2:
+            clock = await self._clock(store, others)
+            async with lock as held:
+                assert held.fence >= clock
+
+    async def test_each_phase_reads_the_stores_clock(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """So does a phase that begins by a move or a hand-over."""
+        if not self.harness.each_phase_reads_the_clock:
+            return
+        async with party(store) as guests:
+            first = await guests.enters(locks.rwlock("c", 1).writer)
+            second = await guests.queues(others.rwlock("c", 1).writer)
+            third = await guests.queues(locks.rwlock("c", 1).writer)
+            for leaves, enters in ((first, second), (second, third)):
+                clock = await self._clock(store, others)
+                await leaves.leave()
+                assert (await enters.inside()).fence >= clock
+            await third.leave()
+        held = await locks.rwlock("c", 1).writer.acquire()
+        clock = await self._clock(store, others)
+        held = await held.downgrade()
+        assert held.fence >= clock
+        clock = await self._clock(store, others)
+        held = await held.upgrade()
+        assert held.fence >= clock
+        clock = await self._clock(store, others)
+        held = await others.adopt(held.detach())
+        assert held.fence >= clock
+        assert await held.release()
+
+    async def _clock(self, store: Store, locks: Locks) -> int:
+        """Return the store's clock: the fence of a name that nobody used before."""
+        lock = locks.mutex(*store.name())
+        async with lock as held:
+            updated_at = (await lock.info()).updated_at
+            assert updated_at is not None
+            assert held.fence // MICROS >= floor(updated_at.timestamp())
+            return held.fence
 
     async def test_outlives_the_connection(self, store: Store) -> None:
         """Fences go on rising when every ``Locks`` was closed in between."""

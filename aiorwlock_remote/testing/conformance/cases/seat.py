@@ -8,7 +8,7 @@ from math import floor
 import anyio
 import pytest
 
-from aiorwlock_remote import LockLost, Locks, LockTimeout
+from aiorwlock_remote import LockLost, Locks, LockTimeout, NotOwner
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
@@ -173,6 +173,54 @@ class SeatCases(Cases):
             assert not await held.release()
             theirs.check()
             assert holder_of(store.foreigner.read(NAME) or "") == theirs.holder
+
+    @pytest.mark.parametrize("told", ["release", "extend", "downgrade", "adopt"])
+    async def test_our_ticket_goes_when_its_holder_is_told(
+        self, store: Store, locks: Locks, others: Locks, told: str
+    ) -> None:
+        """If all beside the seat is deleted, our ticket does not stay there for ever.
+
+        Nobody else could tell it from a foreign program's: it would keep everybody out
+        until a person breaks it.
+        """
+        held = await locks.rwlock(*NAME, on_lost="flag").writer.acquire()
+        store.foreigner.clean(NAME)
+        assert await others.mutex(*NAME).try_acquire() is None
+        if told == "release":
+            assert await held.release()
+        elif told == "adopt":
+            with pytest.raises(NotOwner):
+                await others.adopt(held.detach())
+        else:
+            with pytest.raises(LockLost) as caught:
+                await (held.extend() if told == "extend" else held.downgrade())
+            assert caught.value.reason == "forced"
+        assert store.foreigner.read(NAME) is None
+        async with others.mutex(*NAME).acquire(timeout=0):
+            pass
+
+    @pytest.mark.usefixtures("renewed_often")
+    async def test_our_ticket_goes_when_its_holder_is_not_renewed(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """So it does when it is the keeper that is told."""
+        held = await locks.mutex(*NAME, on_lost="flag").acquire()
+        store.foreigner.clean(NAME)
+        async with others.mutex(*NAME) as theirs:
+            assert holder_of(store.foreigner.read(NAME) or "") == theirs.holder
+        assert not held.valid
+
+    async def test_readers_we_do_not_know_stay(
+        self, store: Store, locks: Locks, others: Locks
+    ) -> None:
+        """``readers`` may be a foreign program's when no record tells of it."""
+        held = await locks.rwlock(*NAME, on_lost="flag").reader.acquire()
+        store.foreigner.clean(NAME)
+        with pytest.raises(LockLost):
+            await held.extend()
+        await held.release()
+        assert store.foreigner.read(NAME) == "readers"
+        assert await others.rwlock(*NAME).reader.try_acquire() is None
 
     async def test_waiters_survive_a_deleted_seat(
         self, store: Store, locks: Locks, others: Locks
