@@ -18,6 +18,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.embedded.connection import KeptLocked, Seen
 from aiorwlock_remote.ports import Snapshot
 
 LEASE = 30_000_000
@@ -57,7 +58,11 @@ class Desk:
 
     def ask(self, command: Command, of: Resource = ORDER) -> Reply:
         """The answer; raises what the step failed with."""
-        (step,) = self.connection.steps([(of, command)], 1.0)
+        until = time.monotonic() + 1.0
+        while True:
+            (step,) = self.connection.steps([(of, command)], 0.0)
+            if not isinstance(step, KeptLocked) or time.monotonic() > until:
+                break
         if isinstance(step, Exception):
             raise step
         return step.reply
@@ -74,6 +79,12 @@ class Desk:
     def force(self, seat: str, of: Resource = ORDER) -> Reply:
         """Break a foreign seat."""
         return self.ask(Force(seat=seat), of)
+
+    def scan(self) -> list[Snapshot]:
+        """All there are."""
+        seen: Seen = {}
+        self.connection.scan(seen)
+        return [snapshot for snapshot in seen.values() if snapshot is not None]
 
     def look(self, of: Resource = ORDER) -> Snapshot:
         """As it stands."""

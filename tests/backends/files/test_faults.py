@@ -111,7 +111,7 @@ def test_a_damaged_record_harms_no_other(tmp_path: Path) -> None:
         desk.take("ours")
     with pytest.raises(BadRecord, match="damaged"):
         desk.look()
-    assert list(desk.connection.scan()) == []
+    assert desk.scan() == []
 
 
 def test_somebody_stopped_in_the_middle_of_a_step(tmp_path: Path) -> None:
