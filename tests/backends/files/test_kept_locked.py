@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from aiorwlock_remote import BackendUnavailable, Locks, connect
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.record import Grant
-from aiorwlock_remote.embedded import store, worker
+from aiorwlock_remote.embedded import worker
 from aiorwlock_remote.embedded.connection import KeptLocked
 from aiorwlock_remote.embedded.store import ConnectionRenewer
 from aiorwlock_remote.ports import Renewal
@@ -123,6 +124,6 @@ def test_a_momentary_lock_costs_no_renewal(
     renewer = ConnectionRenewer(desk.connection, SystemClock())
     with ExitStack() as kept:
         kept.enter_context(kept_locked(tmp_path / "order,0.doorman"))
-        monkeypatch.setattr(store.time, "sleep", lambda _: kept.close())
+        monkeypatch.setattr(time, "sleep", lambda _: kept.close())
         (told,) = renewer.renew([Renewal(order, "ours", LEASE)], 60.0)
     assert isinstance(told, Grant)
