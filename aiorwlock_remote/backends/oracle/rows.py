@@ -27,6 +27,8 @@ async def carried(plan: Plan[Statement, T], connection: Connection) -> T:
             except Error as exc:
                 if errors.code_of(exc) in _NO_MARK:
                     raise Unsupported(what=str(exc), hint=SCHEMA) from exc
+                if errors.met(exc):
+                    await connection.rollback()
                 raise
             if statement.tells:
                 return Ran(rows=tuple(await cursor.fetchall()))
@@ -34,4 +36,4 @@ async def carried(plan: Plan[Statement, T], connection: Connection) -> T:
         await connection.commit()
         return Ran(changed)
 
-    return await driven(plan, run)
+    return await driven(plan, run, errors.met)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.dialling import CUSTOM
@@ -17,6 +18,7 @@ from aiorwlock_remote.backends.postgresql.statements import (
 from aiorwlock_remote.hosted import Side
 from aiorwlock_remote.swapping.hosted_desk import EachDesk, seat_of
 from aiorwlock_remote.swapping.own_lines import Lines
+from aiorwlock_remote.swapping.pausing import repeated
 from aiorwlock_remote.swapping.rows import Found
 from aiorwlock_remote.swapping.tables import Values
 
@@ -40,8 +42,8 @@ class PostgresqlDesk(EachDesk):
         """
 
         async def work(connection: Connection) -> list[Row]:
-            found: list[Row] = await connection.fetch(self._text(name), *values)
-            return found
+            asking = partial(connection.fetch, self._text(name), *values)
+            return await repeated(asking, errors.met)
 
         return await self.begin(work)
 
@@ -58,7 +60,8 @@ class PostgresqlDesk(EachDesk):
 
     async def looked(self, values: Values, connection: Connection) -> Found:
         """Both rows, of one moment."""
-        return found_of(await self._row(look(self._options.schema), values, connection))
+        asking = partial(self._row, look(self._options.schema), values, connection)
+        return found_of(await repeated(asking, errors.met))
 
     async def swapped(self, values: Values, connection: Connection) -> Found:
         """One statement; it tells what stands there if a refusal is no surprise.

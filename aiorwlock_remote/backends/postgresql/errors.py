@@ -60,6 +60,11 @@ def code_of(exc: BaseException) -> str:
     return getattr(exc, "sqlstate", None) or ""
 
 
+def met(exc: BaseException) -> bool:
+    """Whether another transaction came first."""
+    return code_of(exc) in _MET
+
+
 def said(exc: BaseException) -> str:
     """Its message; not the details, which show the user's rows."""
     text = exc.args[0] if isinstance(exc, PostgresError) and exc.args else exc

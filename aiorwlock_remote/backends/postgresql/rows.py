@@ -44,4 +44,4 @@ async def carried(plan: Plan[Statement, T], connection: Connection) -> T:
             raise
         return Ran(int(status.rpartition(" ")[2]))
 
-    return await driven(plan, run)
+    return await driven(plan, run, errors.met)

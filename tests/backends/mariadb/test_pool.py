@@ -62,7 +62,7 @@ async def test_its_connections_are_used_again(
     mariadb_tables: str, autocommit: bool | None
 ) -> None:
     """Asyncmy's pool closes what comes back with a transaction that seems open."""
-    more = {} if autocommit is None else {"autocommit": autocommit}
+    more: dict[str, Any] = {} if autocommit is None else {"autocommit": autocommit}
     async with pool_of(mariadb_tables, **more) as backend, connect(backend) as locks:
         pool, used = pool_in(backend), set[int]()
         for number in range(10):
