@@ -8,6 +8,7 @@ from functools import partial
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.dialling import CUSTOM
 from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError, Row
+from aiorwlock_remote.backends.postgresql.notices import Notices
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.statements import (
     Asking,
@@ -33,6 +34,7 @@ class PostgresqlDesk(EachDesk):
         """``lines`` live on ``side``."""
         super().__init__(side, lines, CUSTOM, options.where, options.call_timeout)
         self._options = options
+        self.notices: Notices = Notices(options.where)
 
     async def rows(self, name: str, *values: object) -> list[Row]:
         """What any other statement tells.
@@ -68,6 +70,15 @@ class PostgresqlDesk(EachDesk):
 
         That is a plan of its own, a tenth of the server's work for any statement.
         """
+        if not (values.get("wakes") or values.get("ear")):
+            return await self._swapped(values, connection)
+        quiet = {**values, "wakes": (), "ear": None}
+        return await self.notices.sent(
+            partial(self._swapped, values, connection),
+            partial(self._swapped, quiet, connection),
+        )
+
+    async def _swapped(self, values: Values, connection: Connection) -> Found:
         seat, wakes = seat_of(values), bool(values.get("wakes"))
         asking = swap(
             seat,
