@@ -37,7 +37,7 @@ MAX_BATCH = 256
 BUSY_TIMEOUT = 5.0
 AT_EXIT = 1.0
 """Seconds for what is queued when the process ends."""
-SHORTEST, LONGEST = 0.002, 0.1
+SHORTEST, LONGEST = 0.002, 0.02
 """Seconds, at most, until a record that was kept locked is tried again."""
 
 Wakes = Callable[[Resource, tuple[str, ...]], object]
@@ -218,7 +218,7 @@ class Worker:
             return False
         waiting = self._put_back.setdefault(job.of, PutBack([], now))
         if not waiting.jobs:
-            waiting.at += uniform(0.1, 1.0) * min(LONGEST, max(SHORTEST, kept / 4))
+            waiting.at += uniform(0.1, 1.0) * min(LONGEST, max(SHORTEST, kept / 50))
         waiting.jobs.append(job)
         return True
 
