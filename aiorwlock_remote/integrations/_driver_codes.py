@@ -46,7 +46,6 @@ _LOST = re.compile(
     "08...|57P0[1245]|XX...|20[0-9][0-9]|1053|1927|"
     "ORA-0(0028|1012|1013|3113|3114|3135)|DPY-4011|DPY-4024|DPY-1001"
 )
-_MET = re.compile("40001|40P01|1213|1020|ORA-00060|ORA-08177")
 _CLOSED = re.compile(r"connection is closed\Z")
 """What asyncpg and psycopg say before they send anything."""
 _REFUSALS = {"DataError", "NotSupportedError", "ProgrammingError"}
@@ -78,11 +77,6 @@ def of(
         return BackendUnavailable(what=said, nothing_done=True)
     unknown = lost or not code or _LOST.fullmatch(code) is not None
     return BackendUnavailable(what=said, nothing_done=not asked or not unknown)
-
-
-def met(driver: object) -> bool:
-    """Whether another transaction came first."""
-    return _MET.fullmatch(code_of(driver)) is not None
 
 
 def _said(driver: object) -> str:

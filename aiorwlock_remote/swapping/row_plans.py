@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TypeVar
 
 from aiorwlock_remote.core.doubt import after_change
 from aiorwlock_remote.core.row_plans import Plan, Ran, noting
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping.pausing import repeated
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
-async def driven(
-    plan: Plan[S, T],
-    run: Callable[[S], Awaitable[Ran]],
-    met: Callable[[Exception], bool] | None = None,
-) -> T:
-    """What the plan makes of what its statements did, by a driver for asyncio.
-
-    ``met``: as for ``repeated``; None: the statements are in one transaction.
-    """
+async def driven(plan: Plan[S, T], run: Callable[[S], Awaitable[Ran]]) -> T:
+    """What the plan makes of what its statements did, by a driver for asyncio."""
     try:
         statement = next(plan)
         while True:
-            if met is None:
-                ran = await run(statement)
-            else:
-                ran = await repeated(partial(run, statement), met)
-            statement = plan.send(ran)
+            statement = plan.send(await run(statement))
     except StopIteration as done:
         value: T = done.value
         return value

@@ -40,7 +40,7 @@ class MariadbDesk(EachDesk):
 
         async def work(connection: Connection) -> list[Row]:
             asking = partial(run, connection, text)
-            return (await repeated(asking, errors.met_or_waited))[0].rows
+            return (await repeated(asking, errors.met))[0].rows
 
         return await self.begin(work)
 
@@ -104,7 +104,7 @@ class MariadbDesk(EachDesk):
         known = {"kind": values["i_kind"], "number": values["i_number"]}
         text = statement("look", self._options.tables, **known)
         asking = partial(run, connection, *before, text)
-        told = await repeated(asking, errors.met_or_waited)
+        told = await repeated(asking, errors.met)
         (row,) = told[len(before)].rows
         return found_of(row)
 

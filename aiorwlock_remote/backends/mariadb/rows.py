@@ -46,4 +46,4 @@ async def carried(
             return Ran(rows=tuple(answer.rows))
         return Ran(answer.changed)
 
-    return await driven(plan, execute, errors.met)
+    return await driven(plan, execute)

@@ -27,8 +27,6 @@ async def carried(plan: Plan[Statement, T], connection: Connection) -> T:
             except Error as exc:
                 if errors.code_of(exc) in _NO_MARK:
                     raise Unsupported(what=str(exc), hint=SCHEMA) from exc
-                if errors.met(exc):
-                    await connection.rollback()
                 raise
             if statement.tells:
                 return Ran(rows=tuple(await cursor.fetchall()))
@@ -36,4 +34,4 @@ async def carried(plan: Plan[Statement, T], connection: Connection) -> T:
         await connection.commit()
         return Ran(changed)
 
-    return await driven(plan, run, errors.met)
+    return await driven(plan, run)

@@ -56,4 +56,4 @@ async def carried(
             raise
         return Ran(int(status.rpartition(" ")[2]))
 
-    return await driven(plan, run, errors.met)
+    return await driven(plan, run)

@@ -8,11 +8,6 @@ from aiorwlock_remote.errors import BackendError, ConfigurationError
 from aiorwlock_remote.integrations import _driver_codes as driver_codes
 
 
-def met(exc: Exception) -> bool:
-    """Whether another transaction came first."""
-    return isinstance(exc, DBAPIError) and driver_codes.met(exc.orig)
-
-
 def of(exc: Exception, where: str, *, asked: bool) -> BackendError | ConfigurationError:
     """The error of ours for what was raised for one request; see ``_driver_codes``."""
     if not isinstance(exc, DBAPIError):

@@ -64,7 +64,7 @@ class EngineRows(CarriesPlans[Statement]):
         try:
             async with autocommitting(self._engine) as connection:
                 asked = True
-                return await driven(plan, partial(ran, connection), errors.met)
+                return await driven(plan, partial(ran, connection))
         except Exception as exc:
             raise errors.of(exc, self._where, asked=asked) from exc
 
