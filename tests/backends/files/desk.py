@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from random import uniform
 
 from aiorwlock_remote.backends.files.connection import Connection
 from aiorwlock_remote.backends.files.options import FileOptions
@@ -52,17 +53,19 @@ class Desk:
         create: bool = False,
     ) -> None:
         self.clock = Moved()
+        self.patience = 20.0
         about = FileOptions(str(folder), create, sync, shared)
         self.connection = Connection(about, prefix, self.clock, gate)
         self.connection.open(1.0)
 
     def ask(self, command: Command, of: Resource = ORDER) -> Reply:
         """The answer; raises what the step failed with."""
-        until = time.monotonic() + 1.0
+        until = time.monotonic() + self.patience
         while True:
             (step,) = self.connection.steps([(of, command)], 0.0)
             if not isinstance(step, KeptLocked) or time.monotonic() > until:
                 break
+            time.sleep(uniform(0.0002, 0.002))  # as the worker does
         if isinstance(step, Exception):
             raise step
         return step.reply

@@ -118,6 +118,7 @@ def test_somebody_stopped_in_the_middle_of_a_step(tmp_path: Path) -> None:
     """Told with what it means; nothing was done."""
     desk = Desk(tmp_path)
     desk.take("ours")
+    desk.patience = 0.0
     with (tmp_path / "order,42.doorman").open("rb+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         desk.connection.steps([], 0.0)
