@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from random import uniform
@@ -15,6 +16,7 @@ from aiorwlock_remote.embedded.connection import Connection, KeptLocked, Seen
 from aiorwlock_remote.embedded.watcher import Rhythm, Watcher
 from aiorwlock_remote.embedded.worker import BUSY_TIMEOUT, Worker
 from aiorwlock_remote.forgetting import Forgetting, Key
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     Bell,
     Capability,
@@ -26,6 +28,8 @@ from aiorwlock_remote.ports import (
     Snapshot,
 )
 from aiorwlock_remote.seldom import Seldom
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 KEPT_TIMEOUT = 0.2
 """Seconds for which a batch of renewals waits for records that are kept locked."""
@@ -100,7 +104,10 @@ class EmbeddedStore:
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
         """All resources with a record or a seat."""
         seen: Seen = {}
-        await self._worker.call(lambda c: c.scan(seen))
+        try:
+            await self._worker.call(lambda c: c.scan(seen))
+        except KeptLocked as exc:  # the others are to be seen all the same
+            log_event(log, "record_kept_locked", error=str(exc))
         for snapshot in seen.values():
             if snapshot and resource_type in (None, snapshot.resource.type):
                 yield snapshot

@@ -6,6 +6,7 @@ import fcntl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -19,6 +20,7 @@ from aiorwlock_remote.embedded.connection import KeptLocked
 from aiorwlock_remote.embedded.store import ConnectionRenewer
 from aiorwlock_remote.ports import Renewal
 from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.testing.conformance.party import until
 from tests.backends.files.desk import LEASE, Desk
 
 CYCLES = 100
@@ -98,6 +100,41 @@ async def test_a_withdrawal_does_not_overtake_its_acquire(tmp_path: Path) -> Non
                 async with locks.mutex("order", 2):
                     tasks.cancel_scope.cancel()
         assert not await locks.mutex("order", 1).locked()
+
+
+@pytest.mark.anyio
+async def test_a_step_that_hangs_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can tell what stands there; all others are seen, and woken."""
+    monkeypatch.setattr(worker, "BUSY_TIMEOUT", 0.05)
+    record = tmp_path / "order,1.doorman"
+    Desk(tmp_path).take("hangs", of=resource("order", 1))
+    (tmp_path / "order,1.lock").unlink()  # the record says that there is a seat
+    entered = anyio.Event()
+    async with connect(tmp_path.as_uri()) as locks, connect(tmp_path.as_uri()) as other:
+        with kept_locked(record):
+            with pytest.raises(BackendUnavailable) as caught:
+                await other.mutex("order", 1).info()
+            assert str(record) in str(caught.value)
+            store = other._session.drive.store
+            store.watch(resource("order", 1))
+            async with anyio.create_task_group() as tasks:
+                async with locks.mutex("order", 2):
+                    tasks.start_soon(take, other, entered)
+                    await until(partial(queued, locks), 30)
+                    assert [seen.resource_id async for seen in locks.list()] == ["2"]
+                    assert "record_kept_locked" in caplog.text
+                await entered.wait()
+
+
+async def take(locks: Locks, entered: anyio.Event) -> None:
+    async with locks.mutex("order", 2):
+        entered.set()
+
+
+async def queued(locks: Locks) -> bool:
+    return bool((await locks.mutex("order", 2).info()).queue)
 
 
 def test_renewals_of_a_batch_do_not_wait_for_one(tmp_path: Path) -> None:
