@@ -121,14 +121,16 @@ def typecheck(session: nox.Session) -> None:
 
 @nox.session
 def ci(session: nox.Session) -> None:
-    """Run lint, layers, typecheck and the full tests in one environment.
+    """Run lint, layers, typecheck, docs and the full tests in one environment.
 
     This is README's test command; pytest's closing line is its last output.
     """
-    install(session, "lint", "layers", "type", "test", package=WORKING_COPY)
+    groups = "lint", "layers", "type", "docs", "test"
+    install(session, *groups, package=WORKING_COPY)
     run_lint(session)
     run_layers(session)
     run_typecheck(session)
+    run_docs(session, "-q")
     # Nox would add its own summary after pytest's; the exit code says it all.
     logging.getLogger("nox").setLevel(logging.CRITICAL)
     # One of them has the crowds, and mostly waits; so do the others half of the time.
@@ -243,10 +245,7 @@ def differential(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the documentation; a warning is an error."""
     install(session, "docs", package=WORKING_COPY)
-    session.run(
-        *("sphinx-build", "-W", "--keep-going", "-b", "html"),
-        *("docs", "docs/_build/html", *session.posargs),
-    )
+    run_docs(session, *session.posargs)
 
 
 @nox.session
@@ -308,6 +307,15 @@ def run_typecheck(session: nox.Session) -> None:
     session.run("mypy")
     session.run("pyright")
     session.run("pyright", "--verifytypes", PACKAGE, "--ignoreexternal")
+
+
+def run_docs(session: nox.Session, *options: str) -> None:
+    """All pages anew: a page that was built before is not read again, nor warned of."""
+    shutil.rmtree(ROOT / "docs" / "_build", ignore_errors=True)
+    session.run(
+        *("sphinx-build", "-W", "--keep-going", "-b", "html", *options),
+        *("docs", "docs/_build/html"),
+    )
 
 
 def package_files() -> Iterator[str]:

@@ -10,10 +10,22 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Awaitable, Callable
+from random import uniform
+from typing import Any
 
 import anyio
 
-from aiorwlock_remote import Held, LockLost, connect
+from aiorwlock_remote import (
+    AcquireUncertain,
+    BackendUnavailable,
+    Held,
+    LockLost,
+    Locks,
+    connect,
+)
+
+Work = Callable[[Held], Awaitable[Any]]
 
 LOCKS_URL = os.environ.get("LOCKS_URL", "sqlite:///locks.db")
 ROUNDS = int(os.environ.get("ROUNDS", "20"))
@@ -27,16 +39,27 @@ async def work(held: Held) -> None:
         await anyio.sleep(0.05)
 
 
-async def main() -> None:
-    """Wait for the lock as long as it takes, then work."""
-    async with connect(LOCKS_URL, lease=2) as locks:
-        lock = locks.mutex("job", "cleanup")
+async def lead(locks: Locks, work: Work) -> Any:  # noqa: ANN401 - of any work
+    """Wait for the lock as long as it takes, then work; again after each outage.
+
+    An outage that is longer than the lease ends the grant, and then fails the request
+    for the next one. Whatever else is raised, by the work as well, is the caller's.
+    """
+    lock = locks.mutex("job", "cleanup")
+    while True:
         print(f"{os.getpid()}: waits", flush=True)
         try:
             async with lock.acquire(reason="cleanup") as held:
-                await work(held)
-        except LockLost as exc:
-            print(f"{os.getpid()}: stopped, {exc}", flush=True)
+                return await work(held)
+        except (LockLost, BackendUnavailable, AcquireUncertain) as exc:
+            print(f"{os.getpid()}: stands by, {exc}", flush=True)
+            await anyio.sleep(uniform(0.5, 1.5))
+
+
+async def main() -> None:
+    """Work when it is our turn; whatever fails ends the program."""
+    async with connect(LOCKS_URL, lease=2) as locks:
+        await lead(locks, work)
 
 
 if __name__ == "__main__":

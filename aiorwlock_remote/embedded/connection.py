@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Protocol
 
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.alarm import Alarm
+from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.forgetting import FIRST, Key
 from aiorwlock_remote.ports import Snapshot
 
 Batch = Iterable[tuple[Resource, Command]]
+Seen = dict[str, Snapshot | None]
+"""What a scan has found so far, by the names of the store's own."""
+
+
+class KeptLocked(BackendUnavailable):
+    """Another process keeps one record locked, and the caller may try again later."""
 
 
 class Connection(Protocol):
@@ -32,15 +39,26 @@ class Connection(Protocol):
     def steps(self, batch: Batch, timeout: float) -> list[Step | Exception]:
         """Carry out commands; those of one resource in order. Each outcome by itself.
 
+        Waits ``timeout`` seconds for a store that is locked as a whole, and not at all
+        for one record: the outcome of its commands is ``KeptLocked``.
+
         Raises:
             BackendError: it is not known which were carried out.
         """
 
     def look(self, resource: Resource) -> Snapshot:
-        """One resource as it stands."""
+        """One resource as it stands.
 
-    def scan(self) -> Iterator[Snapshot]:
-        """All resources with a record or a seat."""
+        Raises:
+            KeptLocked: another process is in the middle of a step there.
+        """
+
+    def scan(self, seen: Seen) -> None:
+        """Add all resources with a record or a seat that are not ``seen`` yet.
+
+        Raises:
+            KeptLocked: all but some were added; those others are to be asked for again.
+        """
 
     def forget(self, memory: float, after: Key = FIRST) -> Key | None:
         """Drop some records that nobody has used for ``memory`` seconds.

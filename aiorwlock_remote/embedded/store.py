@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from random import uniform
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.record import Grant
-from aiorwlock_remote.embedded.connection import Connection
+from aiorwlock_remote.core.transition import Step
+from aiorwlock_remote.embedded.connection import Connection, KeptLocked, Seen
 from aiorwlock_remote.embedded.watcher import Rhythm, Watcher
 from aiorwlock_remote.embedded.worker import BUSY_TIMEOUT, Worker
 from aiorwlock_remote.forgetting import Forgetting, Key
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     Bell,
     Capability,
+    Clock,
     Host,
     Pending,
     Renewal,
@@ -23,6 +29,12 @@ from aiorwlock_remote.ports import (
 )
 from aiorwlock_remote.seldom import Seldom
 
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
+
+KEPT_TIMEOUT = 0.2
+"""Seconds for which a batch of renewals waits for records that are kept locked."""
+KEPT_PAUSE = 0.0002, 0.002
+"""Seconds between two tries, at random."""
 FORGET_EVERY = 4096
 """Steps after which what nobody uses any more is looked for."""
 
@@ -85,19 +97,24 @@ class EmbeddedStore:
 
     async def look(self, resource: Resource) -> Snapshot:
         """The resource as it stands."""
-        snapshot = await self._worker.call(lambda c: c.look(resource))
+        snapshot = await self._worker.call(lambda c: c.look(resource), resource)
         assert isinstance(snapshot, Snapshot)
         return snapshot
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
         """All resources with a record or a seat."""
-        for snapshot in await self._worker.call(lambda c: list(c.scan())):
-            if resource_type in (None, snapshot.resource.type):
+        seen: Seen = {}
+        try:
+            await self._worker.call(lambda c: c.scan(seen))
+        except KeptLocked as exc:  # the others are to be seen all the same
+            log_event(log, "record_kept_locked", error=str(exc))
+        for snapshot in seen.values():
+            if snapshot and resource_type in (None, snapshot.resource.type):
                 yield snapshot
 
     def renewer(self) -> ConnectionRenewer:
         """Renews over a connection of its own."""
-        return ConnectionRenewer(self._connect())
+        return ConnectionRenewer(self._connect(), self._host.clock)
 
     async def aclose(self) -> None:
         """Finish what is queued and close the connection."""
@@ -118,29 +135,45 @@ class EmbeddedStore:
 class ConnectionRenewer:
     """Renewals of the keeper's thread."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, clock: Clock) -> None:
         """Opens the connection at the first renewal."""
         self._connection = connection
+        self._clock = clock
         self._open = False
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all in one batch."""
+        """Renew all in one batch.
+
+        Those whose record another process keeps locked are tried again for a moment;
+        the others' leases must not run out meanwhile, as nobody has been told yet that
+        they were renewed.
+        """
         timeout = min(timeout, BUSY_TIMEOUT)
+        until = self._clock.now() + min(timeout, KEPT_TIMEOUT)
         if not self._open:
             self._connection.open(timeout)
             self._open = True
         commands = [(r.resource, Renew(((r.ticket, r.lease),))) for r in batch]
-        outcomes: list[Grant | NotHeld | Exception] = []
-        for step in self._connection.steps(commands, timeout):
-            if isinstance(step, Exception):
-                outcomes.append(step)
-                continue
-            assert isinstance(step.reply, Renewed)
-            outcomes += step.reply.outcomes
-        return outcomes
+        steps = self._connection.steps(commands, timeout)
+        while True:
+            kept = [n for n, step in enumerate(steps) if isinstance(step, KeptLocked)]
+            if not kept or self._clock.now() >= until:
+                return [_renewed(step) for step in steps]
+            time.sleep(uniform(*KEPT_PAUSE))
+            again = self._connection.steps([commands[n] for n in kept], timeout)
+            for number, step in zip(kept, again, strict=True):
+                steps[number] = step
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+def _renewed(step: Step | Exception) -> Grant | NotHeld | Exception:
+    if isinstance(step, Exception):
+        return step
+    assert isinstance(step.reply, Renewed)
+    (outcome,) = step.reply.outcomes
+    return outcome

@@ -16,7 +16,7 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.core.transition import prospect
 from aiorwlock_remote.embedded.alarm import Alarm, Deaf
-from aiorwlock_remote.embedded.connection import Connection
+from aiorwlock_remote.embedded.connection import Connection, KeptLocked
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -62,6 +62,7 @@ class Watcher:
         self._bell = bell
         self._watched: dict[Resource, object] = {}
         self._fresh: set[Resource] = set()
+        self._kept: set[Resource] = set()  # in the middle of another process's step
         self._lock = threading.Lock()
         self._alarm: Alarm = Deaf()
         self._thread: threading.Thread | None = None
@@ -103,7 +104,8 @@ class Watcher:
                 try:
                     version, before = self._version(), version
                     changed = version != before
-                    near = self._look(list(self._watched) if changed else fresh)
+                    again = {*fresh, *self._kept}
+                    near = self._look(list(self._watched) if changed else list(again))
                     hurry = near and not self._alarm.hears
                     pause = shortest if hurry else min(pause * STRETCH, longest)
                 except (BackendError, ConfigurationError) as exc:
@@ -140,9 +142,13 @@ class Watcher:
     def _look(self, resources: list[Resource]) -> bool:
         """Ring where it is time; whether our turn anywhere is near."""
         near = False
+        self._kept.clear()
         for resource in resources:
             try:
                 seen = self._connection.look(resource)
+            except KeptLocked:  # the others must not wait for it
+                self._kept.add(resource)
+                continue
             except BadRecord as exc:  # its waiters are told by their own requests
                 log_event(log, "bad_record", resource=resource.label, error=str(exc))
                 continue

@@ -2,6 +2,11 @@
 
 Whatever has been queued while a batch of steps was carried out goes into the next one:
 many tasks share one sync to disk.
+
+It never waits inside for one record that another process keeps locked: a shell script
+under ``flock``, a process that was stopped in the middle of a step, a lock service that
+does not answer. What is asked of that record is put back, and the others go on
+(``tests/backends/files/test_kept_locked.py``).
 """
 
 from __future__ import annotations
@@ -9,13 +14,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from random import uniform
 from typing import Any
 
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
-from aiorwlock_remote.embedded.connection import Connection
+from aiorwlock_remote.embedded.connection import Connection, KeptLocked
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -31,14 +38,46 @@ MAX_BATCH = 256
 BUSY_TIMEOUT = 5.0
 AT_EXIT = 1.0
 """Seconds for what is queued when the process ends."""
+SHORTEST, LONGEST = 0.002, 0.02
+"""Seconds, at most, until a record that was kept locked is tried again."""
 
-StepJob = tuple[Resource, Command, Pending[Reply]]
 Wakes = Callable[[Resource, tuple[str, ...]], object]
-CallJob = tuple[Callable[[Connection], Any], Pending[Any]]
+Call = Callable[[Connection], Any]
+
+
+@dataclass(slots=True)
+class StepJob:
+    """One command. ``kept_since``: when its record was found kept locked first."""
+
+    of: Resource
+    command: Command
+    pending: Pending[Reply]
+    kept_since: float | None = None
+
+
+@dataclass(slots=True)
+class CallJob:
+    """Anything else; in the order of a resource, or of the store as a whole."""
+
+    of: Resource | None
+    call: Call
+    pending: Pending[Any]
+    kept_since: float | None = None
+
+
+Job = StepJob | CallJob
+
+
+@dataclass(slots=True)
+class PutBack:
+    """Jobs of one resource, in order, that wait for its record until ``at``."""
+
+    jobs: list[Job]
+    at: float
 
 
 class Worker:
-    """Carries out jobs in the order they came."""
+    """Carries out jobs in the order they came, those of one resource at least."""
 
     def __init__(
         self, connection: Connection, host: Host, name: str, wakes: Wakes
@@ -53,68 +92,96 @@ class Worker:
         self._connection = connection
         self._host = host
         self._wakes = wakes
-        self._jobs: SimpleQueue[StepJob | CallJob | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._put_back: dict[Resource | None, PutBack] = {}
         self._closed = False
+        self._ended: Pending[None] = Pending()
         self._thread = running(self._run, name)
         finish_at_exit(self)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One command; may be carried out together with others."""
-        pending: Pending[Reply] = Pending()
-        if self._closed:
-            pending.fail(BackendUnavailable(what="the store is closed"))
-        else:
-            self._jobs.put((resource, command, pending))
-        return pending
+        return self._asked(StepJob(resource, command, Pending()))
 
-    def call(self, function: Callable[[Connection], Any]) -> Pending[Any]:
-        """Anything else to be done with the connection."""
-        pending: Pending[Any] = Pending()
-        if self._closed:
-            pending.fail(BackendUnavailable(what="the store is closed"))
-        else:
-            self._jobs.put((function, pending))
-        return pending
+    def call(self, function: Call, of: Resource | None = None) -> Pending[Any]:
+        """Anything else to be done with the connection; after the steps of ``of``."""
+        return self._asked(CallJob(of, function, Pending()))
 
     def close(self) -> Pending[None]:
         """Finish what is queued, then close the connection."""
-        closed = self.call(lambda connection: connection.close())
-        self._closed = True
-        self._jobs.put(None)
-        return closed
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+        return self._ended
 
     def finish(self) -> None:
         """As ``Finishes``."""
         done = threading.Event()
+
+        def all_done(_: Connection) -> None:
+            if any(of is not None for of in self._put_back):
+                raise KeptLocked(what="steps are left")
+            done.set()
+
         if self._closed:
             self._thread.join(AT_EXIT)
         elif self._thread.is_alive():  # not so in a forked child
-            self._jobs.put((lambda _: done.set(), Pending()))
+            self._jobs.put(CallJob(None, all_done, Pending()))
             done.wait(AT_EXIT)
 
+    def _asked(self, job: Job) -> Pending[Any]:
+        if self._closed:
+            job.pending.fail(BackendUnavailable(what="the store is closed"))
+        else:
+            self._jobs.put(job)
+        return job.pending
+
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        ending = False
+        while not ending or self._put_back:
+            jobs = self._gathered()
+            ending = ending or None in jobs
             steps: list[StepJob] = []
-            following: StepJob | CallJob | None = job
-            while following is not None and len(following) == 3:
-                steps.append(following)
-                if len(steps) == MAX_BATCH:
-                    following = None
-                    break
-                try:
-                    following = self._jobs.get_nowait()
-                except Empty:
-                    following = None
-                    break
-                if following is None:
-                    self._jobs.put(None)
-            if steps:
-                self._steps(steps)
-            if following is not None and len(following) == 2:
-                self._call(following)
+            for job in jobs:
+                if job is None:
+                    continue
+                if job.of in self._put_back:  # it must not overtake what came before
+                    self._put_back[job.of].jobs.append(job)
+                elif isinstance(job, StepJob):
+                    steps.append(job)
+                else:
+                    self._steps(steps)
+                    steps = []
+                    self._call(job)
+            self._steps(steps)
+        self._call(CallJob(None, lambda one: one.close(), self._ended))
+
+    def _gathered(self) -> list[Job | None]:
+        """What is to be tried now. Waits until there is something.
+
+        None: no more comes.
+        """
+        jobs: list[Job | None] = []
+        left: float | None = None
+        if self._put_back:
+            first = min(waiting.at for waiting in self._put_back.values())
+            left = max(0.0, first - self._host.clock.now())
+        try:
+            jobs.append(self._jobs.get(timeout=left))
+            while len(jobs) < MAX_BATCH:
+                jobs.append(self._jobs.get_nowait())
+        except Empty:
+            pass
+        if not self._put_back:
+            return jobs
+        now = self._host.clock.now()
+        due = [of for of, waiting in self._put_back.items() if waiting.at <= now]
+        return [job for of in due for job in self._put_back.pop(of).jobs] + jobs
 
     def _steps(self, jobs: list[StepJob]) -> None:
-        batch = [(resource, command) for resource, command, _ in jobs]
+        if not jobs:
+            return
+        batch = [(job.of, job.command) for job in jobs]
         outcomes: list[Step | Exception]
         try:
             outcomes = self._connection.steps(batch, BUSY_TIMEOUT)
@@ -124,25 +191,46 @@ class Worker:
             log_event(log, "steps failed", logging.ERROR, exc_info=True)
             failed = BackendUnavailable(what=f"a batch of steps failed ({exc!r})")
             outcomes = [failed] * len(jobs)
-        self._host.call_soon(self._stepped, jobs, outcomes)
+        told = [
+            (job, outcome)
+            for job, outcome in zip(jobs, outcomes, strict=True)
+            if not (isinstance(outcome, KeptLocked) and self._may_wait(job))
+        ]
+        self._host.call_soon(self._stepped, told)
 
     def _call(self, job: CallJob) -> None:
-        function, pending = job
         try:
-            outcome = function(self._connection)
+            outcome = job.call(self._connection)
+        except KeptLocked as exc:
+            if not self._may_wait(job):
+                self._host.call_soon(job.pending.fail, exc)
         except Exception as exc:  # noqa: BLE001 - handed to the caller
-            self._host.call_soon(pending.fail, exc)
+            self._host.call_soon(job.pending.fail, exc)
         else:
-            self._host.call_soon(pending.resolve, outcome)
+            self._host.call_soon(job.pending.resolve, outcome)
 
-    def _stepped(self, jobs: list[StepJob], outcomes: list[Step | Exception]) -> None:
-        for (resource, _, pending), outcome in zip(jobs, outcomes, strict=True):
+    def _may_wait(self, job: Job) -> bool:
+        """Put it back; False: its record has been kept locked for too long."""
+        now = self._host.clock.now()
+        if job.kept_since is None:
+            job.kept_since = now
+        kept = now - job.kept_since
+        if kept >= BUSY_TIMEOUT:
+            return False
+        waiting = self._put_back.setdefault(job.of, PutBack([], now))
+        if not waiting.jobs:
+            waiting.at += uniform(0.1, 1.0) * min(LONGEST, max(SHORTEST, kept / 50))
+        waiting.jobs.append(job)
+        return True
+
+    def _stepped(self, told: list[tuple[StepJob, Step | Exception]]) -> None:
+        for job, outcome in told:
             try:
                 if isinstance(outcome, Exception):
-                    pending.fail(outcome)
+                    job.pending.fail(outcome)
                 else:
-                    pending.resolve(outcome.reply)
+                    job.pending.resolve(outcome.reply)
                     if outcome.wakes:
-                        self._wakes(resource, outcome.wakes)
+                        self._wakes(job.of, outcome.wakes)
             except Exception:  # noqa: BLE001 - one answer's trouble is its own
                 log_event(log, "delivery failed", logging.ERROR, exc_info=True)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, final, get_args
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
 from aiorwlock_remote.fencing.names import check_columns, check_distinct, check_table
+from aiorwlock_remote.fencing.narrow import too_narrow
 from aiorwlock_remote.fencing.numbers import check_fence
 
 ParamStyle = Literal["qmark", "format", "pyformat", "named", "numeric", "dollar"]
@@ -84,7 +85,7 @@ class FencedTable:
         Raises:
             StaleFence: the row has seen a higher fence.
             BadFence: it is none.
-            ConfigurationError: a column that cannot be used.
+            ConfigurationError: as ``write``.
         """
         statement = self.select_statement(row, columns)
         if not self.write(cursor, row, fence, {}):
@@ -100,9 +101,18 @@ class FencedTable:
         Raises:
             StaleFence: the row has seen a higher fence.
             BadFence: it is none.
-            ConfigurationError: a column that cannot be used.
+            ConfigurationError: a column that cannot be used, or that of the fence has
+                fewer than 64 bits; roll back.
         """
-        cursor.execute(*self.update_statement(row, fence, values))
+        statement = self.update_statement(row, fence, values)
+        try:
+            cursor.execute(*statement)
+        except Exception as exc:
+            others = (row, *values.values())
+            narrow = too_narrow(exc, self.table, self.fence, fence, others)
+            if narrow is None:
+                raise
+            raise narrow from exc
         if cursor.rowcount == 1:
             return True
         cursor.execute(*self.select_statement(row, [self.fence]))

@@ -26,6 +26,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
+from aiorwlock_remote.fencing.narrow import code_of
 
 SCHEMA = "rwlock schema tells of our own tables; a row lock's are the user's"
 GRANT = "GRANT … ON mutex_locks"
@@ -50,8 +51,6 @@ _CLOSED = re.compile(r"connection is closed\Z")
 _REFUSALS = {"DataError", "NotSupportedError", "ProgrammingError"}
 """Classes of DB-API, which have a code if it is the server that refused."""
 _SQLITE_TABLES = re.compile("no such (table|column)")
-_SQLITE = {8: "SQLITE_READONLY", 19: "SQLITE_CONSTRAINT"}
-_ORACLE = re.compile("(ORA|DPY)-[0-9]+")
 
 
 def of(
@@ -62,7 +61,7 @@ def of(
     ``asked``: whether a statement was handed to it. ``lost``: the connection is known
     to be of no use any more.
     """
-    code = _code(driver)
+    code = code_of(driver)
     said = f"{where}: {_said(driver)}"
     if _TABLES.fullmatch(code) or _SQLITE_TABLES.match(str(driver)):
         return Unsupported(what=said, hint=SCHEMA, nothing_done=True)
@@ -89,20 +88,3 @@ def _said(driver: object) -> str:
 
 def _kinds(driver: object) -> set[str]:
     return {kind.__name__ for kind in type(driver).__mro__}
-
-
-def _code(driver: object) -> str:
-    """What the driver has for one; empty: none."""
-    if isinstance(driver, OSError):
-        return ""  # its number is the system's
-    first: object = next(iter(getattr(driver, "args", ())), None)
-    if isinstance(first, int):  # MariaDB's drivers; it tells more than their SQLSTATE
-        return str(first)
-    state: object = getattr(driver, "sqlstate", None)
-    if isinstance(state, str):
-        return state
-    number: object = getattr(driver, "sqlite_errorcode", None)
-    if isinstance(number, int):
-        return _SQLITE.get(number & 0xFF, f"SQLite {number}")
-    code: object = getattr(first, "full_code", first)
-    return code if isinstance(code, str) and _ORACLE.fullmatch(code) else ""

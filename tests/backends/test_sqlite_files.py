@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -168,3 +169,38 @@ async def test_unknown_scheme_and_option(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/locks.db?speed=warp"
     assert "speed" in await refused(url, ConfigurationError)
     assert list(tmp_path.iterdir()) == []
+
+
+BACK_UP = """
+import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as db, sqlite3.connect(sys.argv[2]) as copy:
+    db.backup(copy)
+"""
+
+
+async def test_the_log_belongs_to_the_file(tmp_path: Path) -> None:
+    """A copy of the file alone lacks what was committed last; a backup has it."""
+    place, alone, backup = (tmp_path / name for name in ("l.db", "alone.db", "b.db"))
+    async with connect(f"sqlite:///{place}") as locks, locks.mutex("order", 42):
+        # By other processes: a close in this one would end its locks on the file.
+        back_up = [sys.executable, "-c", BACK_UP, str(place), str(backup)]
+        for command in (["cp", str(place), str(alone)], back_up):
+            subprocess.run(command, check=True)  # noqa: ASYNC221 - nothing else happens
+    for path, seats in ((alone, 0), (backup, 1)):
+        async with connect(f"sqlite:///{path}") as locks:
+            assert len([info async for info in locks.list()]) == seats
+
+
+async def test_the_log_has_the_permissions_of_the_file(tmp_path: Path) -> None:
+    """Whatever the umask is: who may use the one may use all three."""
+    place = tmp_path / "locks.db"
+    place.touch()
+    place.chmod(0o660)
+    before = os.umask(0o077)
+    try:
+        async with connect(f"sqlite:///{place}") as locks, locks.mutex("order", 42):
+            beside = (place, tmp_path / "locks.db-wal", tmp_path / "locks.db-shm")
+            assert [path.stat().st_mode & 0o777 for path in beside] == [0o660] * 3
+    finally:
+        os.umask(before)
+    assert [path.name for path in tmp_path.iterdir()] == ["locks.db"]

@@ -21,8 +21,11 @@ STEP = 60.0
 """Seconds after which a file of a step's own belongs to nobody."""
 
 
-def forget(folder: Folder, memory: float, until: float) -> None:
-    """Remove records unused for ``memory`` seconds, of resources that nobody holds."""
+def forget(folder: Folder, memory: float) -> None:
+    """Remove records unused for ``memory`` seconds, of resources that nobody holds.
+
+    A record that is kept locked is left for another time.
+    """
     names = os.listdir(folder.path)  # noqa: PTH208 - names are what is wanted
     _, wall = folder.clock.times()
     for name in sample(names, min(MOST, len(names))):
@@ -33,11 +36,11 @@ def forget(folder: Folder, memory: float, until: float) -> None:
         elif name.endswith(RECORD) and _age(path, wall) > micros(min(memory, STEP)):
             seat = folder.at(name.removesuffix(RECORD) + SEAT)
             with suppress(BackendUnavailable, BadRecord, FileNotFoundError):
-                _forget_one(folder, path, seat, wall - micros(memory), until)
+                _forget_one(folder, path, seat, wall - micros(memory))
 
 
-def _forget_one(folder: Folder, path: str, seat: str, since: int, until: float) -> None:
-    with folder.locked(path, os.O_RDWR, until) as descriptor:
+def _forget_one(folder: Folder, path: str, seat: str, since: int) -> None:
+    with folder.locked(path, os.O_RDWR) as descriptor:
         file = RecordFile(descriptor, path, folder)
         kept = file.read()
         if kept is None or (

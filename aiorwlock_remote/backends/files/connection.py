@@ -28,15 +28,13 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import UNUSED
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.alarm import Alarm
-from aiorwlock_remote.embedded.connection import Batch
+from aiorwlock_remote.embedded.connection import Batch, KeptLocked, Seen
 from aiorwlock_remote.embedded.steps import Decoded
 from aiorwlock_remote.errors import BackendError, BadRecord
 from aiorwlock_remote.forgetting import FIRST, Key
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Snapshot
 
-LOOKING = 5.0
-"""Seconds that a look waits for who is writing."""
 NOBODY = Resource("?", "?")
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.files")
@@ -65,7 +63,7 @@ class Connection:
 
     def steps(self, batch: Batch, timeout: float) -> list[Step | Exception]:
         """Carry out commands; those of one resource together, in one write."""
-        until = self._clock.now() + timeout
+        del timeout  # nothing here is locked as a whole
         of: dict[Resource, list[tuple[int, Command]]] = {}
         for number, (resource, command) in enumerate(batch):
             of.setdefault(resource, []).append((number, command))
@@ -74,7 +72,7 @@ class Connection:
             commands = [command for _, command in asked]
             outcomes: Outcomes
             try:
-                outcomes = self._together(resource, commands, until)
+                outcomes = self._together(resource, commands)
             except BackendError as exc:  # the others' files are other files
                 outcomes = [exc] * len(asked)
             told |= dict(zip((n for n, _ in asked), outcomes, strict=True))
@@ -85,32 +83,30 @@ class Connection:
         with self._mapping():
             return self._look(stem(self._prefix, resource), resource)[1]
 
-    def scan(self) -> Iterator[Snapshot]:
-        """All resources with a record or a seat."""
+    def scan(self, seen: Seen) -> None:
+        """As ``embedded.connection.Connection``."""
         with self._mapping():
             names = os.listdir(self._folder.path)  # noqa: PTH208 - names are wanted
         ends = (RECORD, SEAT)
         found = {n.removesuffix(e) for n in names for e in ends if n.endswith(e)}
-        for name in sorted(found):
+        kept: KeptLocked | None = None
+        for name in sorted(found - seen.keys()):
             try:
                 with self._mapping():
-                    key, seen = self._look(name, NOBODY)
+                    seen[name] = self._shown(name)
+            except KeptLocked as exc:
+                kept = exc
             except BadRecord as exc:  # the others are to be seen all the same
+                seen[name] = None
                 log_event(log, "bad_record", file=name, error=str(exc))
-                continue
-            whose = of_name(name, self._prefix)
-            if key is not None:  # the name alone may have been cut
-                whose = of_key(key, self._prefix)
-            if whose is None:
-                continue
-            if seen.record.updated or seen.seat is not None:
-                yield Snapshot(whose, seen.record, seen.seat, seen.now, seen.wall)
+        if kept is not None:
+            raise kept
 
     def forget(self, memory: float, after: Key = FIRST) -> Key | None:
         """As ``Connection.forget``; once, wherever they are."""
         del after  # names are in no order
         with self._mapping():
-            forget(self._folder, memory, self._clock.now() + LOOKING)
+            forget(self._folder, memory)
         return None
 
     def alarm(self) -> Alarm:
@@ -122,13 +118,20 @@ class Connection:
         with self._mapping():
             return self._folder.version()
 
-    def _together(
-        self, resource: Resource, commands: list[Command], until: float
-    ) -> Outcomes:
+    def _together(self, resource: Resource, commands: list[Command]) -> Outcomes:
         place = Place(self._folder, stem(self._prefix, resource), self._decoded)
         with self._mapping(place):
             key = self._prefix + resource.key
-            return place.steps(resource, key, commands, until)
+            return place.steps(resource, key, commands)
+
+    def _shown(self, name: str) -> Snapshot | None:
+        """What there is of that name; None: nothing, or nothing of ours."""
+        key, seen = self._look(name, NOBODY)
+        # The name alone may have been cut.
+        of = of_name(name, self._prefix) if key is None else of_key(key, self._prefix)
+        if of is None or not (seen.record.updated or seen.seat is not None):
+            return None
+        return Snapshot(of, seen.record, seen.seat, seen.now, seen.wall)
 
     def _look(self, name: str, resource: Resource) -> tuple[str | None, Snapshot]:
         """Its key, and how it stands; locked only if somebody is changing it."""
@@ -159,9 +162,8 @@ class Connection:
 
     def _regard(self, place: Place) -> tuple[Kept | None, Stands | None]:
         """While nobody writes."""
-        until = self._clock.now() + LOOKING
         try:
-            with self._folder.locked(place.record, os.O_RDONLY, until) as file:
+            with self._folder.locked(place.record, os.O_RDONLY) as file:
                 kept = RecordFile(file, place.record, self._folder).read()
                 return kept, seats.read(place.seat)
         except FileNotFoundError:

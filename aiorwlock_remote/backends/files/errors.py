@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+from aiorwlock_remote.embedded.connection import KeptLocked
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -51,10 +52,10 @@ def mapped(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
     )
 
 
-def busy(path: str) -> BackendUnavailable:
-    """Another process keeps a record locked."""
-    return BackendUnavailable(
-        what=f"{path}: another process keeps a record locked",
-        hint="is one stopped in the middle of a step?",
+def busy(path: str) -> KeptLocked:
+    """Another process keeps the file locked. ``path``: of the file."""
+    return KeptLocked(
+        what=f"another process keeps {path} locked",
+        hint="is one stopped in the middle of a step? lslocks and fuser name it",
         nothing_done=True,
     )

@@ -110,13 +110,19 @@ class Folder:
             os.close(changes)
 
     @contextmanager
-    def locked(self, path: str, flags: int, until: float) -> Iterator[int]:
+    def locked(self, path: str, flags: int, until: float = 0.0) -> Iterator[int]:
         """The file, kept locked; shared with other readers if it is only read.
 
         The lock is the kernel's: it ends with the process, however that ends.
 
+        Args:
+            path: Of the file.
+            flags: For ``open``.
+            until: How long to wait for another process. Only opening waits: see
+                ``Connection.steps``.
+
         Raises:
-            BackendUnavailable: others have it locked until then.
+            KeptLocked: another process has it locked, until then.
             BadRecord: a symbolic link is there.
             OSError: it cannot be opened or locked; FileNotFoundError without O_CREAT.
         """
@@ -124,7 +130,7 @@ class Folder:
         while True:
             file = opened(path, flags)
             try:
-                self._lock(file, how, until)
+                self._lock(file, path, how, until)
                 if _stands(file, path):
                     yield file
                     return
@@ -174,13 +180,13 @@ class Folder:
             rung = os.pread(self._changes, 16, 0)
         return rung, os.stat(self.path).st_mtime_ns  # noqa: PTH116
 
-    def _lock(self, file: int, how: int, until: float) -> None:
+    def _lock(self, file: int, path: str, how: int, until: float) -> None:
         while True:
             try:
                 fcntl.flock(file, how | fcntl.LOCK_NB)
             except BlockingIOError:
                 if self._clock.now() >= until:
-                    raise busy(self.path) from None
+                    raise busy(path) from None
                 time.sleep(uniform(*_PAUSE))
             else:
                 return

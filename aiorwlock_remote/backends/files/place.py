@@ -47,16 +47,17 @@ class Place:
         self._boot = folder.clock.boot
 
     def steps(
-        self, resource: Resource, key: str, commands: Sequence[Command], until: float
+        self, resource: Resource, key: str, commands: Sequence[Command]
     ) -> Outcomes:
         """Carry out all of them in one write.
 
         Raises:
-            BackendError: kept locked by others, or not to be used.
+            KeptLocked: by another process.
+            BackendError: not to be used.
             OSError: whatever else the system says.
         """
         flags = os.O_RDWR | os.O_CREAT
-        with self._folder.locked(self.record, flags, until) as descriptor:
+        with self._folder.locked(self.record, flags) as descriptor:
             file = RecordFile(descriptor, self.record, self._folder)
             try:
                 while True:

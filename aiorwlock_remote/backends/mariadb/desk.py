@@ -17,6 +17,7 @@ from aiorwlock_remote.backends.mariadb.statements import (
 from aiorwlock_remote.hosted import Side
 from aiorwlock_remote.swapping.hosted_desk import EachDesk, seat_of
 from aiorwlock_remote.swapping.own_lines import Lines
+from aiorwlock_remote.swapping.pausing import repeated
 from aiorwlock_remote.swapping.rows import Found, micros_of, text_at
 from aiorwlock_remote.swapping.tables import Values
 
@@ -38,7 +39,8 @@ class MariadbDesk(EachDesk):
         text = statement(name, self._options.tables, **values)
 
         async def work(connection: Connection) -> list[Row]:
-            return (await run(connection, text))[0].rows
+            asking = partial(run, connection, text)
+            return (await repeated(asking, errors.met))[0].rows
 
         return await self.begin(work)
 
@@ -100,10 +102,10 @@ class MariadbDesk(EachDesk):
     async def _look(
         self, connection: Connection, values: Values, *before: str
     ) -> Found:
-        text = partial(statement, "look", self._options.tables)
-        told = await run(
-            connection, *before, text(kind=values["i_kind"], number=values["i_number"])
-        )
+        known = {"kind": values["i_kind"], "number": values["i_number"]}
+        text = statement("look", self._options.tables, **known)
+        asking = partial(run, connection, *before, text)
+        told = await repeated(asking, errors.met)
         (row,) = told[len(before)].rows
         return found_of(row)
 

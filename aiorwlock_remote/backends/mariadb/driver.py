@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import asyncmy
@@ -34,18 +36,34 @@ async def run(connection: Connection, *statements: str) -> list[Answer]:
     """Several statements in one request, until one of them fails.
 
     With autocommit off a transaction is begun by whatever is asked, and is not to be
-    left open: it is committed.
+    left open: it is committed, or rolled back if a statement fails.
     """
     ended = statements[-1] in {COMMIT, ROLLBACK} or connection.get_autocommit()
-    asked = statements if ended else (*statements, COMMIT)
+    try:
+        return await _answers(
+            connection, statements if ended else (*statements, COMMIT)
+        )
+    except Error:
+        if not ended and connection.connected:
+            with suppress(Error):
+                await _answers(connection, (ROLLBACK,))
+        raise
+
+
+async def _answers(connection: Connection, statements: Sequence[str]) -> list[Answer]:
     answers: list[Answer] = []
     async with connection.cursor(_CURSOR) as cursor:
-        await cursor.execute(";".join(asked))
+        await cursor.execute(";".join(statements))
         while True:
             rows: list[Row] = list(await cursor.fetchall())
             answers.append(Answer(cursor.rowcount, cursor.lastrowid, rows))
             if not await cursor.nextset():
-                return answers
+                break
+        # asyncmy takes a status of 0, no autocommit and no transaction, for none that
+        # was told, and keeps the one before, of an open transaction. Its pool closes
+        # such a connection: each request would open another one (test_pool.py).
+        connection.server_status = cursor._result.server_status  # noqa: SLF001
+    return answers
 
 
 async def first(connection: Connection, statement: str) -> Row | None:

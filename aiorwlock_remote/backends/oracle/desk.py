@@ -16,6 +16,7 @@ from aiorwlock_remote.hosted import Side
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping.hosted_desk import HostedDesk, T, Work
 from aiorwlock_remote.swapping.own_lines import Lines
+from aiorwlock_remote.swapping.pausing import repeated
 from aiorwlock_remote.swapping.rows import Found
 from aiorwlock_remote.swapping.tables import MOST, Values
 
@@ -83,7 +84,7 @@ class OracleDesk(HostedDesk):
             BackendError: as ``errors.of`` says.
         """
 
-        async def work(connection: Connection) -> list[Row]:
+        async def ask(connection: Connection) -> list[Row]:
             with connection.cursor() as cursor:
                 cursor.arraysize = ROWS
                 await cursor.execute(self._text(name), dict(values))
@@ -92,7 +93,7 @@ class OracleDesk(HostedDesk):
                 await connection.commit()
                 return [(cursor.rowcount,)]
 
-        return await self.begin(work)
+        return await self.begin(partial(_again, ask))
 
     async def version(self) -> str:
         """The server's, after the first connection was made; and the block's rights.
@@ -112,7 +113,9 @@ class OracleDesk(HostedDesk):
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[Found]]
     ) -> None:
         """All at once."""
-        work = partial(_executed, text=self._text(name), rows=rows)
+        work: Work[list[Found]] = partial(_executed, text=self._text(name), rows=rows)
+        if name == "look":
+            work = partial(_again, work)
         try:
             found = await self._carried(work)
         except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
@@ -132,6 +135,20 @@ class OracleDesk(HostedDesk):
 
     def _text(self, name: str) -> str:
         return statement(name, self._options.schema)
+
+
+async def _again(work: Work[T], connection: Connection) -> T:
+    """Do it again, from the beginning of a transaction, if it met another one."""
+
+    async def tried() -> T:
+        try:
+            return await work(connection)
+        except Error as exc:
+            if errors.met(exc):
+                await connection.rollback()
+            raise
+
+    return await repeated(tried, errors.met)
 
 
 async def _executed(

@@ -65,6 +65,9 @@ class Connection(Protocol):
     async def commit(self) -> None:
         """The transaction."""
 
+    async def rollback(self) -> None:
+        """The transaction."""
+
     async def close(self) -> None:
         """Log off."""
 

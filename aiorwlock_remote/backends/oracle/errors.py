@@ -122,6 +122,11 @@ def of(exc: BaseException, where: str) -> Failure:
     return BackendUnavailable(what=said)
 
 
+def met(exc: BaseException) -> bool:
+    """Whether another transaction came first."""
+    return code_of(exc) in _MET
+
+
 def of_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
     """The same for what happened before anything was asked.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.dialling import CUSTOM
 from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError, Row
+from aiorwlock_remote.backends.postgresql.notices import Notices
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.statements import (
     Asking,
@@ -17,6 +19,7 @@ from aiorwlock_remote.backends.postgresql.statements import (
 from aiorwlock_remote.hosted import Side
 from aiorwlock_remote.swapping.hosted_desk import EachDesk, seat_of
 from aiorwlock_remote.swapping.own_lines import Lines
+from aiorwlock_remote.swapping.pausing import repeated
 from aiorwlock_remote.swapping.rows import Found
 from aiorwlock_remote.swapping.tables import Values
 
@@ -31,6 +34,7 @@ class PostgresqlDesk(EachDesk):
         """``lines`` live on ``side``."""
         super().__init__(side, lines, CUSTOM, options.where, options.call_timeout)
         self._options = options
+        self.notices: Notices = Notices(options.where)
 
     async def rows(self, name: str, *values: object) -> list[Row]:
         """What any other statement tells.
@@ -40,8 +44,8 @@ class PostgresqlDesk(EachDesk):
         """
 
         async def work(connection: Connection) -> list[Row]:
-            found: list[Row] = await connection.fetch(self._text(name), *values)
-            return found
+            asking = partial(connection.fetch, self._text(name), *values)
+            return await repeated(asking, errors.met)
 
         return await self.begin(work)
 
@@ -58,13 +62,23 @@ class PostgresqlDesk(EachDesk):
 
     async def looked(self, values: Values, connection: Connection) -> Found:
         """Both rows, of one moment."""
-        return found_of(await self._row(look(self._options.schema), values, connection))
+        asking = partial(self._row, look(self._options.schema), values, connection)
+        return found_of(await repeated(asking, errors.met))
 
     async def swapped(self, values: Values, connection: Connection) -> Found:
         """One statement; it tells what stands there if a refusal is no surprise.
 
         That is a plan of its own, a tenth of the server's work for any statement.
         """
+        if not (values.get("wakes") or values.get("ear")):
+            return await self._swapped(values, connection)
+        quiet = {**values, "wakes": (), "ear": None}
+        return await self.notices.sent(
+            partial(self._swapped, values, connection),
+            partial(self._swapped, quiet, connection),
+        )
+
+    async def _swapped(self, values: Values, connection: Connection) -> Found:
         seat, wakes = seat_of(values), bool(values.get("wakes"))
         asking = swap(
             seat,

@@ -33,23 +33,29 @@ class Dialling:
     def __init__(self, options: Options) -> None:
         """Where, and how long it may take."""
         self._options = options
-        self._limited = True
+        self._setting = True
 
     async def dial(self) -> Connection:
         """A new connection; the server ends what it is asked a little before we do.
 
         Then it is known that nothing was done. And a server that waits for a lock does
         not notice that its client has hung up: its sessions would pile up.
+
+        Whatever the role asks for, a statement that has waited for another one goes on
+        from what that one has left, and is not refused.
         """
-        if self._limited:
+        if self._setting:
             milliseconds = round(_SOONER * 1_000 * self._options.call_timeout)
-            limit = {"statement_timeout": str(milliseconds)}
+            settings = {
+                "statement_timeout": str(milliseconds),
+                "default_transaction_isolation": "read committed",
+            }
             try:
-                return await DRIVER.connect(**connecting(self._options, limit))
+                return await DRIVER.connect(**connecting(self._options, settings))
             except PostgresError as exc:
                 if errors.code_of(exc) != _UNKNOWN_SETTING:
                     raise
-                self._limited = False
+                self._setting = False
         return await DRIVER.connect(**connecting(self._options))
 
     def healthy(self, connection: Connection) -> bool:

@@ -13,7 +13,8 @@ SQLSTATE, or what asyncpg raises    we raise              carried out?
 23… 42P01 42703 3F000 42804 42883   Unsupported           no: tables
 42501                               Unsupported           no: grants
 26000 42P05 0A000 (of another one)  Unsupported           no: PgBouncer
-22001 22021 22P05 54000             ConfigurationError    no: a bad name
+22001 22021 22P05 54000             ConfigurationError    no: a bad name; 54000 of
+                                                          NOTIFY: see ``notices``
 25P02 (a transaction that failed)   ConfigurationError    no
 any other of the server's           BackendUnavailable    no
 InterfaceError, connection lost     BackendUnavailable    perhaps
@@ -50,6 +51,8 @@ _NAMES = ("22001", "22021", "22P05", "54000")
 _FORGOTTEN = ("26000", "0A000", "42P05")
 _MET = {"40001", "40P01"}
 """Another transaction came first: only one of them could be carried out."""
+TOO_MUCH = "54000"
+"""A limit of the server's: of a name in an index, or of the queue of notifications."""
 REFUSED = {"22012"} | _MET
 """A step that is to begin again from what stands there. A division by zero: see
 ``statements.sql``."""
@@ -58,6 +61,11 @@ REFUSED = {"22012"} | _MET
 def code_of(exc: BaseException) -> str:
     """The SQLSTATE, or nothing."""
     return getattr(exc, "sqlstate", None) or ""
+
+
+def met(exc: BaseException) -> bool:
+    """Whether another transaction came first."""
+    return code_of(exc) in _MET
 
 
 def said(exc: BaseException) -> str:

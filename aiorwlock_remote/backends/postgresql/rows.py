@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeVar
 
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError
+from aiorwlock_remote.backends.postgresql.notices import Notices
 from aiorwlock_remote.backends.postgresql.options import SCHEMA
 from aiorwlock_remote.core.row import CONSTRAINT
 from aiorwlock_remote.core.row_plans import Plan, Ran, Statement
@@ -22,7 +24,13 @@ _CONSTRAINTS = ("23", "22003")
 """The table's own, and a count that is out of its column's range."""
 
 
-async def carried(plan: Plan[Statement, T], connection: Connection) -> T:
+_TELLS = " RETURNING "
+"""Begins the part of a statement that wakes others, see ``Dialect.freed``."""
+
+
+async def carried(
+    plan: Plan[Statement, T], notices: Notices, connection: Connection
+) -> T:
     """Carry it out, each statement for itself."""
 
     async def run(statement: Statement) -> Ran:
@@ -32,7 +40,11 @@ async def carried(plan: Plan[Statement, T], connection: Connection) -> T:
                 return Ran(
                     rows=tuple(map(tuple, await connection.fetch(text, *values)))
                 )
-            status: str = await connection.execute(text, *values)
+            asking = partial(connection.execute, text, *values)
+            quiet = partial(connection.execute, text.partition(_TELLS)[0], *values)
+            status: str = await (
+                notices.sent(asking, quiet) if _TELLS in text else asking()
+            )
         except PostgresError as exc:
             code, said = errors.code_of(exc), errors.said(exc)
             if code == _NOT_SENT:

@@ -145,7 +145,7 @@ class PostgresqlStore(HostedStore):
         await super().aclose()
 
     def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        return self._desk.begin(partial(rows.carried, plan))
+        return self._desk.begin(partial(rows.carried, plan, self._desk.notices))
 
     def _listen(self) -> None:
         if self._listener is None and self._options.listen:

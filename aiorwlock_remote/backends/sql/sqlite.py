@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from aiorwlock_remote.backends.sql.lasting import Level, NewFence, check, level_of
 from aiorwlock_remote.backends.sql.sqlite_file import SqliteFile
@@ -21,6 +21,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.embedded.alarm import Alarm, Deaf
 from aiorwlock_remote.embedded.boots import of_this_boot
+from aiorwlock_remote.embedded.connection import Seen
 from aiorwlock_remote.embedded.steps import Decoded, outcome
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.forgetting import FIRST, PORTION, Key
@@ -85,7 +86,7 @@ class Connection:
             row = self._run(self._sql["load"], self._key(resource)).fetchone()
             return self._snapshot(resource, row)
 
-    def scan(self) -> Iterator[Snapshot]:
+    def scan(self, seen: Seen) -> None:
         """All resources with a record or a seat."""
         self._file.follow()
         with self._file.mapped:
@@ -99,7 +100,7 @@ class Connection:
                             log, "bad_record", resource=resource.label, error=str(exc)
                         )
                         continue
-                    yield found
+                    seen[f"{kind},{number}"] = found
 
     def forget(self, memory: float, after: Key = FIRST) -> Key | None:
         """As ``Connection.forget``, behind ``after``, in the order of the keys."""

@@ -13,10 +13,12 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, Mapper, mapped_column
 
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
+from aiorwlock_remote.fencing.narrow import too_narrow
 from aiorwlock_remote.fencing.numbers import check_fence
 
 
@@ -69,7 +71,8 @@ async def fenced_get(
     Raises:
         StaleFence: the row has seen a higher fence; roll back.
         BadFence: it is none.
-        ConfigurationError: a class without a fence, or no key of its.
+        ConfigurationError: a class without a fence, no key of its, or the column of the
+            fence has fewer than 64 bits; roll back.
     """
     check_fence(fence)
     mapper = _mapper(row)
@@ -88,7 +91,15 @@ async def fenced_get(
         .values(fence=fence)
         .execution_options(synchronize_session=False)
     )
-    changed = await session.execute(raising)
+    try:
+        changed = await session.execute(raising)
+    except DBAPIError as exc:
+        column = mapper.columns["fence"]
+        of = str(fenced_in.local_table)
+        narrow = too_narrow(exc.orig, of, column.name, fence, keys)
+        if narrow is None:
+            raise
+        raise narrow from exc
     # Locked reads, as MariaDB's plain ones show a snapshot, even of a row we matched.
     if changed.rowcount != 1:  # type: ignore[attr-defined]  # a CursorResult has it
         look = select(row.fence).where(*where).with_for_update()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from random import uniform
 
 from aiorwlock_remote.backends.files.connection import Connection
 from aiorwlock_remote.backends.files.options import FileOptions
@@ -18,6 +19,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.embedded.connection import KeptLocked, Seen
 from aiorwlock_remote.ports import Snapshot
 
 LEASE = 30_000_000
@@ -51,13 +53,19 @@ class Desk:
         create: bool = False,
     ) -> None:
         self.clock = Moved()
+        self.patience = 20.0
         about = FileOptions(str(folder), create, sync, shared)
         self.connection = Connection(about, prefix, self.clock, gate)
         self.connection.open(1.0)
 
     def ask(self, command: Command, of: Resource = ORDER) -> Reply:
         """The answer; raises what the step failed with."""
-        (step,) = self.connection.steps([(of, command)], 1.0)
+        until = time.monotonic() + self.patience
+        while True:
+            (step,) = self.connection.steps([(of, command)], 0.0)
+            if not isinstance(step, KeptLocked) or time.monotonic() > until:
+                break
+            time.sleep(uniform(0.0002, 0.002))  # as the worker does
         if isinstance(step, Exception):
             raise step
         return step.reply
@@ -74,6 +82,12 @@ class Desk:
     def force(self, seat: str, of: Resource = ORDER) -> Reply:
         """Break a foreign seat."""
         return self.ask(Force(seat=seat), of)
+
+    def scan(self) -> list[Snapshot]:
+        """All there are."""
+        seen: Seen = {}
+        self.connection.scan(seen)
+        return [snapshot for snapshot in seen.values() if snapshot is not None]
 
     def look(self, of: Resource = ORDER) -> Snapshot:
         """As it stands."""

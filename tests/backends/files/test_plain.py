@@ -61,4 +61,4 @@ def test_the_others_go_on(tmp_path: Path) -> None:
     desk.take("ours")
     link_away(tmp_path / "order,3.doorman")
     os.mkfifo(tmp_path / "order,4.doorman")
-    assert [seen.resource for seen in desk.connection.scan()] == [ORDER]
+    assert [seen.resource for seen in desk.scan()] == [ORDER]

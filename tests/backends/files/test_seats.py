@@ -76,7 +76,7 @@ def test_odd_seats_keep_us_out_and_can_be_broken(
     assert not desk.take("ours")
     seen = desk.look().seat
     assert seen is not None
-    (found,) = desk.connection.scan()
+    (found,) = desk.scan()
     assert found.seat == seen
     desk.force(seen.value + "0")
     assert seat.exists() or seat.is_symlink()
@@ -103,7 +103,7 @@ def test_names_of_nothing_are_passed_over(tmp_path: Path, name: bytes) -> None:
     desk = Desk(tmp_path)
     (tmp_path / os.fsdecode(name)).touch()
     desk.take("ours")
-    assert [found.resource.label for found in desk.connection.scan()] == ["order/42"]
+    assert [found.resource.label for found in desk.scan()] == ["order/42"]
 
 
 def test_one_that_somebody_touches_is_another_one(tmp_path: Path) -> None:

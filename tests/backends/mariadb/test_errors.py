@@ -41,7 +41,7 @@ def test_what_has_no_number_of_the_server(exc: Exception) -> None:
     [
         (1213, GaveUp),
         (1020, GaveUp),
-        (1205, BackendUnavailable),
+        (1205, GaveUp),
         (1969, BackendUnavailable),
         (1290, BackendUnavailable),
         (1040, BackendUnavailable),

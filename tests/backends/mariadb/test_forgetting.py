@@ -94,6 +94,23 @@ async def test_what_was_used_just_before_is_seen(mariadb_tables: str) -> None:
     assert left(mariadb_tables) == [2]
 
 
+async def test_after_a_deadlock_it_is_asked_again(mariadb_tables: str) -> None:
+    """The server ends the transaction that has changed fewer rows: ours."""
+    run(mariadb_tables, f"{OLD}seq_1_to_3", "CREATE TABLE many (n integer)")
+    by_key = "AND resource_type = 'order'"  # else the server locks all rows
+    async with opened(mariadb_tables) as store:
+        with connected(mariadb_tables, autocommit=False) as other:
+            cursor = other.cursor()
+            cursor.execute("INSERT INTO many SELECT seq FROM seq_1_to_1000")
+            cursor.execute(f"{USED}2 {by_key}")
+            async with anyio.create_task_group() as group:
+                group.start_soon(store.forget, 99)
+                await eventually(lambda: len(run(mariadb_tables, WAITING)) > 0, "waits")
+                cursor.execute(f"{USED}1 {by_key}")
+                other.commit()
+    assert left(mariadb_tables) == [1, 2]
+
+
 async def test_all_of_them_in_a_while(
     mariadb_tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,8 @@ from aiorwlock_remote import (
     Locks,
     connect,
 )
-from aiorwlock_remote.backends.mariadb import MariadbBackend
+from aiorwlock_remote.backends.mariadb import MariadbBackend, driver
+from aiorwlock_remote.backends.mariadb.driver import Error
 from aiorwlock_remote.backends.mariadb.lent import PoolLender
 from aiorwlock_remote.swapping.lent_lines import Checked
 from tests.backends.mariadb.pools import FOUND_ROWS, STRICT, pool_of
@@ -53,6 +54,38 @@ async def test_nothing_is_left_open_in_it(mariadb_tables: str) -> None:
             held = await locks.mutex("order", 1).info()
             assert held.holders
         alter(mariadb_tables)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("autocommit", [None, False, True])
+async def test_its_connections_are_used_again(
+    mariadb_tables: str, autocommit: bool | None
+) -> None:
+    """Asyncmy's pool closes what comes back with a transaction that seems open."""
+    more: dict[str, Any] = {} if autocommit is None else {"autocommit": autocommit}
+    async with pool_of(mariadb_tables, **more) as backend, connect(backend) as locks:
+        pool, used = pool_in(backend), set[int]()
+        for number in range(10):
+            async with locks.rwlock("catalog", 7).reader as held:
+                assert held.fence
+            assert (await locks.mutex("order", number).info()).holders == ()
+            used |= {connection.thread_id() for connection in pool._free}
+        assert len(used) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_request_that_failed_leaves_no_transaction_open(
+    mariadb_tables: str,
+) -> None:
+    fails = """SELECT (SELECT 1 UNION SELECT 2) FROM doormans RIGHT JOIN
+        (SELECT 1) AS one ON 1"""
+    async with pool_of(mariadb_tables) as backend:
+        async with pool_in(backend).acquire() as connection:
+            with pytest.raises(Error, match="more than 1 row"):
+                await driver.run(connection, fails)
+            told, _ = await driver.run(connection, "SELECT @@in_transaction")
+            assert told.rows == [(0,)]
+        assert connection in pool_in(backend)._free
 
 
 @pytest.mark.asyncio

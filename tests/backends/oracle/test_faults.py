@@ -122,6 +122,20 @@ async def test_errors_that_are_announced(user: OracleUser) -> None:
         assert isinstance(await store.step(ORDER, acquire("t1")), Granted)
 
 
+@pytest.mark.parametrize("code", [60, 8177])
+async def test_another_transaction_came_first(user: OracleUser, code: int) -> None:
+    """A deadlock, or a session that is SERIALIZABLE: what may be is asked again."""
+    async with opened(user.url) as store:
+        user.rule("before", "error", SWAP, code=code, times=2)
+        assert isinstance(await store.step(ORDER, acquire("t1")), Granted)
+        user.rule("before", "error", "doormans", code=code, times=3)
+        assert (await store.look(ORDER)).record.grants
+        for text in ("SELECT", "DELETE"):
+            user.rule("before", "error", text, code=code, times=3)
+        assert [found.resource async for found in store.scan(None)] == [ORDER]
+        await store.forget(60.0)
+
+
 async def test_a_waiter_survives_lost_connections(user: OracleUser) -> None:
     first = connect(user.url, lease=2)
     async with first as locks, connect(user.url) as others:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import socket
 
-import anyio
 import psycopg
 import pytest
-from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import (
     BackendUnavailable,
     ConfigurationError,
-    Locks,
     Unsupported,
     connect,
 )
@@ -169,29 +166,6 @@ async def test_serializable_by_default(tables: str) -> None:
                 assert await others.rwlock("order", 1).writer.try_acquire() is None
             async with others.rwlock("order", 1).writer:
                 assert await locks.mutex("order", 1).try_acquire() is None
-
-
-async def test_serializable_steps_that_meet(tables: str) -> None:
-    """One of them is refused by the server, and tried again: nobody is told."""
-    name = tables.rpartition("/")[2]
-    run(
-        tables,
-        f"ALTER DATABASE {name} SET default_transaction_isolation = serializable",
-    )
-
-    async def turns(locks: Locks) -> None:
-        for _ in range(20):
-            async with locks.rwlock("order", 1).reader.acquire(timeout=30):
-                await checkpoint()
-
-    async with (
-        connect(tables) as first,
-        connect(tables) as second,
-        connect(tables) as third,
-        anyio.create_task_group() as tasks,
-    ):
-        for locks in (first, second, third):
-            tasks.start_soon(turns, locks)
 
 
 async def test_nobody_listens() -> None:
