@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import anyio
 import httpx
 import uvicorn
 from aiohttp import web
@@ -73,7 +74,7 @@ async def until(reached: Callable[[], Awaitable[bool]]) -> None:
     deadline = time.monotonic() + WITHIN
     while not await reached():
         assert time.monotonic() < deadline, "not reached in time"
-        await asyncio.sleep(0.01)
+        await anyio.sleep(0.01)
 
 
 @asynccontextmanager
