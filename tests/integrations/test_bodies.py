@@ -31,7 +31,7 @@ SERVERS = ("h11", "httptools", "hypercorn", "hypercorn-trio")
 ORDERS = [*permutations(("locks", "pure", "base")), ("locks", "pure", "around")]
 """As they are added; ``around``: what add_locks is not told of, outside of all."""
 SIZES = (0, 3, 200_000)
-WAYS = ("plain", "chunked", "multipart", "slow")
+WAYS = ("plain", "chunked", "multipart", "slow", "late")
 OPTIONS: Any = {"timeout": 300}
 
 
@@ -125,10 +125,15 @@ async def served(server: str, order: tuple[str, ...], url: str) -> AsyncIterator
 def request_of(
     http: httpx.AsyncClient, path: str, way: str, data: bytes, go_on: asyncio.Event
 ) -> tuple[httpx.Request, str]:
-    """What is sent, and the hash of its body. ``slow`` sends half of it at first."""
+    """What is sent, and the hash of its body.
+
+    ``slow`` sends half of it at first, ``late`` nothing until its handler runs.
+    """
 
     async def parts() -> AsyncIterator[bytes]:
         middle = len(data) // 2
+        if way == "late":
+            await go_on.wait()
         yield data[:middle]
         if way == "slow":
             await go_on.wait()
@@ -140,7 +145,7 @@ def request_of(
             given = {"files": {"file": ("name", data)}, "data": {"field": "value"}}
         request = http.build_request("POST", path, **given)
         return request, sha256(request.read()).hexdigest()
-    length = {"Content-Length": str(len(data))} if way == "slow" else {}
+    length = {"Content-Length": str(len(data))} if way != "chunked" else {}
     request = http.build_request("POST", path, content=parts(), headers=length)
     return request, sha256(data).hexdigest()
 
@@ -152,6 +157,7 @@ async def come_whole(http: httpx.AsyncClient, locks: Locks) -> None:
     sending: list[asyncio.Task[httpx.Response]] = []
     async with AsyncExitStack() as others:
         waiting: list[str] = []
+        inside: list[str] = []
         for number, size in enumerate(SIZES):
             data = bytes(range(251)) * (size // 251) + b"x" * (size % 251)
             for way in WAYS:
@@ -160,18 +166,21 @@ async def come_whole(http: httpx.AsyncClient, locks: Locks) -> None:
                     if waits:
                         waiting.append(name)
                         await others.enter_async_context(locks.mutex("body", name))
+                    elif size and way in ("slow", "late"):
+                        inside.append(name)
                     path = f"/{('stream', 'whole')[number % 2]}/{name}"
                     request, digest = request_of(http, path, way, data, go_on)
                     wanted.append(digest)
                     sending.append(asyncio.create_task(http.send(request)))
 
-        async def all_wait() -> bool:
-            queues = [
-                (await locks.mutex("body", name).info()).queue for name in waiting
-            ]
-            return all(queues)
+        async def all_there() -> bool:
+            seen = {name: await locks.mutex("body", name).info() for name in names}
+            return all(seen[name].queue for name in waiting) and all(
+                seen[name].locked for name in inside
+            )
 
-        await until(all_wait)
+        names = (*waiting, *inside)
+        await until(all_there)
     go_on.set()
     answers = await asyncio.gather(*sending)
     assert [answer.status_code for answer in answers] == [200] * len(wanted)
