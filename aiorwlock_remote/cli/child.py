@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +15,8 @@ from typing import final
 _PYTHON_IGNORES = tuple(
     getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)
 )
+
+_SHELL = "/bin/sh"
 
 
 @final
@@ -43,13 +47,7 @@ class Child:
         # only posix_spawn sets another without running Python code after the fork.
         # A SIGCHLD that came in ignored would reap it before we can.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._pid = os.posix_spawnp(
-            command[0],
-            list(command),
-            environment,
-            setsigmask=mask,
-            setsigdef=_PYTHON_IGNORES,
-        )
+        self._pid = _spawn(command, environment, mask)
         threading.Thread(target=self._reap, name="rwlock child", daemon=True).start()
 
     def send(self, number: int) -> None:
@@ -65,3 +63,29 @@ class Child:
     def _ended(self, code: int) -> None:
         self.code = code
         self._on_end()
+
+
+def _spawn(
+    command: Sequence[str], environment: Mapping[str, str], mask: Iterable[int]
+) -> int:
+    """Start the command as execvp would; return its process id.
+
+    Raises:
+        OSError: the command cannot be started.
+    """
+
+    def spawn(file: str, arguments: list[str]) -> int:
+        return os.posix_spawnp(
+            file, arguments, environment, setsigmask=mask, setsigdef=_PYTHON_IGNORES
+        )
+
+    try:
+        return spawn(command[0], list(command))
+    except OSError as exc:
+        # A script without "#!" runs under a shell, and under flock(1), because execvp
+        # hands what the kernel cannot execute to /bin/sh; posix_spawnp does not
+        # (test_a_script_that_names_no_interpreter).
+        if exc.errno != errno.ENOEXEC:
+            raise
+        script = shutil.which(command[0]) or command[0]
+        return spawn(_SHELL, [_SHELL, script, *command[1:]])

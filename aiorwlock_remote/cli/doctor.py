@@ -10,6 +10,7 @@ from aiorwlock_remote import connect
 from aiorwlock_remote.cli.exits import REFUSED
 from aiorwlock_remote.cli.options import as_json, store, store_option
 from aiorwlock_remote.cli.shown import print_json, table
+from aiorwlock_remote.cli.streams import reader_may_leave
 from aiorwlock_remote.ports import Finding
 
 
@@ -26,12 +27,13 @@ def doctor(*, url: str | None, as_json: bool) -> int:
     memory, events and rights. Nothing is changed. Exits with 1 if something is bad.
     """
     found = asyncio.run(_examine(store(url, must_exist=True)))
-    if as_json:
-        fields = ("name", "value", "meaning", "rating")
-        print_json([{name: getattr(f, name) for name in fields} for f in found])
-    else:
-        rows = [(f.rating, f.name, f.value, f.meaning) for f in found]
-        table(("", "WHAT", "FOUND", "WHICH MEANS"), rows)
+    with reader_may_leave():  # the exit code is for scripts
+        if as_json:
+            fields = ("name", "value", "meaning", "rating")
+            print_json([{name: getattr(f, name) for name in fields} for f in found])
+        else:
+            rows = [(f.rating, f.name, f.value, f.meaning) for f in found]
+            table(("", "WHAT", "FOUND", "WHICH MEANS"), rows)
     return REFUSED if any(f.rating == "bad" for f in found) else 0
 
 

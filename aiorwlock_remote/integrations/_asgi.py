@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NoReturn
 
 import anyio
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.locks.client import Locks
 
 KEY = "aiorwlock_remote"
+
+MAX_READ_AHEAD = 64 * 1024
+"""Bytes of a body that are kept for a request that waits for its lock."""
+
+MESSAGE_SIZE = 512
+"""Bytes that a message counts beside its part of the body: it may be a byte long."""
+
+MOUNTED = "call add_locks for the outermost application: mounted ones share its locks"
 
 
 class Site:
@@ -28,59 +37,173 @@ class Site:
         """
         if self.opened is None:
             raise ConfigurationError(
-                what="the application has no locks yet", hint="its lifespan did not run"
+                what="the application has no locks yet",
+                hint=f"its lifespan did not run; {MOUNTED}",
             )
         return self.opened
 
 
 class Visit:
-    """A request: where its locks come from, and whether the client is still there."""
+    """A request or websocket: its locks, what was read ahead of it, what was answered.
 
-    def __init__(self, site: Site, receive: Receive) -> None:
-        """``receive`` is the server's."""
+    While a request waits for a lock, its messages are read ahead, because only the
+    message that the client has left tells that. Invariants, each with the test that
+    fails without it (test_fastapi_bodies.py):
+
+    * A call of the server's ``receive`` that was made to read ahead is not cancelled
+      while the application runs: Starlette's ``BaseHTTPMiddleware`` loses what such a
+      call has read already (test_no_receive_is_cancelled).
+    * There is one such call at a time, the application's own included, and messages
+      and errors reach the application once and in their order
+      (test_messages_come_once_and_in_order).
+    * At most ``MAX_READ_AHEAD`` bytes and one more message are kept
+      (test_what_is_read_ahead_is_bounded).
+    * A client that waits for "100 Continue" is not told to send its body before the
+      application asks for the body (test_no_body_is_invited_by_waiting).
+    """
+
+    def __init__(self, site: Site, receive: Receive, send: Send) -> None:
+        """``receive`` and ``send`` are the server's."""
         self.site = site
+        self.begun = False
         self._receive = receive
-        self._kept: list[Message] = []
+        self._send = send
+        self._read_ahead: deque[Message | Exception] = deque()
+        self._under_way: anyio.Event | None = None
+        self._left = False
+        self._failed = False
+        self._uninvited = False
+        self._error: Exception | None = None
+        self._cut_off = False
+
+    async def serve(self, app: ASGIApp, scope: Scope) -> None:
+        """Call the application for this HTTP request.
+
+        Raises:
+            Exception: whatever the application raises.
+        """
+        self._uninvited = any(name == b"expect" for name, _ in scope["headers"])
+        error: Exception | None = None
+        async with anyio.create_task_group() as self._tasks:
+            try:
+                await app(scope, self.receive, self.send)
+            except Exception as exc:  # noqa: BLE001 - raised below, no group
+                error = exc
+            if self._under_way is not None:
+                self._tasks.cancel_scope.cancel()
+        if error is not None:
+            try:
+                raise self._own(error)
+            finally:
+                del error  # this frame is in its traceback
 
     async def receive(self) -> Message:
-        """What the application gets in place of the server's."""
-        return self._kept.pop(0) if self._kept else await self._receive()
+        """Return the next message; the application's, in place of the server's."""
+        while self._under_way is not None and not self._read_ahead:
+            await self._under_way.wait()
+        if self._read_ahead:
+            message = self._read_ahead.popleft()
+            if isinstance(message, Exception):
+                raise message
+            return message
+        self._uninvited = False
+        self._under_way = anyio.Event()
+        return await self._read(self._under_way)
 
     async def gone(self) -> None:
-        """Returns when the client has hung up; what else comes is kept for later.
+        """Return when the client has left.
 
-        A body that is still under way is not read on for that: it could be long. Nor
-        is one that comes again and again, or fails, as other middlewares have it. Then
-        nobody can tell, and this never returns.
+        If that cannot be found out without keeping too much of the body, or because
+        ``receive`` failed, this never returns.
         """
-        while True:
-            last = self._kept[-1] if self._kept else None
-            if last is not None and last["type"] == "http.disconnect":
-                return
-            if len(self._kept) > 1 or (last is not None and last.get("more_body")):
-                await anyio.sleep_forever()
-            try:
-                self._kept.append(await self._receive())
-            except Exception:  # noqa: BLE001 - the handler's to meet, if it reads
-                await anyio.sleep_forever()
+        while not self._left:
+            if self._under_way is None:
+                if self._uninvited or self._failed or self._kept() >= MAX_READ_AHEAD:
+                    await anyio.sleep_forever()
+                self._under_way = anyio.Event()
+                self._tasks.start_soon(self._keep_next, self._under_way)
+            await self._under_way.wait()
+
+    def fail(self, error: Exception) -> None:
+        """Note what ends the request. An answer that has begun will not look whole."""
+        self._error = error
+        self._cut_off = self.begun
+
+    async def send(self, message: Message) -> None:
+        """Send a message; the application's, in place of the server's.
+
+        Raises:
+            Exception: the answer was cut off by this error, and must not end as if it
+                were whole. ``BaseHTTPMiddleware`` would end it so
+                (test_a_stream_is_cut_off_through_any_middleware).
+        """
+        kind = message["type"]
+        if kind in ("http.response.start", "websocket.accept"):
+            self.begun = True
+        ends = kind == "http.response.body" and not message.get("more_body")
+        if ends and self._cut_off and self._error is not None:
+            raise self._error
+        await self._send(message)
+
+    async def _read(self, under_way: anyio.Event) -> Message:
+        try:
+            message = await self._receive()
+        finally:
+            self._under_way = None
+            under_way.set()
+        self._left |= message["type"] == "http.disconnect"
+        return message
+
+    async def _keep_next(self, under_way: anyio.Event) -> None:
+        try:
+            self._read_ahead.append(await self._read(under_way))
+        except Exception as exc:  # noqa: BLE001 - raised where the application reads
+            self._failed = True
+            self._read_ahead.append(exc)
+
+    def _kept(self) -> int:
+        return sum(
+            MESSAGE_SIZE + len(message.get("body", b""))
+            for message in self._read_ahead
+            if not isinstance(message, Exception)
+        )
+
+    def _own(self, error: Exception) -> Exception:
+        """Undo Starlette's wrapping of an error of ours.
+
+        If an answer has begun when the error reaches the exception handlers, as in a
+        mounted application that has answered 500, Starlette raises a ``RuntimeError``
+        in place of the error (test_a_bug_in_a_mounted_application_is_raised_as_it_is).
+        """
+        cause = error.__cause__
+        if type(error) is RuntimeError and isinstance(cause, LockError):
+            return cause if cause is self._error else error
+        return error
 
 
 class Doorway:
-    """The middleware that makes a ``Visit`` of each request."""
+    """The application with its middlewares, whose requests each get a ``Visit``.
+
+    It stands around all middlewares, in whatever order they were added, so what was
+    read ahead is handed to all of them.
+    """
 
     def __init__(self, app: ASGIApp, site: Site) -> None:
-        """As Starlette makes it."""
+        """``app``: all of the application."""
         self._app = app
         self._site = site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Mounted applications see it, too: they get the same scope."""
-        if scope["type"] in ("http", "websocket"):
-            here = Visit(self._site, receive)
-            scope[KEY] = here
-            if scope["type"] == "http":
-                receive = here.receive
-        await self._app(scope, receive, send)
+        """Serve; mounted applications get the same scope, and so the same ``Visit``."""
+        kind = scope["type"]
+        if kind not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        scope[KEY] = here = Visit(self._site, receive, send)
+        if kind == "http":
+            await here.serve(self._app, scope)
+        else:
+            await self._app(scope, receive, here.send)
 
 
 def visit(scope: Scope) -> Visit:

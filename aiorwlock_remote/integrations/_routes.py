@@ -10,10 +10,12 @@ from fastapi import routing
 from fastapi.dependencies.models import Dependant
 from starlette.applications import Starlette
 from starlette.convertors import FloatConvertor, PathConvertor, StringConvertor
-from starlette.routing import BaseRoute, Mount, compile_path
+from starlette.routing import BaseRoute, Host, Mount, compile_path
+from starlette.types import ASGIApp
 
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.integrations._asgi import KEY, MOUNTED, Site
 from aiorwlock_remote.integrations._http import Hold
 
 holds: WeakKeyDictionary[Callable[..., Any], Hold] = WeakKeyDictionary()
@@ -25,8 +27,16 @@ _READ_LATER = (StringConvertor, PathConvertor, FloatConvertor)
 """What leaves it to the handler to say which spellings are one."""
 
 
+def add_handlers(app: Starlette, handlers: Handlers) -> None:
+    """Add those of which it has none."""
+    for error, handler in handlers.items():
+        app.exception_handlers.setdefault(error, handler)
+
+
 def check_routes(
-    app: Starlette, handlers: Handlers, outside: Mapping[str, Any] | None = None
+    routes: Sequence[BaseRoute],
+    handlers: Handlers,
+    outside: Mapping[str, Any] | None = None,
 ) -> None:
     """Examine all, those of mounted applications too, which get the handlers.
 
@@ -35,18 +45,47 @@ def check_routes(
     Raises:
         ConfigurationError: one does not fit.
     """
-    for route in _flat(app.routes):
-        mounted = getattr(route, "original_route", route)
+    for route in _flat(routes):
         kinds = {**(outside or {}), **_converted(str(getattr(route, "path", "")))}
-        if isinstance(mounted, Mount):
-            if isinstance(inner := mounted.app, Starlette):
-                for error, handler in handlers.items():
-                    inner.exception_handlers.setdefault(error, handler)
-                check_routes(inner, handlers, kinds)
+        if (mounted := _mounted(route)) is not None:
+            if isinstance(mounted, Starlette):
+                add_handlers(mounted, handlers)
+            check_routes(getattr(mounted, "routes", ()), handlers, kinds)
             continue
         dependant = getattr(route, "dependant", None)
         if isinstance(dependant, Dependant):
             _check(route, dependant, kinds)
+
+
+def check_mounted(routes: Sequence[BaseRoute]) -> None:
+    """Refuse mounted applications that have locks which nothing has opened.
+
+    An application runs the lifespans of those mounted in it only if its own says so.
+
+    Raises:
+        ConfigurationError: there is one.
+    """
+    for route in _flat(routes):
+        if (mounted := _mounted(route)) is None:
+            continue
+        site = getattr(getattr(mounted, "state", None), KEY, None)
+        if isinstance(site, Site) and site.opened is None:
+            path = getattr(route, "path", "") or getattr(route, "host", "")
+            raise ConfigurationError(
+                what=f"the application mounted on {quoted(path)} has locks of its own, "
+                "which nothing opens",
+                hint=MOUNTED,
+            )
+        check_mounted(getattr(mounted, "routes", ()))
+
+
+def _mounted(route: Any) -> ASGIApp | None:  # noqa: ANN401 - a route of any kind
+    """Return what is mounted there, without the middlewares of the mount."""
+    original = getattr(route, "original_route", route)
+    if not isinstance(original, Mount | Host):
+        return None
+    app: ASGIApp = getattr(original, "_base_app", original.app)
+    return app
 
 
 def _check(route: Any, dependant: Dependant, kinds: dict[str, Any]) -> None:  # noqa: ANN401 - a route of any kind

@@ -28,7 +28,7 @@ from inspect import iscoroutinefunction, isfunction
 from typing import Any, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary, WeakSet
 
-from aiohttp import hdrs, web
+from aiohttp import WSCloseCode, hdrs, web
 from aiohttp.typedefs import Handler
 
 from aiorwlock_remote.errors import ConfigurationError, LockError
@@ -214,7 +214,12 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     except LockError as error:
         told = answer(error)
-        if told is None or request.get(_BEGUN):
+        begun = request.get(_BEGUN)
+        if told is not None and isinstance(begun, web.WebSocketResponse):
+            # Without a close frame, a client cannot tell this from a broken network.
+            await begun.close(code=WSCloseCode.TRY_AGAIN_LATER)
+            return cast("web.StreamResponse", begun)
+        if told is None or begun is not None:
             raise  # aiohttp closes the connection: what was sent is seen to be cut off
         return web.json_response(
             told.body, status=told.status, headers=told.headers, content_type=PROBLEM
@@ -222,8 +227,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 async def _begun(request: web.Request, response: web.StreamResponse) -> None:
-    del response
-    request[_BEGUN] = True
+    request[_BEGUN] = response
 
 
 def _check(app: web.Application) -> None:

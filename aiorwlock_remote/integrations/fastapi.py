@@ -16,11 +16,21 @@ is down by 503, a fence that is too old by 412, each as ``application/problem+js
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Literal, Unpack
 
-from fastapi import Depends, FastAPI, HTTPException, Path, Request, params
+from fastapi import (
+    Depends,
+    FastAPI,
+    HTTPException,
+    Path,
+    Request,
+    WebSocket,
+    WebSocketDisconnect,
+    params,
+    status,
+)
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 
@@ -36,7 +46,13 @@ from aiorwlock_remote.integrations._http import (
     answer,
     check_connecting,
 )
-from aiorwlock_remote.integrations._routes import Handlers, check_routes, holds
+from aiorwlock_remote.integrations._routes import (
+    Handlers,
+    add_handlers,
+    check_mounted,
+    check_routes,
+    holds,
+)
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.held import Held
@@ -64,29 +80,36 @@ def add_locks(app: FastAPI, connecting: Connecting) -> None:
     of your own go before. At the start every ``hold`` is examined.
 
     Raises:
-        ConfigurationError: it has its ``Locks`` already, or that is no ``connect(…)``.
+        ConfigurationError: it has its ``Locks`` already, it has started, or that is no
+            ``connect(…)``.
 
     Raises (when the application starts):
-        ConfigurationError: a ``hold`` does not fit the path it stands on.
+        ConfigurationError: a ``hold`` does not fit the path it stands on, or a mounted
+            application has ``Locks`` of its own, which nothing has opened.
         BackendError: as ``connect``.
     """
     check_connecting(connecting)
     if hasattr(app.state, "aiorwlock_remote"):
         raise ConfigurationError(what="the application has its locks already")
+    if app.middleware_stack is not None:
+        raise ConfigurationError(what="the application has started already")
     app.state.aiorwlock_remote = site = Site()
     handlers: Handlers = {LockError: _lock_error, NotWanted: _hung_up}
-    for error, handler in handlers.items():
-        app.exception_handlers.setdefault(error, handler)
+    add_handlers(app, handlers)
     inner = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(served: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
-        check_routes(app, handlers)
+        check_routes(app.routes, handlers)
         async with connecting as site.opened, inner(served) as state:
+            check_mounted(app.routes)
             yield state or {}
 
     app.router.lifespan_context = lifespan
-    app.add_middleware(Doorway, site=site)
+    inside = app.build_middleware_stack
+    # Around all middlewares, those that are added later too; add_middleware would put
+    # this one inside of them.
+    app.build_middleware_stack = lambda: Doorway(inside(), site)  # type: ignore[method-assign]
 
 
 def get_locks(of: HTTPConnection | FastAPI) -> Locks:
@@ -158,8 +181,12 @@ def hold(
             acquisition = wanted.acquisition(locks, parts)
         except NoPage as exc:
             raise HTTPException(404) from exc
-        async with acquisition.unless(here.gone) as grant:
-            yield grant
+        try:
+            async with acquisition.unless(here.gone) as grant:
+                yield grant
+        except Exception as exc:
+            here.fail(exc)
+            raise
 
     held.__signature__ = _signature(wanted)  # type: ignore[attr-defined]
     holds[held] = wanted
@@ -182,10 +209,16 @@ def _signature(wanted: Hold) -> Signature:
     return Signature([request, *parts])
 
 
-async def _lock_error(_: Request, error: LockError) -> Response:
+async def _lock_error(connection: HTTPConnection, error: LockError) -> Response | None:
+    here = visit(connection.scope)
     told = answer(error)
     if told is None:
+        here.fail(error)
         raise error
+    if isinstance(connection, WebSocket) and here.begun:
+        with suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
+            await connection.close(status.WS_1013_TRY_AGAIN_LATER)
+        return None
     return JSONResponse(
         told.body, status_code=told.status, headers=told.headers, media_type=PROBLEM
     )

@@ -182,19 +182,35 @@ def test_without_the_extra() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_nobody_reads_what_it_prints(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--help"], 0),
+        (["ls"], 0),
+        (["doctor"], 0),
+        (["doctor", "--url", "file://{place}?sync=no"], 1),
+    ],
+    ids=["help", "ls", "doctor", "doctor-bad"],
+)
+def test_nobody_reads_what_it_prints(
+    store: Store, tmp_path: Path, words: list[str], code: int
+) -> None:
+    """`rwlock doctor | head -1`: no failure, unless the examination found one."""
     store.leave_behind("order", "1", "x")
+    place = tmp_path / "place"
+    place.mkdir()
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:
         done = subprocess.run(
-            [*RWLOCK, "ls", "--url", store.url],
+            [*RWLOCK, *(word.format(place=place) for word in words)],
+            env=environment(RWLOCK_URL=store.url),
             cwd=ROOT,
             stdout=closed,
             stderr=subprocess.PIPE,
             check=False,
         )
-    assert done.stderr == b""
+    assert (done.returncode, done.stderr) == (code, b"")
 
 
 def test_names_cannot_steer_the_terminal() -> None:

@@ -91,6 +91,22 @@ def test_command_not_executable(store: Store, tmp_path: Path) -> None:
     assert store.json("ls") == []
 
 
+@pytest.mark.parametrize("by", ["path", "name"])
+def test_a_script_that_names_no_interpreter(
+    store: Store, tmp_path: Path, by: str
+) -> None:
+    """As under flock(1), and whatever else calls execvp: /bin/sh reads it."""
+    script = tmp_path / "script"
+    script.write_text('echo "$0" "$@"; exit 3\n')
+    script.chmod(0o700)
+    command = str(script) if by == "path" else script.name
+    path = f"/nowhere:{tmp_path}:{os.environ['PATH']}"
+    done = store.rwlock("run", "order/42", command, "a b", "-c", PATH=path)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert done.stdout == f"{script} a b -c\n"
+    assert store.json("ls") == []
+
+
 def test_options_after_the_name_are_the_commands(store: Store) -> None:
     done = store.rwlock("run", "order/42", "echo", "--read", "--", "-n")
     assert done.stdout == "--read -- -n\n"

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+import anyio
 import httpx
+import hypercorn.asyncio
+import hypercorn.config
+import hypercorn.trio
+import trio
 import uvicorn
 from aiohttp import web
 
@@ -17,7 +25,7 @@ from aiorwlock_remote import Doorman, Locks, connect
 from tests.integrations import aiohttp_site, fastapi_site
 from tests.integrations.desk import Desk
 
-SERVERS = ("fastapi-h11", "fastapi-httptools", "aiohttp")
+SERVERS = ("fastapi-h11", "fastapi-httptools", "fastapi-hypercorn", "aiohttp")
 WITHIN = 60.0
 
 
@@ -73,7 +81,7 @@ async def until(reached: Callable[[], Awaitable[bool]]) -> None:
     deadline = time.monotonic() + WITHIN
     while not await reached():
         assert time.monotonic() < deadline, "not reached in time"
-        await asyncio.sleep(0.01)
+        await anyio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -111,10 +119,19 @@ async def served(
 
 @asynccontextmanager
 async def serve_asgi(
-    app: object, sock: socket.socket, parser: str = "h11"
+    app: Any,  # noqa: ANN401 - every server has a type of its own for that
+    sock: socket.socket,
+    by: str = "h11",
 ) -> AsyncIterator[None]:
-    """By uvicorn; raises what the application raises when it starts."""
-    config = uvicorn.Config(app, http=parser, log_level="critical", ws="none")  # type: ignore[arg-type]
+    """By hypercorn, on asyncio or trio, or by uvicorn with one of its parsers.
+
+    Raises what the application raises when it starts.
+    """
+    if by.startswith("hypercorn"):
+        async with serve_hypercorn(app, sock, on_trio=by == "hypercorn-trio"):
+            yield
+        return
+    config = uvicorn.Config(app, http=by, log_level="critical", ws="none")
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:
@@ -128,6 +145,44 @@ async def serve_asgi(
     finally:
         server.should_exit = True
         await asyncio.wait([task])
+
+
+@asynccontextmanager
+async def serve_hypercorn(
+    app: Any,  # noqa: ANN401
+    sock: socket.socket,
+    *,
+    on_trio: bool,
+) -> AsyncIterator[None]:
+    """On this loop, or on trio in a thread of its own."""
+    config = hypercorn.config.Config()
+    config.bind = [f"fd://{os.dup(sock.fileno())}"]
+    config.errorlog, config.graceful_timeout = None, 1
+    sock.listen()  # who comes early waits, in place of being refused
+    if not on_trio:
+        stop = asyncio.Event()
+        serving = hypercorn.asyncio.serve(app, config, shutdown_trigger=stop.wait)
+        task = asyncio.create_task(serving)
+        try:
+            yield
+        finally:
+            stop.set()
+            await task
+        return
+    started: Future[Callable[[], None]] = Future()
+
+    async def serve() -> None:
+        stop, token = trio.Event(), trio.lowlevel.current_trio_token()
+        started.set_result(lambda: token.run_sync_soon(stop.set))
+        await hypercorn.trio.serve(app, config, shutdown_trigger=stop.wait)
+
+    task = asyncio.create_task(asyncio.to_thread(trio.run, serve))
+    stop_it = await asyncio.wrap_future(started)
+    try:
+        yield
+    finally:
+        stop_it()
+        await task
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial, wraps
 from typing import Any, cast
 
+import aiohttp
 import httpx
 import pytest
 from aiohttp import web
@@ -252,3 +253,30 @@ async def test_without_locks_or_without_a_hold_it_is_a_bug() -> None:
 async def test_the_handler_keeps_its_name_and_signature() -> None:
     assert told.__name__ == "told"
     assert hold("a:b", mode="read")(told).__doc__ == told.__doc__
+
+
+@pytest.mark.parametrize("ends", ["by itself", "with a code"])
+async def test_a_websocket_whose_lock_is_lost(ends: str) -> None:
+    """Its client is told that it is not at its end, unless the handler says so."""
+
+    @numbered
+    async def talk(request: web.Request) -> web.StreamResponse:
+        ws = web.WebSocketResponse()
+        await ws.prepare(request)
+        locks = get_locks(request)
+        async for seen in locks.list():
+            await locks.force_release(seen, reason="test")
+        try:
+            await get_held(request).extend()
+        finally:
+            if ends == "with a code":
+                await ws.close(code=4000)
+        return ws
+
+    app = with_locks()
+    app.router.add_get("/{id}", talk)
+    async with started(app) as http, aiohttp.ClientSession() as session:
+        url = str(http.base_url.join("/7"))
+        async with session.ws_connect(url) as ws:
+            assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
+            assert ws.close_code == (1013 if ends == "by itself" else 4000)

@@ -13,10 +13,12 @@ import anyio
 import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response, WebSocket
+from starlette.routing import Mount, Router
 from starlette.types import Message, Scope
 
 from aiorwlock_remote import ConfigurationError, Held, LockLost, connect
 from aiorwlock_remote.integrations.fastapi import LocksDep, add_locks, get_locks, hold
+from tests.integrations.asgi_line import Line, scope_of
 from tests.integrations.fastapi_apps import started, with_locks
 
 pytestmark = pytest.mark.asyncio
@@ -134,6 +136,62 @@ async def test_mounted_applications_share_the_locks_and_the_answers() -> None:
     assert "needs {other}" in await refused(app)
 
 
+async def test_a_bug_in_a_mounted_application_is_raised_as_it_is() -> None:
+    """Not as Starlette's RuntimeError about an answer that has begun."""
+    app, below = with_locks(), FastAPI()
+    app.mount("/shop", below)
+
+    @below.get("/orders/{id}")
+    async def get(held: Numbered) -> None:
+        raise ConfigurationError(what=held.resource)
+
+    async with started(app) as http:
+        with pytest.raises(ConfigurationError, match="order/7"):
+            await http.get("/shop/orders/7")
+
+
+@pytest.mark.parametrize("mounted_by", ["path", "host", "router"])
+async def test_locks_of_a_mounted_application_that_nothing_opens(
+    mounted_by: str,
+) -> None:
+    app, below = with_locks(), with_locks()
+    if mounted_by == "path":
+        app.mount("/shop", below)
+    elif mounted_by == "host":
+        app.host("test", below)
+    else:
+        app.mount("/", Router([Mount("/shop", app=below)]))
+    assert "has locks of its own, which nothing opens" in await refused(app)
+
+
+async def test_locks_of_a_mounted_application_that_its_parent_opens() -> None:
+    below = with_locks()
+
+    @asynccontextmanager
+    async def both(_: FastAPI) -> AsyncIterator[None]:
+        async with below.router.lifespan_context(below):
+            yield
+
+    @below.get("/orders/{id}")
+    async def get(held: Numbered, locks: LocksDep) -> str:
+        assert locks is get_locks(below)
+        return held.resource
+
+    app = FastAPI(lifespan=both)
+    add_locks(app, connect("memory://"))
+    app.mount("/shop", below)
+    async with started(app) as http:
+        assert (await http.get("/shop/orders/7")).json() == "order/7"
+
+
+async def test_locks_come_before_the_start() -> None:
+    app = FastAPI()
+    async with started(app) as http:
+        await http.get("/")
+    with pytest.raises(ConfigurationError, match="started"):
+        add_locks(app, connect("memory://"))
+
+
 async def test_websockets_are_refused() -> None:
     app = with_locks()
 
@@ -165,6 +223,38 @@ async def test_a_websocket_gets_the_locks_themselves() -> None:
     async with started(app):
         await app({**scope, "query_string": b"", "subprotocols": []}, receive, send)
     assert [message.get("text") for message in sent] == [None, "order/7"]
+
+
+@pytest.mark.parametrize("state", ["before", "open", "closed"])
+async def test_a_websocket_whose_lock_is_lost(state: str) -> None:
+    """Its client is told that it is not at its end."""
+    app = with_locks()
+
+    @app.websocket("/orders")
+    async def talk(ws: WebSocket, locks: LocksDep) -> None:
+        if state != "before":
+            await ws.accept()
+        try:
+            async with locks.mutex("order", 7) as held:
+                await break_all(app)
+                await held.extend()
+        finally:
+            if state == "closed":
+                await ws.close()
+
+    line = Line({"type": "websocket.connect"})
+    scope = scope_of("/orders", type="websocket", subprotocols=[])
+    async with started(app):
+        await line.calls(app, {**scope, "extensions": {"websocket.http.response": {}}})
+    told = [message.get("status", message.get("code")) for message in line.answer]
+    assert (
+        told
+        == {
+            "before": [503, None],
+            "open": [None, 1013],
+            "closed": [None, 1000],
+        }[state]
+    )
 
 
 async def test_a_handler_of_the_users_goes_before() -> None:
