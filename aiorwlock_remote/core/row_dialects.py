@@ -48,6 +48,8 @@ class Dialect:
         return f"{self.quote}{name}{self.quote}"
 
 
+WAKES = " RETURNING "
+"""Begins ``Dialect.freed``: without it a statement does the same, and wakes nobody."""
 _ROW = (
     "CAST(CAST('{table}' AS regclass) AS oid)::int4, "
     "hashtext('rwlock ' || CAST({key} AS text))"
@@ -67,7 +69,7 @@ POSTGRESQL = Dialect(
     # Who waits for a row has a shared lock on these two numbers. `NOTIFY` takes a lock
     # of the whole server while its transaction commits: for those who wait alone.
     freed=(
-        " RETURNING CASE WHEN {mark} = 'Unlock'"
+        f"{WAKES}CASE WHEN {{mark}} = 'Unlock'"
         f" AND NOT pg_try_advisory_xact_lock({_ROW})"
         f" THEN CAST(pg_notify('rwlock_rows', concat_ws(' ', {_ROW})) AS text) END"
     ),

@@ -10,6 +10,7 @@ from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresErro
 from aiorwlock_remote.backends.postgresql.notices import Notices
 from aiorwlock_remote.backends.postgresql.options import SCHEMA
 from aiorwlock_remote.core.row import CONSTRAINT
+from aiorwlock_remote.core.row_dialects import WAKES
 from aiorwlock_remote.core.row_plans import Plan, Ran, Statement
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.swapping.row_plans import driven
@@ -22,10 +23,6 @@ _NOT_SENT = "22000"
 """The driver cannot make of a value what the column wants."""
 _CONSTRAINTS = ("23", "22003")
 """The table's own, and a count that is out of its column's range."""
-
-
-_TELLS = " RETURNING "
-"""Begins the part of a statement that wakes others, see ``Dialect.freed``."""
 
 
 async def carried(
@@ -41,9 +38,9 @@ async def carried(
                     rows=tuple(map(tuple, await connection.fetch(text, *values)))
                 )
             asking = partial(connection.execute, text, *values)
-            quiet = partial(connection.execute, text.partition(_TELLS)[0], *values)
+            quiet = partial(connection.execute, text.partition(WAKES)[0], *values)
             status: str = await (
-                notices.sent(asking, quiet) if _TELLS in text else asking()
+                notices.sent(asking, quiet) if WAKES in text else asking()
             )
         except PostgresError as exc:
             code, said = errors.code_of(exc), errors.said(exc)

@@ -8,16 +8,20 @@ from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.db import connections, models
+from django.db import DatabaseError, connections, models
 
+from aiorwlock_remote.core.row_dialects import WAKES
 from aiorwlock_remote.core.row_plans import Plan, Ran, Statement, carried_out
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, LockError
+from aiorwlock_remote.fencing.narrow import code_of
 from aiorwlock_remote.integrations import _driver_codes as driver_codes
 from aiorwlock_remote.integrations._carrying import CarriesPlans
 from aiorwlock_remote.pending import Pending
 
 T = TypeVar("T")
 
+QUEUE_FULL = "54000"
+"""PostgreSQL takes no notifications, see ``backends/postgresql/notices.py``."""
 _UUID = cast("Any", models).UUIDField()
 """Knows how a database is told of one, which may have to be asked for that."""
 
@@ -66,7 +70,13 @@ def _ran(connection: Any, cursor: Any, statement: Statement) -> Ran:  # noqa: AN
         _UUID.get_db_prep_value(value, connection) if isinstance(value, UUID) else value
         for value in statement.values
     ]
-    cursor.execute(statement.text, values)
+    quiet, wakes, _ = statement.text.partition(WAKES)
+    try:
+        cursor.execute(statement.text, values)
+    except DatabaseError as exc:
+        if not wakes or code_of(exc.__cause__) != QUEUE_FULL:
+            raise
+        cursor.execute(quiet, values)  # else the row would stay locked
     if statement.tells:
         return Ran(rows=tuple(map(tuple, cursor.fetchall())))
     return Ran(cursor.rowcount)

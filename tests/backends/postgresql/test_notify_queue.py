@@ -6,6 +6,7 @@ these tests fails as the server's own does, by the same code. See ``errors.py``.
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from functools import partial
 
 import anyio
@@ -18,6 +19,8 @@ from aiorwlock_remote.core.row_dialects import POSTGRESQL
 from aiorwlock_remote.recipes.row_texts import Texts
 from aiorwlock_remote.testing.conformance.party import until
 from tests.backends.postgresql.loud import queued
+from tests.recipes.django_settings import configure
+from tests.recipes.occupied_django import close, database
 
 pytestmark = [
     pytest.mark.anyio,
@@ -85,20 +88,29 @@ async def test_a_release_is_carried_out_without_its_wake_up(
             run(full, "INSERT INTO full_queue VALUES (1)")
 
 
-async def test_a_row_is_freed_without_its_wake_up(full: str) -> None:
+@pytest.mark.parametrize("by", ["locks", "django"])
+async def test_a_row_is_freed_without_its_wake_up(full: str, by: str) -> None:
     table = RowTable("invoices")
     texts = Texts(table, 1, POSTGRESQL)
     run(full, "CREATE TABLE invoices (id int)", "INSERT INTO invoices VALUES (1)")
     run(full, texts.needs)
     entered = anyio.Event()
-    async with connect(full) as locks, connect(full) as others:
+    async with connect(full) as locks, connect(full) as others, AsyncExitStack() as end:
+        first = locks.row_lock("invoices", 1)
+        if by == "django":
+            configure()
+            from tests.integrations.fix_django_rows import lock_of  # noqa: PLC0415 - its models need the configuration
+
+            alias = database(full)
+            end.push_async_callback(close, alias)
+            first = lock_of(alias, None, 1)
 
         async def follow() -> None:
             async with others.row_lock("invoices", 1).write("follow"):
                 entered.set()
 
         async with anyio.create_task_group() as tasks:
-            async with locks.row_lock("invoices", 1).write("first"):
+            async with first.write("first"):
                 tasks.start_soon(follow)
                 while not waited_for(full):  # noqa: ASYNC110 - in the database
                     await anyio.sleep(0.01)
