@@ -136,7 +136,10 @@ class Multi:
             leases = await try_all(self._session.drive, requests)
         if scope.cancelled_caught:
             label, mode = requests[0].resource.label, str(requests[0].mode)
-            raise LockTimeout(resource=label, mode=mode, timeout=self._timeout or 0.0)
+            timeout = self._timeout or 0.0  # requests are under way
+            raise LockTimeout(
+                resource=label, mode=mode, timeout=timeout, unanswered=True
+            )
         if leases is None:
             return {}
         return dict(zip(self._locks, map(_Got, leases), strict=True))

@@ -111,6 +111,14 @@ async def test_behind_one_that_is_not_answered(link: Link, locks: Locks) -> None
     link.let_through()
 
 
+async def test_several_that_are_not_answered(link: Link, locks: Locks) -> None:
+    link.hold_back = True
+    with pytest.raises(LockTimeout) as caught:
+        await locks.multi(locks.mutex(*NAME), locks.mutex("other", 1), timeout=0.02)
+    assert caught.value.unanswered
+    link.let_through()
+
+
 async def _wait(locks: Locks) -> None:
     async with locks.rwlock(*NAME).writer.acquire(timeout=30):
         pass

@@ -204,7 +204,7 @@ function record.add_readers(comers)
   step.latest = nil
   step.new_readers = step.new_readers or door.readers == 0
   -- A step that failed may have left readers in the set whom the record does not know.
-  if door.readers == 0 then call('DEL', READERS) end
+  if door.readers == 0 and call('ZCARD', READERS) > 0 then call('DEL', READERS) end
   door.readers = door.readers + #comers
   call('ZADD', READERS, unpack(scores))
   step.changed, step.regranted = true, true
