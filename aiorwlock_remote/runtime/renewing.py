@@ -166,7 +166,8 @@ class Renewing:
 
     def _renew_over(self, renewer: Renewer, leases: list[Lease]) -> None:
         sent_at = self._clock.now()
-        first = min(lease.deadline or sent_at for lease in leases)
+        leases.sort(key=lambda lease: lease.deadline or sent_at)
+        first = leases[0].deadline or sent_at
         batch = [
             Renewal(lease.resource, lease.ticket, micros(lease.terms.lease or 0))
             for lease in leases

@@ -70,7 +70,9 @@ class Connection(Protocol):
 
 
 class Pool(Protocol):
-    """``AsyncConnectionPool``."""
+    """``AsyncConnectionPool``. ``max``: connections at most."""
+
+    max: int
 
     def acquire(self) -> Any:  # noqa: ANN401 - a connection, awaited or entered
         """One that nobody else uses."""

@@ -66,6 +66,9 @@ class PostgresqlDesk(EachDesk):
         That is a plan of its own, a tenth of the server's work for any statement.
         """
         seat, wakes = seat_of(values), bool(values.get("wakes"))
+        wait = values.get("wait")
+        if isinstance(wait, float):
+            values = {**values, "wait": str(max(1, round(wait * 1000)))}
         asking = swap(
             seat,
             self._options.schema,
@@ -76,6 +79,7 @@ class PostgresqlDesk(EachDesk):
             came=values.get("ear") is not None,
             lazily=bool(values.get("lazily")),
             asks=not values.get("calm"),
+            waits=wait is not None,
         )
         try:
             row = await self._row(asking, values, connection)
