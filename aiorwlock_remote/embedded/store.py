@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import nullcontext
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.names import Resource
@@ -10,7 +11,7 @@ from aiorwlock_remote.core.pauses import Pace
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.embedded.connection import Connection
 from aiorwlock_remote.embedded.watcher import Rhythm, Watcher
-from aiorwlock_remote.embedded.worker import BUSY_TIMEOUT, Worker
+from aiorwlock_remote.embedded.worker import BUSY_TIMEOUT, RenewalsFirst, Worker
 from aiorwlock_remote.forgetting import Forgetting, Key
 from aiorwlock_remote.ports import (
     Bell,
@@ -37,6 +38,8 @@ class EmbeddedStore:
         | Capability.PUBLISHED_LAYOUT
     )
     pace: Pace = Pace()
+    one_lock: bool = False
+    """Whether all steps need the same lock of the system."""
 
     def __init__(
         self,
@@ -52,7 +55,8 @@ class EmbeddedStore:
         self._host = host
         self._settings = settings
         self._bell = bell
-        self._worker = Worker(connect(), host, name, self._wakes)
+        self._first = RenewalsFirst() if self.one_lock else None
+        self._worker = Worker(connect(), host, name, self._wakes, self._first)
         self._watcher = Watcher(
             connect(), settings.gate, host, bell, rhythm or Rhythm()
         )
@@ -97,7 +101,7 @@ class EmbeddedStore:
 
     def renewer(self) -> ConnectionRenewer:
         """Renews over a connection of its own."""
-        return ConnectionRenewer(self._connect())
+        return ConnectionRenewer(self._connect(), self._first)
 
     async def aclose(self) -> None:
         """Finish what is queued and close the connection."""
@@ -118,9 +122,12 @@ class EmbeddedStore:
 class ConnectionRenewer:
     """Renewals of the keeper's thread."""
 
-    def __init__(self, connection: Connection) -> None:
-        """Opens the connection at the first renewal."""
+    def __init__(
+        self, connection: Connection, first: RenewalsFirst | None = None
+    ) -> None:
+        """Opens the connection at the first renewal. ``first``: as of ``Worker``."""
         self._connection = connection
+        self._renewing = nullcontext if first is None else first.renewing
         self._open = False
 
     def renew(
@@ -133,7 +140,9 @@ class ConnectionRenewer:
             self._open = True
         commands = [(r.resource, Renew(((r.ticket, r.lease),))) for r in batch]
         outcomes: list[Grant | NotHeld | Exception] = []
-        for step in self._connection.steps(commands, timeout):
+        with self._renewing():
+            steps = self._connection.steps(commands, timeout)
+        for step in steps:
             if isinstance(step, Exception):
                 outcomes.append(step)
                 continue

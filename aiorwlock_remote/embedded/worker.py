@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -36,20 +37,53 @@ Wakes = Callable[[Resource, tuple[str, ...]], object]
 CallJob = tuple[Callable[[Connection], Any], Pending[Any]]
 
 
+class RenewalsFirst:
+    """Lets renewals go before the worker's next batch, where both need one lock.
+
+    A lock that is polled for, as SQLite's, goes to whoever asks first after it is free:
+    a worker with a full queue takes it again each time, until leases end.
+    """
+
+    def __init__(self) -> None:
+        """Nobody renews."""
+        self._none = threading.Event()
+        self._none.set()
+
+    @contextmanager
+    def renewing(self) -> Iterator[None]:
+        """For the keeper's thread."""
+        self._none.clear()
+        try:
+            yield
+        finally:
+            self._none.set()
+
+    def wait(self) -> None:
+        """For the worker: until nobody renews; bounded, as renewals are."""
+        self._none.wait(BUSY_TIMEOUT)
+
+
 class Worker:
     """Carries out jobs in the order they came."""
 
     def __init__(
-        self, connection: Connection, host: Host, name: str, wakes: Wakes
+        self,
+        connection: Connection,
+        host: Host,
+        name: str,
+        wakes: Wakes,
+        first: RenewalsFirst | None = None,
     ) -> None:
         """Takes the connection over, opened or not. ``name``: of the thread.
 
         ``wakes(resource, gates)``: called in the loop, these have something to claim.
+        ``first``: renewals that need the same lock of the system.
 
         Raises:
             BackendUnavailable: no thread could be started.
         """
         self._connection = connection
+        self._first = first
         self._host = host
         self._wakes = wakes
         self._jobs: SimpleQueue[StepJob | CallJob | None] = SimpleQueue()
@@ -115,6 +149,8 @@ class Worker:
     def _steps(self, jobs: list[StepJob]) -> None:
         batch = [(resource, command) for resource, command, _ in jobs]
         outcomes: list[Step | Exception]
+        if self._first is not None:
+            self._first.wait()
         try:
             outcomes = self._connection.steps(batch, BUSY_TIMEOUT)
         except (BackendError, ConfigurationError) as exc:

@@ -27,12 +27,13 @@ class Doors(Taking):
 
     def __init__(self, drive: Drive) -> None:
         """Nobody waits yet."""
-        super().__init__(drive.host.clock, drive.keeper)
+        super().__init__(drive.host.clock, drive.keeper, drive.admission)
         self._drive = drive
         self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
 
     def close(self, error: BaseException) -> None:
         """End all waiting with ``error``; from now on nothing is handed out."""
+        self._admission.close(error)
         for visitor, (gate, mode) in list(self._visitors.items()):
             gate.leave(visitor, mode)
             visitor.grant, visitor.error = None, error
@@ -59,7 +60,10 @@ class Doors(Taking):
         )
         self._visitors[visitor] = gate, request.mode
         try:
-            gate.join(visitor, request.mode)
+            try:
+                gate.join(visitor, request.mode)
+            finally:
+                self._admission.let_in()
             if visitor.ready.done:
                 await checkpoint()
             elif until is None and request.slow_wait is None:

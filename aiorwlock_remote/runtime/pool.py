@@ -36,7 +36,7 @@ class Pool(Taking):
 
         ``revalidate_seconds`` of the published design: in case no message came.
         """
-        super().__init__(drive.host.clock, drive.keeper)
+        super().__init__(drive.host.clock, drive.keeper, drive.admission)
         self._name = name
         self._drive = drive
         self._lanes = Lanes(drive.host, drive.insisting, members, look_every)
@@ -85,6 +85,7 @@ class Pool(Taking):
         waiter = self._waiter(request)
         self._waiting.add(waiter)
         self._lanes.join(waiter)
+        self._admission.let_in()
         try:
             left = None if until is None else max(0.0, until - self._clock.now())
             with anyio.move_on_after(left):
