@@ -18,7 +18,7 @@ from aiorwlock_remote.locks import passing
 from aiorwlock_remote.locks.findings import findings
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.info import Doorman, Holder, doorman
+from aiorwlock_remote.locks.info import Doorman, Holder
 from aiorwlock_remote.locks.lock import AnyLock, Mutex, RWLock
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.option_args import OptionArgs
@@ -122,7 +122,7 @@ class Locks(PublishedCalls, RecipeCalls):
         kind = None if resource_type is None else encode_type(resource_type)
         async with _closed(self._session.drive.store.scan(kind)) as snapshots:
             async for snapshot in snapshots:
-                shown = doorman(snapshot)
+                shown = self._session.shown(snapshot)
                 if shown.holders or shown.queue:
                     yield shown
 
@@ -132,8 +132,9 @@ class Locks(PublishedCalls, RecipeCalls):
         """Resources with holders that look left behind, only those holders listed.
 
         Grants that never expire, leases that ran out with nobody asking since, and
-        foreign programs' records, at least ``older_than`` seconds old. Nothing here
-        proves that the holder is dead.
+        foreign programs' records, at least ``older_than`` seconds old; and those that
+        nobody has renewed since the store's clock was set back. Nothing here proves
+        that the holder is dead.
         """
         check_seconds("older_than", older_than, endless=False)
         async with aclosing(self.list(resource_type)) as listed:

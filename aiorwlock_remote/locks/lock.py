@@ -13,7 +13,7 @@ from aiorwlock_remote.errors import NotOwner
 from aiorwlock_remote.locks.acquisition import Acquisition, tried
 from aiorwlock_remote.locks.body import Body, obtained
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.info import Doorman, doorman
+from aiorwlock_remote.locks.info import Doorman
 from aiorwlock_remote.locks.joined import LEASE, InTransaction
 from aiorwlock_remote.locks.option_args import OptionArgs
 from aiorwlock_remote.locks.options import POLICIES, Options, but_fair
@@ -106,7 +106,7 @@ class _Lock:
             BackendError: the store failed.
         """
         self._session.check()
-        return doorman(await self._session.drive.store.look(self._resource))
+        return self._session.shown(await self._session.drive.store.look(self._resource))
 
     async def __aenter__(self) -> Held:
         session, request, options = self._session, self._request, self._options

@@ -60,7 +60,7 @@ class Here:
 def test_a_step_waits_for_the_renewal_that_has_begun() -> None:
     file, first = File(), RenewalsFirst()
     connection = cast("Connection", file)
-    worker = Worker(connection, cast("Host", Here()), "test", bool, first)
+    worker = Worker(connection, cast("Host", Here()), "test", lambda *_: None, first)
     renewer = ConnectionRenewer(connection, first)
 
     def renew() -> None:
