@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from types import TracebackType
 from typing import TypeVar, Unpack, final
 
@@ -15,7 +15,7 @@ from aiorwlock_remote.core.names import Resource, ResourceId, encode_type, resou
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
 from aiorwlock_remote.locks import passing
-from aiorwlock_remote.locks.findings import findings
+from aiorwlock_remote.locks.findings import closed, findings
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Doorman, Holder
@@ -34,15 +34,6 @@ from aiorwlock_remote.runtime.request import Request
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
 
 T = TypeVar("T")
-
-
-@asynccontextmanager
-async def _closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    try:
-        yield items
-    finally:
-        if isinstance(items, AsyncGenerator):
-            await items.aclose()
 
 
 @final
@@ -120,7 +111,7 @@ class Locks(PublishedCalls, RecipeCalls):
         """
         self._session.check()
         kind = None if resource_type is None else encode_type(resource_type)
-        async with _closed(self._session.drive.store.scan(kind)) as snapshots:
+        async with closed(self._session.drive.store.scan(kind)) as snapshots:
             async for snapshot in snapshots:
                 shown = self._session.shown(snapshot)
                 if shown.holders or shown.queue:
