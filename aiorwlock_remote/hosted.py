@@ -39,6 +39,16 @@ class Home(Protocol):
         """Run it as a task of that loop."""
 
 
+class DriversLoop(Protocol):
+    """The asyncio loop that a driver lives in, for other threads."""
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        """Run it there, soon."""
+
+    def spawn(self, function: Spawned) -> None:
+        """Run it as a task there."""
+
+
 class Side(Protocol):
     """A running asyncio loop, near or far."""
 
@@ -116,7 +126,7 @@ class Near:
 class Across:
     """Somebody else's loop, for a thread that is at home elsewhere."""
 
-    def __init__(self, loop: Home, home: Home) -> None:
+    def __init__(self, loop: DriversLoop, home: Home) -> None:
         """``loop``: where the driver lives."""
         self._loop = loop
         self._home = home
@@ -181,8 +191,12 @@ class Far:
 
     def spawn(self, function: Spawned) -> None:
         """As a task; dropped if it has ended."""
+        self.call_soon(self._start, function)
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        """Run it in that loop, soon; from any thread. Dropped if it has ended."""
         try:
-            self._loop.call_soon_threadsafe(self._start, function)
+            self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:  # closed: nobody is left who waits
             return
 

@@ -76,6 +76,9 @@ class Reads(Protocol):
         """Run it in the loop after this turn's tasks have run; from its thread only."""
 
 
+SET_BACK = 1_000_000
+"""Microseconds by which a record may be newer than the store's clock."""
+
 Bell = Callable[[Resource, float], None]
 """``bell(resource, seconds)``: a lane there may get in after so many seconds."""
 
@@ -124,6 +127,17 @@ class Snapshot:
     now: int
     wall: int
     guests: tuple[Guest, ...] = ()
+
+    @property
+    def set_back(self) -> int:
+        """By how much the store's clock was set back since the record was changed.
+
+        0 where leases are not counted by a wall clock, and for less than ``SET_BACK``:
+        the nodes of a cluster may differ. A holder that is alive renews by the new
+        time, and changes the record.
+        """
+        ahead = self.record.updated - self.now
+        return ahead if self.wall == self.now and ahead >= SET_BACK else 0
 
 
 @dataclass(frozen=True, slots=True)

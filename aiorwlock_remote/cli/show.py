@@ -55,6 +55,9 @@ def _print(seen: Doorman) -> None:
     state = "held" if seen.locked else "free"
     last = f", last fence {seen.fence}" if seen.fence else ""
     click.echo(plain(f"{resource_of(seen)} is {state}{last}"))
+    if seen.clock_set_back:
+        back = span(seen.clock_set_back)
+        click.echo(f"the store's clock was set back by {back} since the last change")
     if seen.holders:
         click.echo("\nholders")
         table(

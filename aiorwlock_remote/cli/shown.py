@@ -36,6 +36,7 @@ Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
   queue       list of waiting processes, first come first: mode, waiting (how
               many tasks), age, host, pid, reason
   created_at, updated_at      null if unknown
+  clock_set_back  by so much the store's clock was set back since the last change
 """
 
 
@@ -66,6 +67,7 @@ def resource_json(seen: Doorman) -> dict[str, object]:
         "queue": [_queued_json(queued) for queued in seen.queue],
         "created_at": moment(seen.created_at) if seen.created_at else None,
         "updated_at": moment(seen.updated_at) if seen.updated_at else None,
+        "clock_set_back": round(seen.clock_set_back, 3),
     }
 
 

@@ -32,8 +32,9 @@ def stale(
     """List holders that look left behind, of all types or of one.
 
     Nothing renews or ends them: grants that never expire, leases that ran out with
-    nobody asking since, and records of programs that do not use this library. None of
-    that proves that the holder is dead; `rwlock break` ends one that is.
+    nobody asking since, records of programs that do not use this library, and leases
+    that nobody has renewed since the store's clock was set back. None of that proves
+    that the holder is dead; `rwlock break` ends one that is.
     """
     given = store(url, used=True)
     found = asyncio.run(_stale(given, older_than, resource_type))

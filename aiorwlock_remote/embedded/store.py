@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import nullcontext
 from random import uniform
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
@@ -14,7 +15,7 @@ from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import Connection, KeptLocked, Seen
 from aiorwlock_remote.embedded.watcher import Rhythm, Watcher
-from aiorwlock_remote.embedded.worker import BUSY_TIMEOUT, Worker
+from aiorwlock_remote.embedded.worker import BUSY_TIMEOUT, RenewalsFirst, Worker
 from aiorwlock_remote.forgetting import Forgetting, Key
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
@@ -49,6 +50,8 @@ class EmbeddedStore:
         | Capability.PUBLISHED_LAYOUT
     )
     pace: Pace = Pace()
+    one_lock: bool = False
+    """Whether all steps need the same lock of the system."""
 
     def __init__(
         self,
@@ -64,7 +67,8 @@ class EmbeddedStore:
         self._host = host
         self._settings = settings
         self._bell = bell
-        self._worker = Worker(connect(), host, name, self._wakes)
+        self._first = RenewalsFirst() if self.one_lock else None
+        self._worker = Worker(connect(), host, name, self._wakes, self._first)
         self._watcher = Watcher(
             connect(), settings.gate, host, bell, rhythm or Rhythm()
         )
@@ -114,7 +118,7 @@ class EmbeddedStore:
 
     def renewer(self) -> ConnectionRenewer:
         """Renews over a connection of its own."""
-        return ConnectionRenewer(self._connect(), self._host.clock)
+        return ConnectionRenewer(self._connect(), self._host.clock, self._first)
 
     async def aclose(self) -> None:
         """Finish what is queued and close the connection."""
@@ -135,10 +139,16 @@ class EmbeddedStore:
 class ConnectionRenewer:
     """Renewals of the keeper's thread."""
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
-        """Opens the connection at the first renewal."""
+    def __init__(
+        self,
+        connection: Connection,
+        clock: Clock,
+        first: RenewalsFirst | None = None,
+    ) -> None:
+        """Opens the connection at the first renewal. ``first``: as of ``Worker``."""
         self._connection = connection
         self._clock = clock
+        self._renewing = nullcontext if first is None else first.renewing
         self._open = False
 
     def renew(
@@ -156,6 +166,12 @@ class ConnectionRenewer:
             self._connection.open(timeout)
             self._open = True
         commands = [(r.resource, Renew(((r.ticket, r.lease),))) for r in batch]
+        with self._renewing():
+            return self._carried_out(commands, timeout, until)
+
+    def _carried_out(
+        self, commands: Sequence[tuple[Resource, Command]], timeout: float, until: float
+    ) -> Sequence[Grant | NotHeld | Exception]:
         steps = self._connection.steps(commands, timeout)
         while True:
             kept = [n for n, step in enumerate(steps) if isinstance(step, KeptLocked)]

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from random import uniform
@@ -76,20 +77,53 @@ class PutBack:
     at: float
 
 
+class RenewalsFirst:
+    """Lets renewals go before the worker's next batch, where both need one lock.
+
+    A lock that is polled for, as SQLite's, goes to whoever asks first after it is free:
+    a worker with a full queue takes it again each time, until leases end.
+    """
+
+    def __init__(self) -> None:
+        """Nobody renews."""
+        self._none = threading.Event()
+        self._none.set()
+
+    @contextmanager
+    def renewing(self) -> Iterator[None]:
+        """For the keeper's thread."""
+        self._none.clear()
+        try:
+            yield
+        finally:
+            self._none.set()
+
+    def wait(self) -> None:
+        """For the worker: until nobody renews; bounded, as renewals are."""
+        self._none.wait(BUSY_TIMEOUT)
+
+
 class Worker:
     """Carries out jobs in the order they came, those of one resource at least."""
 
     def __init__(
-        self, connection: Connection, host: Host, name: str, wakes: Wakes
+        self,
+        connection: Connection,
+        host: Host,
+        name: str,
+        wakes: Wakes,
+        first: RenewalsFirst | None = None,
     ) -> None:
         """Takes the connection over, opened or not. ``name``: of the thread.
 
         ``wakes(resource, gates)``: called in the loop, these have something to claim.
+        ``first``: renewals that need the same lock of the system.
 
         Raises:
             BackendUnavailable: no thread could be started.
         """
         self._connection = connection
+        self._first = first
         self._host = host
         self._wakes = wakes
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -183,6 +217,8 @@ class Worker:
             return
         batch = [(job.of, job.command) for job in jobs]
         outcomes: list[Step | Exception]
+        if self._first is not None:
+            self._first.wait()
         try:
             outcomes = self._connection.steps(batch, BUSY_TIMEOUT)
         except (BackendError, ConfigurationError) as exc:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack, final
@@ -16,10 +16,10 @@ from aiorwlock_remote.core.names import Resource, ResourceId, encode_type, resou
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
 from aiorwlock_remote.locks import passing
-from aiorwlock_remote.locks.findings import findings
+from aiorwlock_remote.locks.findings import closed, findings
 from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.info import Doorman, Holder, doorman
+from aiorwlock_remote.locks.info import Doorman, Holder
 from aiorwlock_remote.locks.lock import AnyLock, Mutex, RWLock
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.option_args import OptionArgs
@@ -35,15 +35,6 @@ from aiorwlock_remote.runtime.request import Request
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
 
 T = TypeVar("T")
-
-
-@asynccontextmanager
-async def _closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    try:
-        yield items
-    finally:
-        if isinstance(items, AsyncGenerator):
-            await items.aclose()
 
 
 @final
@@ -121,9 +112,9 @@ class Locks(PublishedCalls, RecipeCalls):
         """
         self._session.check()
         kind = None if resource_type is None else encode_type(resource_type)
-        async with _closed(self._session.drive.store.scan(kind)) as snapshots:
+        async with closed(self._session.drive.store.scan(kind)) as snapshots:
             async for snapshot in snapshots:
-                shown = doorman(snapshot)
+                shown = self._session.shown(snapshot)
                 if shown.holders or shown.queue:
                     yield shown
 
@@ -133,8 +124,9 @@ class Locks(PublishedCalls, RecipeCalls):
         """Resources with holders that look left behind, only those holders listed.
 
         Grants that never expire, leases that ran out with nobody asking since, and
-        foreign programs' records, at least ``older_than`` seconds old. Nothing here
-        proves that the holder is dead.
+        foreign programs' records, at least ``older_than`` seconds old; and those that
+        nobody has renewed since the store's clock was set back. Nothing here proves
+        that the holder is dead.
         """
         check_seconds("older_than", older_than, endless=False)
         async with aclosing(self.list(resource_type)) as listed:

@@ -64,7 +64,9 @@ class Doorman:
     """A resource as it stood when asked.
 
     The field names are those of the published doorman; holders stand in place of
-    tickets. ``fence`` is the last one handed out.
+    tickets. ``fence`` is the last one handed out. ``clock_set_back``: seconds by which
+    the store's clock was set back since the last change, 0.0 if it was not. By so much
+    longer a holder that is dead keeps the resource.
     """
 
     resource_type: str
@@ -78,6 +80,7 @@ class Doorman:
     updated_at: datetime | None
     created_at: datetime | None
     target: Resource = field(default=NOWHERE, repr=False)
+    clock_set_back: float = 0.0
 
     @property
     def locked(self) -> bool:
@@ -88,13 +91,17 @@ class Doorman:
         """The part of it that looks left behind: nothing renews or ends it.
 
         A grant that never expires, a lease that ran out with nobody asking since, or a
-        foreign program's record; at least ``older_than`` seconds old.
+        foreign program's record; at least ``older_than`` seconds old. And all holders,
+        if the store's clock was set back: nobody has renewed since.
         """
         left = tuple(
             holder
             for holder in self.holders
-            if holder.age >= older_than
-            and (holder.expires_in is None or holder.expires_in <= 0)
+            if self.clock_set_back
+            or (
+                holder.age >= older_than
+                and (holder.expires_in is None or holder.expires_in <= 0)
+            )
         )
         return replace(self, holders=left) if left else None
 
@@ -124,6 +131,7 @@ def doorman(snapshot: Snapshot) -> Doorman:
         updated_at=_date(record.updated),
         created_at=_date(record.created),
         target=snapshot.resource,
+        clock_set_back=snapshot.set_back / MICROS,
     )
 
 

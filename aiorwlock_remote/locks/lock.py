@@ -14,7 +14,7 @@ from aiorwlock_remote.errors import NotOwner
 from aiorwlock_remote.locks.acquisition import Acquisition, tried
 from aiorwlock_remote.locks.body import Body, obtained
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.info import Doorman, doorman
+from aiorwlock_remote.locks.info import Doorman
 from aiorwlock_remote.locks.joined import LEASE, InTransaction
 from aiorwlock_remote.locks.option_args import OptionArgs
 from aiorwlock_remote.locks.options import POLICIES, Options, but_fair
@@ -109,7 +109,7 @@ class _Lock:
         self._session.check()
         drive = self._session.drive
         look = partial(drive.store.look, self._resource)
-        return doorman(await drive.answer(look))
+        return self._session.shown(await drive.answer(look))
 
     async def __aenter__(self) -> Held:
         session, request, options = self._session, self._request, self._options

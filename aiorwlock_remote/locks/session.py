@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections import deque
@@ -10,12 +11,17 @@ from typing import Any, Protocol
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import Closed, WouldDeadlock
+from aiorwlock_remote.locks.info import Doorman, doorman
 from aiorwlock_remote.locks.observing import Followers, Observer, asked
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.ports import Snapshot
 from aiorwlock_remote.runtime.doors import Doors
 from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.lease import Lease, State
 from aiorwlock_remote.runtime.request import Request
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
 class Grant(Protocol):
@@ -40,6 +46,7 @@ class Session:
         self.doors: Doors = Doors(drive)
         self.host = host
         self.closed = False
+        self._told_of_clock = False
         self._observers = observers
         self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
         """Grants whose block was left before their transaction ended: looks at one."""
@@ -68,6 +75,19 @@ class Session:
         if self.forked:
             raise Closed(reason="forked")
         raise Closed(reason="closed" if self.closed else "other loop")
+
+    def shown(self, snapshot: Snapshot) -> Doorman:
+        """What to show of a snapshot; a clock that was set back is logged once."""
+        seen = doorman(snapshot)
+        if seen.clock_set_back and not self._told_of_clock:
+            self._told_of_clock = True
+            log_event(
+                log,
+                "store_clock_set_back",
+                resource=snapshot.resource.label,
+                seconds=seen.clock_set_back,
+            )
+        return seen
 
     def asked(self, request: Request) -> Followers:
         """Somebody wants a lock; who is to be told what becomes of that."""

@@ -28,12 +28,13 @@ class Doors(Taking):
 
     def __init__(self, drive: Drive) -> None:
         """Nobody waits yet."""
-        super().__init__(drive.host.clock, drive.keeper)
+        super().__init__(drive.host.clock, drive.keeper, drive.admission)
         self._drive = drive
         self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
 
     def close(self, error: BaseException) -> None:
         """End all waiting with ``error``; from now on nothing is handed out."""
+        self._admission.close(error)
         for visitor, (gate, mode) in list(self._visitors.items()):
             gate.leave(visitor, mode)
             visitor.grant, visitor.error = None, error
@@ -62,7 +63,10 @@ class Doors(Taking):
             visitor.until = min(visitor.until, until)
         self._visitors[visitor] = gate, request.mode
         try:
-            gate.join(visitor, request.mode)
+            try:
+                gate.join(visitor, request.mode)
+            finally:
+                self._admission.let_in()
             if visitor.ready.done:
                 await checkpoint()
             elif until is None and request.slow_wait is None:
@@ -77,6 +81,12 @@ class Doors(Taking):
             raise
         finally:
             del self._visitors[visitor]
+        return await self._outcome(visitor, request, gate, until)
+
+    async def _outcome(
+        self, visitor: Visitor, request: Request, gate: Gate, until: float | None
+    ) -> Lease:
+        """Return the grant of a task that waited, or raise what it has instead."""
         if visitor.grant is not None:
             return self._drive.lease(request, visitor.grant, visitor.sent_at)
         if isinstance(visitor.error, Closed):

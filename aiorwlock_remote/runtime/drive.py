@@ -36,6 +36,7 @@ from aiorwlock_remote.errors import (
 )
 from aiorwlock_remote.pending import checkpoint, gathered
 from aiorwlock_remote.ports import Pending, Settings, Store
+from aiorwlock_remote.runtime.admission import Admission
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.insisting import Insisting, answered
@@ -61,7 +62,8 @@ class Drive:
         """Nothing is sent, and no thread is started before a grant is asked for."""
         self.store: Store = store
         self.host = host
-        self.keeper: Keeper = Keeper(store.renewer, host)
+        self.admission: Admission = room.admission
+        self.keeper: Keeper = Keeper(store.renewer, host, self._behind)
         self.gate_name: str = settings.gate
         self.room = room
         self.asking: Asking = Asking(host)
@@ -111,7 +113,7 @@ class Drive:
         """
         with self.closing.under(partial(self._forget, resource, undo)):
             try:
-                reply = await self.answer(partial(self.store.step, resource, command))
+                reply = await self.answer(partial(self._asked, resource, command))
                 await checkpoint()
             except BaseException as exc:
                 if in_doubt(exc):
@@ -224,6 +226,14 @@ class Drive:
         """This process is a forked child: send nothing from now on."""
         self.store = Severed(self.store)
         self.room.sever(self.store)
+
+    def _asked(self, resource: Resource, command: Command) -> Pending[Reply]:
+        asked = self.store.step(resource, command)
+        self.admission.sent(asked)
+        return asked
+
+    def _behind(self, late: bool) -> None:  # noqa: FBT001 - told by the keeper
+        self.admission.behind = late
 
     def _forget(self, resource: Resource, claim: Claim) -> None:
         self.take_back(resource, claim).unawaited()

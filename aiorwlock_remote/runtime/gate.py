@@ -30,6 +30,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable, TooManyWaiters
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Clock, Store
+from aiorwlock_remote.runtime.admission import Admission
 from aiorwlock_remote.runtime.insisting import Insisting
 from aiorwlock_remote.runtime.visitor import Visitor
 
@@ -50,7 +51,9 @@ class Gate:
         clock: Clock,
         alarm: Callable[[Gate], None],
         insisting: Insisting,
+        admission: Admission,
     ) -> None:
+        self._admission = admission
         self.resource = resource
         self._store = store
         self._clock = clock
@@ -188,6 +191,7 @@ class Gate:
         sent_at = self._clock.now()
         pending = self._step(command)
         if isinstance(command, Acquire):
+            self._admission.sent(pending)
             pending.then(partial(self._answered, lane, sent_at))
         else:
             pending.unawaited()

@@ -48,8 +48,16 @@ class Keeper:
     wrong in it with one lease, it goes on with the others.
     """
 
-    def __init__(self, renewer: Callable[[], Renewer], host: OwnersLoop) -> None:
-        """``renewer`` opens the keeper's own connection when first needed."""
+    def __init__(
+        self,
+        renewer: Callable[[], Renewer],
+        host: OwnersLoop,
+        behind: Callable[[bool], object] = bool,
+    ) -> None:
+        """``renewer`` opens the keeper's own connection when first needed.
+
+        ``behind``: told whether renewals are late, from any thread.
+        """
         self._host = host
         self._clock = host.clock
         self._agenda = Agenda()
@@ -58,7 +66,7 @@ class Keeper:
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._renewing = Renewing(renewer, host.clock, self._again)
+        self._renewing = Renewing(renewer, host.clock, self._again, behind)
         self._beat = 0.0
 
     def ready(self, terms: Terms) -> None:

@@ -37,7 +37,7 @@ class Pool(Taking):
 
         ``revalidate_seconds`` of the published design: in case no message came.
         """
-        super().__init__(drive.host.clock, drive.keeper)
+        super().__init__(drive.host.clock, drive.keeper, drive.admission)
         self._name = name
         self._drive = drive
         self._lanes = Lanes(drive.host, drive.insisting, members, look_every)
@@ -92,6 +92,7 @@ class Pool(Taking):
             waiter.until = min(waiter.until, until)
         self._waiting.add(waiter)
         self._lanes.join(waiter)
+        self._admission.let_in()
         try:
             left = None if until is None else max(0.0, until - self._clock.now())
             with anyio.move_on_after(left):

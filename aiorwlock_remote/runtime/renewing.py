@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from random import random
 
 from aiorwlock_remote.core.commands import NotHeld
-from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.lease import local_deadline, micros
 from aiorwlock_remote.core.pauses import back_off
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.logs import log_event
@@ -34,6 +34,8 @@ PATIENCE = 0.9
 """Part of the time to its first deadline for which a batch is waited for at most."""
 REMIND = 0.1
 """Seconds until a renewer that goes on is told again to give up."""
+LATE = 0.5
+"""Part of a lease after which a first renewal is late; due it is after a third."""
 TOGETHER = 30
 """Renewals come up to this part of their lease early, to be sent with others."""
 
@@ -50,8 +52,13 @@ class Renewing:
         renewer: Callable[[], Renewer],
         clock: Clock,
         again: Callable[[Lease], object],
+        behind: Callable[[bool], object] = bool,
     ) -> None:
-        """``renewer`` opens the keeper's own connection when first needed."""
+        """``renewer`` opens the keeper's own connection when first needed.
+
+        ``behind``: told whether renewals are late.
+        """
+        self._behind = behind
         self._open = renewer
         self._clock = clock
         self._again = again
@@ -166,16 +173,22 @@ class Renewing:
 
     def _renew_over(self, renewer: Renewer, leases: list[Lease]) -> None:
         sent_at = self._clock.now()
-        first = min(lease.deadline or sent_at for lease in leases)
+        leases.sort(key=lambda lease: lease.deadline or sent_at)
+        first = leases[0].deadline or sent_at
         batch = [
             Renewal(lease.resource, lease.ticket, micros(lease.terms.lease or 0))
             for lease in leases
         ]
+        late = any(_is_late(lease, sent_at) for lease in leases)
+        self._behind(late)
         try:
             outcomes = renewer.renew(batch, patience(first - sent_at))
         except Exception as exc:  # noqa: BLE001 - whatever it is, the others need us
             self._failed(leases, exc)
             return
+        finally:
+            if late and self._due.empty():  # those that wait may be late, too
+                self._behind(False)  # noqa: FBT003 - as bound
         with self.going_on(leases):
             for lease, outcome in zip(leases, outcomes, strict=True):
                 if isinstance(outcome, NotHeld):
@@ -205,6 +218,15 @@ class Renewing:
             if lease.terms.keep:
                 lease.renew_due = now + max(0.01, pause)
             self._again(lease)
+
+
+def _is_late(lease: Lease, now: float) -> bool:
+    """Whether it could have been renewed long ago, and nobody had the time to."""
+    length, deadline = lease.terms.lease, lease.deadline
+    if length is None or deadline is None or lease.attempts:
+        return False
+    sent_at = deadline - local_deadline(0.0, length, lease.terms.margin)
+    return now - sent_at > length * LATE
 
 
 def patience(left: float) -> float:

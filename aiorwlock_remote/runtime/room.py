@@ -10,6 +10,7 @@ import anyio
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.ports import Host, Store
+from aiorwlock_remote.runtime.admission import Admission
 from aiorwlock_remote.runtime.gate import Gate
 from aiorwlock_remote.runtime.insisting import Insisting
 
@@ -45,6 +46,7 @@ class Room:
     ) -> None:
         """``nonce`` names this process's places in the store."""
         self.insisting = insisting
+        self.admission: Admission = Admission()
         self._nonce = nonce
         self._store = store
         self._host = host
@@ -72,6 +74,7 @@ class Room:
                 self._host.clock,
                 self._set_alarm,
                 self.insisting,
+                self.admission,
             )
         return gate
 

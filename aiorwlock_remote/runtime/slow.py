@@ -29,7 +29,9 @@ def slow_line(request: Request, seen: Snapshot, gate: str, before: int) -> str:
         if place.gate == gate and place.mode is request.mode:
             break
         ahead += place.waiting
-    return f"{waited(request)}, {held}; {_ordinal(ahead + 1)} in queue"
+    back = seen.set_back // MICROS
+    clock = f"; the store's clock was set back by {back} s" if back else ""
+    return f"{waited(request)}, {held}; {_ordinal(ahead + 1)} in queue{clock}"
 
 
 def waited(request: Request) -> str:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from aiorwlock_remote.errors import LockTimeout
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.runtime.admission import Admission
 from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
@@ -18,9 +19,10 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 class Taking(ABC):
     """Acquires until a grant came that may be believed, or there is nothing to hope."""
 
-    def __init__(self, clock: Clock, keeper: Keeper) -> None:
+    def __init__(self, clock: Clock, keeper: Keeper, admission: Admission) -> None:
         """``keeper``: will look after what is granted."""
         self._clock = clock
+        self._admission = admission
         self.keeper: Keeper = keeper
 
     async def acquire(self, request: Request) -> Lease:
@@ -41,6 +43,9 @@ class Taking(ABC):
             if timeout is not None and timeout <= 0:
                 lease = await self._try(request)
             else:
+                if self._admission.full:
+                    left = None if until is None else until - self._clock.now()
+                    await self._admission.turn(left)
                 lease = await self._wait(request, until)
             if not lease.expired():
                 return lease
@@ -62,7 +67,7 @@ class Taking(ABC):
 
     @abstractmethod
     async def _wait(self, request: Request, until: float | None) -> Lease:
-        """Wait until then; None: for ever."""
+        """Wait until then; None: for ever. ``let_in`` others when it is asked for."""
 
     @abstractmethod
     def _let_go(self, lease: Lease) -> None:

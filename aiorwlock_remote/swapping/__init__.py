@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.swapping.cas import Cas, GaveUp, State, Times
+from aiorwlock_remote.swapping.cas import Cas, GaveUp, RowLocked, State, Times
 from aiorwlock_remote.swapping.steps import Swapping
 
-__all__ = ["Cas", "GaveUp", "State", "Swapping", "Times"]
+__all__ = ["Cas", "GaveUp", "RowLocked", "State", "Swapping", "Times"]

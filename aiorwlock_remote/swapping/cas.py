@@ -43,6 +43,13 @@ class GaveUp(BackendUnavailable):
     """The store says that it gave up, e.g. under contention: done, or not, or later."""
 
 
+class RowLocked(BackendUnavailable):
+    """Another transaction keeps the row locked for longer than was waited.
+
+    Always raised with ``nothing_done``.
+    """
+
+
 class Cas(Protocol):
     """A store that compares and sets, and runs no code of ours.
 

@@ -29,6 +29,7 @@ class Engine(Protocol):
     """SQLAlchemy's ``AsyncEngine``."""
 
     dialect: Any
+    pool: Any
 
     def connect(self) -> Awaitable[Lent]:
         """A connection of its pool."""
@@ -51,6 +52,16 @@ class EngineLender(Generic[C]):
         self._hang_up = hang_up
         self._meant = meant
         self._lent: dict[C, Lent] = {}
+
+    @property
+    def most(self) -> int | None:
+        """Of the pools of SQLAlchemy only ``QueuePool`` and its kin have a limit."""
+        pool = self._engine.pool
+        more: int | None = getattr(pool, "_max_overflow", None)
+        if more is None or more < 0:
+            return None
+        size: int = pool.size()
+        return size + more if size else None
 
     async def borrow(self) -> C:
         """The driver's connection beneath one of the engine's."""

@@ -120,15 +120,13 @@ class EachDesk(HostedDesk):
     async def answer(
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[Found]]
     ) -> None:
-        """One after the other; many, over some connections at a time."""
-        left = iter(list(zip(rows, pendings, strict=True)))
+        """One after the other; many, over some connections at a time.
 
-        async def work() -> None:
-            for values, pending in left:
-                await self._answer(name, values, pending)
-
-        some = min(self._at_once, -(-len(rows) // EACH))
-        await asyncio.gather(*(work() for _ in range(some)))
+        So are all that may wait for a row which somebody keeps locked.
+        """
+        each = 1 if rows[0].get("wait") else EACH
+        some = min(self._at_once, -(-len(rows) // each))
+        await in_turn(partial(self._answer, name), rows, pendings, some)
 
     async def _answer(self, name: str, values: Values, pending: Pending[Found]) -> None:
         asked = self.swapped if name == "swap" else self.looked
@@ -141,6 +139,22 @@ class EachDesk(HostedDesk):
             raise
         else:
             self._side.tell(pending.resolve, found)
+
+
+async def in_turn(
+    answer: Callable[[Values, Pending[Found]], Awaitable[None]],
+    rows: Sequence[Values],
+    pendings: Sequence[Pending[Found]],
+    at_once: int,
+) -> None:
+    """Answer each request in their order, ``at_once`` of them at a time."""
+    left = iter(list(zip(rows, pendings, strict=True)))
+
+    async def work() -> None:
+        for values, pending in left:
+            await answer(values, pending)
+
+    await asyncio.gather(*(work() for _ in range(at_once)))
 
 
 def seat_of(values: Values) -> Seat:

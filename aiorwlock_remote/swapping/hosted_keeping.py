@@ -18,11 +18,13 @@ from aiorwlock_remote.hosted import Far
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.swapping.keeping import ThreadHost
-from aiorwlock_remote.swapping.lent_lines import Lender, LentLines, Reach
+from aiorwlock_remote.swapping.lent_lines import Lender, LentLines, Reach, sparing
 from aiorwlock_remote.swapping.own_lines import Lines, OwnLines
 
 MOST = 4
 """Connections for renewals, of which all but one are for many at a time."""
+FOR_LOCKED_ROWS = 2
+"""Connections for renewals that may wait for a row which somebody keeps locked."""
 
 C = TypeVar("C")
 R = TypeVar("R", bound=Reach)
@@ -31,14 +33,18 @@ R = TypeVar("R", bound=Reach)
 class Keeping(Generic[C]):
     """Runs from the beginning; ``connect`` once it is known that one can."""
 
-    def __init__(self, name: str, lines: OwnLines[C], clock: Clock) -> None:
+    def __init__(
+        self, name: str, lines: OwnLines[C], apart: OwnLines[C], clock: Clock
+    ) -> None:
         """``name``: of the store. ``lines``: of the loop that is started here.
 
-        ``host`` is of the keeper's thread, where answers are wanted.
+        ``apart``: those over which locked rows are waited for. ``host`` is of the
+        keeper's thread, where answers are wanted.
         """
         self.host: ThreadHost = ThreadHost(clock)
         self.far: Far = Far(self.host, f"{name} keeper")
         self.lines: OwnLines[C] = lines
+        self.apart: OwnLines[C] = apart
 
     def connect(self) -> Pending[None]:
         """Connect now: a renewal is due. Told in the keeper's thread."""
@@ -52,7 +58,11 @@ class Keeping(Generic[C]):
 
     def end(self) -> None:
         """Hang up. Blocks until the thread has ended."""
-        self.far.end(self.lines.hang_up)
+        self.far.end(self._hang_up)
+
+    def _hang_up(self) -> None:
+        self.lines.hang_up()
+        self.apart.hang_up()
 
     async def _connect(self, pending: Pending[None]) -> None:
         await self.lines.connect()
@@ -72,10 +82,12 @@ def lines_of(
 ) -> tuple[Lines[C], Renewals[C]]:
     """What requests go over, and renewals. ``own``: makes lines, so many at most."""
     if lender is not None:
-        lent = LentLines(lender, options.where, options.connect_timeout)
-        return lent, lent
+        timeout = options.connect_timeout
+        lent = LentLines(lender, options.where, timeout)
+        return sparing(lent, lender.most, timeout), lent
     lines = own(options, options.connections)
-    return lines, Keeping(name, own(options, MOST), clock)
+    apart = own(options, FOR_LOCKED_ROWS)
+    return lines, Keeping(name, own(options, MOST), apart, clock)
 
 
 @asynccontextmanager

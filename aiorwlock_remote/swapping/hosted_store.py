@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,13 +17,22 @@ from aiorwlock_remote.swapping.ears import Ears
 from aiorwlock_remote.swapping.gathering import Gathering, Send
 from aiorwlock_remote.swapping.hosted_desk import HostedDesk
 from aiorwlock_remote.swapping.hosted_keeping import Keeping, Renewals
-from aiorwlock_remote.swapping.keeping import SwapRenewer, ThreadHost, nobody
+from aiorwlock_remote.swapping.keeping import (
+    LockedRowsApart,
+    SwapRenewer,
+    ThreadHost,
+    nobody,
+)
 from aiorwlock_remote.swapping.lent_lines import LentLines
 from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.row_plans import each_for_itself
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.table_store import TableStore
 from aiorwlock_remote.swapping.tables import TableCas, TableSteps, newer
+
+SHORTEST_WAIT = 0.05
+LONGEST_WAIT = 1.0
+"""Seconds for which a renewal waits for a row that was found locked before."""
 
 T = TypeVar("T")
 
@@ -64,26 +74,30 @@ class HostedStore(TableStore):
         """Statements on the user's tables; see ``HoldsRows``."""
         return self._plans.add(each_for_itself(self._carry, plan))
 
-    def renewer(self) -> SwapRenewer:
-        """Renews over a connection of its own, in a loop of its own."""
+    def renewer(self) -> LockedRowsApart:
+        """Renews over connections of its own, in a loop of its own."""
         renewals, self._renewed = self._renewals, True
+        clock = self._host.clock
+        apart = ThreadHost(clock)
         if isinstance(renewals, LentLines):
-            host, close, ready = ThreadHost(self._host.clock), None, None
-            send = self._sending(Across(self._host, host), renewals)
+            host, close, ready = ThreadHost(clock), None, None
+            quick = self._renewing(host, Across(self._host, host), renewals)
+            patient = self._renewing(apart, Across(self._host, apart), renewals)
         else:
             host, close, ready = renewals.host, renewals.end, renewals.connect
-            send = self._sending(renewals.far, renewals.lines)
-        cas = TableCas(
-            Gathering(send, host.call_soon),
-            host.clock,
-            self._time,
-            self._settings.prefix,
-            self._ears,
+            quick = self._renewing(host, renewals.far, renewals.lines)
+            patient = self._renewing(apart, Across(renewals.far, apart), renewals.apart)
+        quick.patience = 0.0
+
+        def fit(resources: int, seconds: float) -> None:
+            share = seconds / (2 * resources)
+            patient.patience = min(LONGEST_WAIT, max(SHORTEST_WAIT, share))
+
+        return LockedRowsApart(
+            self._renewer_of(host, quick, close=close, ready=ready),
+            self._renewer_of(apart, patient, fit=fit),
+            clock,
         )
-        steps = TableSteps(cas, nobody, host.later)
-        tell = partial(self._host.call_soon, self._tell)
-        known = self._steps.known
-        return SwapRenewer(host, steps, known, tell, newer, close, ready)
 
     async def aclose(self) -> None:
         """Wait for what is under way; close the connections that are ours."""
@@ -93,3 +107,26 @@ class HostedStore(TableStore):
             if isinstance(self._renewals, Keeping) and not self._renewed:
                 await anyio.to_thread.run_sync(self._renewals.end)
             await self._close()
+
+    def _renewing(self, host: ThreadHost, side: Side, lines: Lines[Any]) -> TableCas:
+        return TableCas(
+            Gathering(self._sending(side, lines), host.call_soon),
+            host.clock,
+            self._time,
+            self._settings.prefix,
+            self._ears,
+        )
+
+    def _renewer_of(
+        self,
+        host: ThreadHost,
+        cas: TableCas,
+        *,
+        close: Callable[[], object] | None = None,
+        ready: Callable[[], Pending[None]] | None = None,
+        fit: Callable[[int, float], object] | None = None,
+    ) -> SwapRenewer:
+        steps = TableSteps(cas, nobody, host.later)
+        tell = partial(self._host.call_soon, self._tell)
+        known = self._steps.known
+        return SwapRenewer(host, steps, known, tell, newer, close, ready, fit)

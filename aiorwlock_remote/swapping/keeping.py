@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Awaitable, Callable, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -15,7 +16,10 @@ from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Clock, Renewal
-from aiorwlock_remote.swapping.cas import State
+from aiorwlock_remote.swapping.cas import RowLocked, State
+
+APART = 60.0
+"""Seconds for which a row that was found locked is remembered, unless renewed."""
 
 Call = Callable[[], object]
 
@@ -102,12 +106,15 @@ class SwapRenewer:
         newer: Newer,
         close: Callable[[], object] | None = None,
         ready: Callable[[], Pending[None]] | None = None,
+        fit: Callable[[int, float], object] | None = None,
     ) -> None:
         """``known``: what the loop saw last; ``tell``: what we saw, for the loop.
 
         ``close``: closes what the steps go over, if it is the renewer's own.
         ``ready``: makes it ready: that time must not be counted as the server's.
+        ``fit(resources, seconds)``: called before so many are asked for in that time.
         """
+        self._fit = fit
         self._newer = newer
         self._close = close
         self._ready = ready
@@ -127,6 +134,8 @@ class SwapRenewer:
         of: dict[Resource, list[Renewal]] = {}
         for item in batch:
             of.setdefault(item.resource, []).append(item)
+        if self._fit is not None:
+            self._fit(len(of), timeout)
         asked: dict[Resource, Pending[Reply]] = {}
         for resource, items in of.items():
             state = self._newer(self._known(resource), self._steps.known(resource))
@@ -160,6 +169,57 @@ class SwapRenewer:
         """Close what is ours."""
         if self._close is not None:
             self._close()
+
+
+class LockedRowsApart:
+    """Renewals in two lanes: a row that somebody keeps locked delays no other row.
+
+    The first lane does not wait for a locked row. A resource whose row was found locked
+    is renewed in the second lane, over a connection of its own, which waits for the row
+    as long as fits the lease (test_keeping.py, tests/faults/test_stuck_rows.py).
+    """
+
+    def __init__(self, quick: SwapRenewer, patient: SwapRenewer, clock: Clock) -> None:
+        """``patient``: of a thread, steps and connections of its own."""
+        self._quick = quick, threading.Lock()
+        self._patient = patient, threading.Lock()
+        self._clock = clock
+        self._locked: dict[Resource, float] = {}  # and until when that is remembered
+
+    def lane(self, resource: Resource) -> Hashable:
+        """As ``Laned``."""
+        return "locked rows" if resource in self._locked else None
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld | Exception]:
+        """As ``Renewer``; ``batch`` is of one lane."""
+        apart = batch[0].resource in self._locked
+        renewer, turn = self._patient if apart else self._quick
+        # The row may have been renewed since the keeper asked for its lane: then this
+        # is a thread of the other lane.
+        with turn:
+            outcomes = renewer.renew(batch, timeout)
+        now = self._clock.now()
+        for item, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, RowLocked):
+                self._locked[item.resource] = now + APART
+            elif not isinstance(outcome, Exception):
+                self._locked.pop(item.resource, None)
+        for resource, until in list(self._locked.items()):
+            if until <= now:  # its lease was lost meanwhile
+                self._locked.pop(resource, None)
+        return outcomes
+
+    def give_up(self) -> None:
+        """As ``GivesUp``."""
+        for renewer, _ in (self._quick, self._patient):
+            renewer.give_up()
+
+    def close(self) -> None:
+        """Close the connections, if they are ours."""
+        for renewer, _ in (self._patient, self._quick):
+            renewer.close()
 
 
 def _outcomes(

@@ -17,11 +17,20 @@ from aiorwlock_remote.swapping.own_lines import in_time, later, none_free
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
+FEW = 8
+"""Connections for requests if the lender does not tell how many it has."""
+MANY = 5
+"""Connections from which on renewals that wait for locked rows have one more."""
+
 C = TypeVar("C")
 
 
 class Lender(Protocol[C]):
     """What connections are taken from."""
+
+    @property
+    def most(self) -> int | None:
+        """How many it lends at the same time at most; None: it does not tell."""
 
     async def borrow(self) -> C:
         """One that nobody else uses.
@@ -49,6 +58,11 @@ class Lending(Generic[C]):
     def __init__(self, lender: Lender[C]) -> None:
         """Whatever it lends."""
         self._lender = lender
+
+    @property
+    def most(self) -> int | None:
+        """As ``Lender.most``."""
+        return self._lender.most
 
     async def borrow(self) -> C:
         """As ``Lender.borrow``."""
@@ -139,7 +153,11 @@ class LentLines(Generic[C]):
         borrowing.add_done_callback(self._unwanted)
         borrowing.cancel()
         self._left()
-        raise none_free(self._where, self._timeout)
+        raise self.none_free()
+
+    def none_free(self) -> BackendUnavailable:
+        """The error for a request that got no connection."""
+        return none_free(self._where, self._timeout)
 
     async def give_back(self, connection: C) -> None:
         """Its request has been answered, and stays so if the lender fails."""
@@ -184,6 +202,82 @@ class LentLines(Generic[C]):
     def _unwanted(self, borrowing: asyncio.Future[C]) -> None:
         if not borrowing.cancelled() and borrowing.exception() is None:
             later(self._lender.give_back(borrowing.result()))
+
+
+class SparingLines(Generic[C]):
+    """Lent connections for all requests but renewals, for which some are left over.
+
+    A pool serves whoever asked first. Without this, renewals would queue behind every
+    acquire of this process that waits for a connection, and behind releases that wait
+    for a locked row (test_lent_lines.py).
+    """
+
+    def __init__(self, lines: LentLines[C], most: int, timeout: float) -> None:
+        """``most``: connections at the same time. ``timeout``: seconds for a turn."""
+        self.at_once: int = lines.at_once
+        self._lines = lines
+        self._free = most
+        self._timeout = timeout
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    async def take(self) -> C:
+        """As ``LentLines.take``, in turn.
+
+        Raises:
+            BackendUnavailable: no turn in time; else as ``LentLines.take``.
+        """
+        if self._free:
+            self._free -= 1
+        else:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting[turn] = None
+            if not await in_time(turn, self._timeout):
+                del self._waiting[turn]
+                raise self._lines.none_free()
+        try:
+            return await self._lines.take()
+        except BaseException:
+            self._next()
+            raise
+
+    async def give_back(self, connection: C) -> None:
+        """As ``LentLines.give_back``."""
+        self._next()
+        await self._lines.give_back(connection)
+
+    async def drop(self, connection: C) -> None:
+        """As ``LentLines.drop``."""
+        self._next()
+        await self._lines.drop(connection)
+
+    def abandon(self, connection: C) -> None:
+        """As ``LentLines.abandon``."""
+        self._next()
+        self._lines.abandon(connection)
+
+    async def close(self) -> None:
+        """As ``LentLines.close``."""
+        await self._lines.close()
+
+    def _next(self) -> None:
+        turn = next(iter(self._waiting), None)
+        if turn is None:
+            self._free += 1
+        else:
+            del self._waiting[turn]
+            turn.set_result(None)
+
+
+def sparing(lines: LentLines[C], most: int | None, timeout: float) -> SparingLines[C]:
+    """``lines`` for requests that leave connections to renewals.
+
+    ``most``: how many there are, if that is known. From five on two are left: one for
+    renewals that wait for a locked row.
+    """
+    if most is None:
+        return SparingLines(lines, FEW, timeout)
+    left = 1 if most < MANY else 2
+    return SparingLines(lines, max(1, most - left), timeout)
 
 
 @asynccontextmanager

@@ -83,7 +83,11 @@ class TableCas:
         (``wakes``), and a holder of who queued up behind it (``ear``). It is also told
         whether a crash may undo it (``lazily``), and whether a refusal would be a
         surprise (``calm``).
+
+        ``patience``: seconds for which a swap waits for a row that somebody else has
+        locked (``wait``); 0: it does not; None: as long as a request may take.
         """
+        self.patience: float | None = None
         self._ears = ears
         self._desk = desk
         self._clock = clock
@@ -153,6 +157,8 @@ class TableCas:
             "n_waits": int(writer is not None),
             "n_writer": writer,
         }
+        if self.patience is not None:
+            values["wait"] = self.patience
         if ears is not None:
             came = queued(state.record, record)
             values["wakes"] = wakes

@@ -18,7 +18,7 @@ HOLDER_KEYS = {
 }
 RESOURCE_KEYS = {
     *("resource", "type", "id", "locked", "fence", "holders", "queue"),
-    *("created_at", "updated_at"),
+    *("created_at", "updated_at", "clock_set_back"),
 }
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.locks.info import doorman
-from aiorwlock_remote.ports import Snapshot
+from aiorwlock_remote.ports import SET_BACK, Snapshot
 
 WALL = 1_800_000_000_000_000
 
@@ -34,3 +35,25 @@ def test_age_of_a_foreign_program(value: str, age: float) -> None:
     assert holder.foreign
     assert holder.age == age
     assert (shown.stale(1.0) is not None) is (age >= 1.0)
+
+
+@pytest.mark.parametrize(
+    ("updated", "now", "wall", "seconds"),
+    [
+        (WALL, WALL, WALL, 0.0),
+        (WALL - 1, WALL, WALL, 0.0),
+        (WALL + SET_BACK - 1, WALL, WALL, 0.0),  # nodes of a cluster may differ
+        (WALL + SET_BACK, WALL, WALL, 1.0),
+        (WALL + 3_600_000_000, WALL, WALL, 3600.0),
+        (WALL + 3_600_000_000, 5_000_000, WALL, 0.0),  # leases are counted otherwise
+    ],
+)
+def test_a_clock_that_was_set_back(
+    updated: int, now: int, wall: int, seconds: float
+) -> None:
+    """A record is newer than the clock; a holder that is alive would have renewed."""
+    grant = Grant("t", Mode.WRITE, 1, now, now + 7_200_000_000)
+    record = Record(grants=(grant,), updated=updated)
+    shown = doorman(Snapshot(resource("order", 1), record, None, now, wall))
+    assert shown.clock_set_back == seconds
+    assert (shown.stale(60.0) is not None) is (seconds > 0)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
-from aiorwlock_remote.ports import Renewer
+from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.ports import Renewal, Renewer
 from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease, State, Terms
+from aiorwlock_remote.runtime.renewing import Renewing
 from tests.runtime.leases import leased
 from tests.standing import StandingClock
 
@@ -92,3 +95,28 @@ def test_what_belongs_to_a_loop_that_has_ended_is_renewed_no_more(
     looked(keeper, loop.clock)
     assert lost.wait(30)
     assert lease.reason == "expired"
+
+
+@dataclass
+class Noting:
+    """Renews all, and notes the leases in the order in which they were asked for."""
+
+    leases: list[int] = field(default_factory=list[int])
+    asked: threading.Event = field(default_factory=threading.Event)
+
+    def renew(self, batch: Sequence[Renewal], _: float) -> Sequence[Grant]:
+        self.leases += [item.lease for item in batch]
+        self.asked.set()
+        return [Grant(item.ticket, Mode.WRITE, 1, 0, None) for item in batch]
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+def test_who_has_the_least_time_left_is_renewed_first(loop: Loop) -> None:
+    noting = Noting()
+    renewing = Renewing(lambda: noting, loop.clock, lambda _: None)
+    renewing.renew([leased(Terms(float(n)), loop.clock) for n in (30, 3, 10)])
+    assert noting.asked.wait(30)
+    renewing.close()
+    assert noting.leases == [3_000_000, 10_000_000, 30_000_000]

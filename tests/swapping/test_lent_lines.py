@@ -10,7 +10,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.swapping import returning
-from aiorwlock_remote.swapping.lent_lines import LentLines
+from aiorwlock_remote.swapping.lent_lines import FEW, LentLines, sparing
 from aiorwlock_remote.swapping.returning import Returning
 
 pytestmark = pytest.mark.asyncio
@@ -21,6 +21,7 @@ class Owner:
     """Lends one name after the other; takes each back when it is let."""
 
     fails: bool = False
+    most: int | None = None
     lets: asyncio.Event = field(default_factory=asyncio.Event)
     back: list[str] = field(default_factory=list[str])
     hung_up: list[str] = field(default_factory=list[str])
@@ -119,3 +120,40 @@ async def test_a_lender_that_fails_by_itself_is_no_error_either(
     assert [text.split()[0] for text in caplog.messages] == [
         "connection_not_returned"
     ] * 2
+
+
+@pytest.mark.parametrize(
+    ("most", "for_requests"), [(1, 1), (2, 1), (3, 2), (5, 3), (10, 8), (None, FEW)]
+)
+async def test_requests_leave_connections_to_renewals(
+    most: int | None, for_requests: int
+) -> None:
+    """However many wait for a turn, and each gets one in order."""
+    owner = Owner()
+    owner.lets.set()
+    lent = LentLines(owner, "db", 30.0)
+    own = sparing(lent, most, 30.0)
+    taken = [await own.take() for _ in range(for_requests)]
+    waiting = [asyncio.ensure_future(own.take()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert owner.lent == for_requests
+    await lent.give_back(await lent.take())  # a renewal
+    await own.give_back(taken.pop())
+    await waiting[0]
+    assert not waiting[1].done()
+    own.abandon(await waiting[0])
+    await own.drop(await waiting[1])
+    for connection in taken:
+        await own.give_back(connection)
+    await own.close()
+
+
+async def test_a_request_without_a_turn_says_that_nothing_was_done() -> None:
+    lent = LentLines(Owner(), "db", 30.0)
+    own = sparing(lent, 1, 0.01)
+    connection = await own.take()
+    with pytest.raises(BackendUnavailable, match="no connection was free") as told:
+        await own.take()
+    assert told.value.nothing_done
+    own.abandon(connection)
+    own.abandon(await own.take())

@@ -7,8 +7,8 @@ code, or what asyncmy raises           we raise              carried out?
 1053 1152…1161 1184 1927 (shut down)   BackendUnavailable    perhaps
 any other of the driver's, OSError     BackendUnavailable    perhaps
 1213 1020 (deadlock, changed since)    GaveUp                no
-1205 (waited for a row for too long)   GaveUp                no
-1969 1317 (waited too long)            BackendUnavailable    no
+1205 1969 (waited too long)            RowLocked             no
+1317 (interrupted by somebody)         BackendUnavailable    no
 1290 1792 1836 (read-only: a replica)  BackendUnavailable    no
 1040 1203 1047 (full, not ready)       BackendUnavailable    no
 1044 1045 1049 1698 1130 1862 1820     Unsupported           no: log in
@@ -39,7 +39,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.swapping import GaveUp
+from aiorwlock_remote.swapping import GaveUp, RowLocked
 from aiorwlock_remote.tls import not_trusted
 
 Failure = BackendError | ConfigurationError
@@ -51,7 +51,8 @@ CHANGED = 1020
 
 _CLIENT = range(2000, 3000)
 _GONE = {1053, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184, 1927}
-_MET = {1213, CHANGED, 1205}
+_MET = {1213, CHANGED}
+_LOCKED = {1205, 1969}
 _LOGIN = {1044, 1045, 1049, 1698, 1130, 1862, 1820}
 _TABLES = {1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 4025}
 _GRANTS = {1142, 1143, 1227}
@@ -90,6 +91,8 @@ def of(exc: BaseException, where: str) -> Failure:
         return BackendUnavailable(what=what)
     if code in _MET:
         return GaveUp(what=what, nothing_done=True)
+    if code in _LOCKED:
+        return RowLocked(what=what, nothing_done=True)
     if code in _LOGIN:
         return _refused(what, EXAMPLE)
     if code in _TABLES:

@@ -27,6 +27,12 @@ class PoolLender:
         """It belongs to the running loop."""
         self._pool = pool
 
+    @property
+    def most(self) -> int | None:
+        """What the pool was made with; 0 is no limit."""
+        most: int = self._pool.maxsize
+        return most or None
+
     async def borrow(self) -> Connection:
         """What the pool gives."""
         return await self._pool.acquire()

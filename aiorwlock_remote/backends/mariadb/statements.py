@@ -44,9 +44,23 @@ def step(
         free = values["i_ticket"] is None
         known["seat"] = _written("free" if free else "taken", tables, known)
     first = _written(door, tables, known)
+    if "wait" in values and door == "change":
+        first = f"SET STATEMENT {_waits(values['wait'])} FOR {first}"
     if seat == "stay":
         return (first,)
     return "START TRANSACTION", first, _written(seat, tables, known), COMMIT
+
+
+def _waits(seconds: object) -> str:
+    """How long a statement waits for a row that is locked.
+
+    InnoDB counts whole seconds; 0 does not wait. A part of a second is set as a limit
+    of the whole statement. Without a wait there is no such limit: it could end a
+    statement that waits only for the disk.
+    """
+    if not seconds:
+        return "innodb_lock_wait_timeout = 0"
+    return f"innodb_lock_wait_timeout = 1, max_statement_time = {seconds}"
 
 
 def literal(value: object) -> str:

@@ -14,7 +14,8 @@ from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.backends.oracle.statements import statement
 from aiorwlock_remote.hosted import Side
 from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping.hosted_desk import HostedDesk, T, Work
+from aiorwlock_remote.swapping.cas import RowLocked
+from aiorwlock_remote.swapping.hosted_desk import HostedDesk, T, Work, in_turn
 from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.pausing import repeated
 from aiorwlock_remote.swapping.rows import Found
@@ -51,6 +52,9 @@ _OUT: dict[str, int] = {
 }
 
 
+LOCKED = "the row in doormans is locked by another transaction"
+_WAS_LOCKED = 2
+"""Of ``o_done``, see ``statements.sql``."""
 ROWS = 5000
 """Of a query's, in one round trip."""
 
@@ -112,8 +116,19 @@ class OracleDesk(HostedDesk):
     async def answer(
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[Found]]
     ) -> None:
-        """All at once."""
-        work: Work[list[Found]] = partial(_executed, text=self._text(name), rows=rows)
+        """All at once; what may wait for a locked row, each by itself."""
+        if len(rows) > 1 and rows[0].get("wait"):
+
+            async def alone(values: Values, pending: Pending[Found]) -> None:
+                await self.answer(name, [values], [pending])
+
+            some = min(self._lines.at_once, len(rows))
+            await in_turn(alone, rows, pendings, some)
+            return
+        wait = rows[0].get("wait")
+        assert wait is None or isinstance(wait, float)
+        text = statement(name, self._options.schema, wait)
+        work: Work[list[Found | None]] = partial(_executed, text=text, rows=rows)
         if name == "look":
             work = partial(_again, work)
         try:
@@ -126,7 +141,9 @@ class OracleDesk(HostedDesk):
             self._side.tell(_failed, pendings, self.ended())
             raise
         else:
-            self._side.tell(_answered, pendings, found)
+            what = f"{self._options.where}: {LOCKED}"
+            locked = RowLocked(what=what, nothing_done=True)
+            self._side.tell(_answered, pendings, found, locked)
 
     async def _carried(self, work: Work[T]) -> T:
         done = await carried(self._lines, work, self._options, known=self._known)
@@ -153,29 +170,40 @@ async def _again(work: Work[T], connection: Connection) -> T:
 
 async def _executed(
     connection: Connection, *, text: str, rows: Sequence[Values]
-) -> list[Found]:
-    many = len(rows)
+) -> list[Found | None]:
+    """What each of them found; None: its row was locked."""
+    many, names = len(rows), [bind for bind in _IN if bind in rows[0]]
     with connection.cursor() as cursor:
         outs = {bind: cursor.var(str, size, many) for bind, size in _OUT.items()}
         outs["o_done"] = cursor.var(int, arraysize=many)
-        cursor.setinputsizes(**{bind: _IN[bind] for bind in rows[0]}, **outs)
+        cursor.setinputsizes(**{name: _IN[name] for name in names}, **outs)
+        binds = [{name: row[name] for name in names} for row in rows]
         if many == 1:
-            await cursor.execute(text, {**rows[0], **outs})
+            await cursor.execute(text, {**binds[0], **outs})
         else:
-            await cursor.executemany(text, [dict(row) for row in rows])
+            await cursor.executemany(text, binds)
         return [_found(outs, row) for row in range(many)]
 
 
-def _found(outs: dict[str, Any], row: int) -> Found:
+def _found(outs: dict[str, Any], row: int) -> Found | None:
     told: dict[str, Any] = {b[2:]: var.getvalue(row) for b, var in outs.items()}
+    if told["done"] == _WAS_LOCKED:
+        return None
     told["done"] = bool(told["done"])
     told["fence"] = None if told["fence"] is None else int(told["fence"])
     return Found(**told)
 
 
-def _answered(pendings: Sequence[Pending[Found]], found: Sequence[Found]) -> None:
+def _answered(
+    pendings: Sequence[Pending[Found]],
+    found: Sequence[Found | None],
+    locked: RowLocked,
+) -> None:
     for pending, one in zip(pendings, found, strict=True):
-        pending.resolve(one)
+        if one is None:
+            pending.fail(locked)
+        else:
+            pending.resolve(one)
 
 
 def _failed(pendings: Sequence[Pending[Found]], error: Exception) -> None:

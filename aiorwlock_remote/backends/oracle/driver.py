@@ -75,6 +75,10 @@ class Connection(Protocol):
 class Pool(Protocol):
     """``AsyncConnectionPool``."""
 
+    @property
+    def max(self) -> int:
+        """The most connections that it opens."""
+
     def acquire(self) -> Any:  # noqa: ANN401 - a connection, awaited or entered
         """One that nobody else uses."""
 

@@ -10,7 +10,7 @@ DPY-4024 (call timeout)           BackendUnavailable    perhaps, or later
 ORA-01013 (of this call or, late  BackendUnavailable    perhaps
 … of one before)
 ORA-00060 08177 (met another)     GaveUp                no
-ORA-00054 30006 (waited too long) BackendUnavailable    no
+ORA-00054 30006 (waited too long) RowLocked             no
 ORA-01403 (a doorman vanished)    BackendUnavailable    no
 ORA-01033 01034 01089 01090       BackendUnavailable    no
 ORA-16000 16456 (read-only)       BackendUnavailable    no
@@ -47,12 +47,13 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.swapping import GaveUp
+from aiorwlock_remote.swapping import GaveUp, RowLocked
 from aiorwlock_remote.tls import not_trusted
 
 Failure = BackendError | ConfigurationError
 
-_BUSY = 54, 30006, 1403
+_LOCKED = {"ORA-00054", "ORA-30006"}
+_BUSY = (1403,)
 _AWAY = 18, 20, 1033, 1034, 1089, 1090, 1109, 12516, 12518, 12520, 12541
 _READ_ONLY = 16000, 16456
 _FULL = 1536, 1653, 1654, 1691, 4031, 30036
@@ -103,6 +104,8 @@ def of(exc: BaseException, where: str) -> Failure:
     said = f"{where}: {_line(exc)}"
     if code in _MET:
         return GaveUp(what=said, nothing_done=True)
+    if code in _LOCKED:
+        return RowLocked(what=said, nothing_done=True)
     if code in _NOT_NOW:
         return BackendUnavailable(what=said, nothing_done=True)
     if code in _LOGIN:

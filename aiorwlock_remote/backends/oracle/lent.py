@@ -34,6 +34,11 @@ class PoolLender:
         """It is never closed or changed."""
         self._pool = pool
 
+    @property
+    def most(self) -> int | None:
+        """What the pool was made with."""
+        return self._pool.max
+
     async def borrow(self) -> Connection:
         """What the pool gives."""
         connection: Connection = await self._pool.acquire()

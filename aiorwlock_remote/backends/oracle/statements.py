@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from aiorwlock_remote.texts import statements
 
 SCHEMA = ("schema_locks", "schema_doormans")
@@ -11,9 +13,16 @@ def _all() -> dict[str, str]:
     return statements("aiorwlock_remote.backends.oracle", "statements.sql")
 
 
-def statement(name: str, schema: str = "") -> str:
-    """The statement of that name, for the tables of an owner, or one's own."""
-    return _all()[name].replace("{schema}", f"{schema}." if schema else "")
+def statement(name: str, schema: str = "", wait: float | None = None) -> str:
+    """The statement of that name, for the tables of an owner, or one's own.
+
+    ``wait``: seconds for which a swap waits for a row that is locked; None: no limit.
+    The server counts whole seconds.
+    """
+    text = _all()[name].replace("{schema}", f"{schema}." if schema else "")
+    if wait is None:
+        return text.replace("{wait}", "")
+    return text.replace("{wait}", f" WAIT {math.ceil(wait)}" if wait else " NOWAIT")
 
 
 def names() -> list[str]:

@@ -44,7 +44,9 @@ END;
 -- changed before the doorman is, and each change of it that came too late is found by
 -- the statement that would make it, so that nothing has ever to be undone. `n_fence`
 -- says that a phase begins: the fence that is stored is the greater of that and the time,
--- in microseconds since 1970 (2440588 is that day's Julian number).
+-- in microseconds since 1970 (2440588 is that day's Julian number). {wait} is how long it
+-- waits for a doorman that is locked, as long as a call takes if it says nothing:
+-- `o_done` is 2 if it was locked for longer.
 -- name: swap
 DECLARE
   v_kind VARCHAR2(2000);
@@ -71,7 +73,7 @@ BEGIN
     SELECT version, record, created_at INTO v_version, v_record, v_created
     FROM {schema}doormans
     WHERE resource_type = v_kind AND resource_id = v_number
-    FOR UPDATE;
+    FOR UPDATE{wait};
   EXCEPTION
     WHEN NO_DATA_FOUND THEN
       v_created := SYS_EXTRACT_UTC(SYSTIMESTAMP);
@@ -87,6 +89,12 @@ BEGIN
           WHERE resource_type = v_kind AND resource_id = v_number
           FOR UPDATE;
       END;
+    WHEN OTHERS THEN
+      IF SQLCODE NOT IN (-54, -30006) THEN
+        RAISE;
+      END IF;
+      :o_done := 2;
+      RETURN;
   END;
   v_now := SYS_EXTRACT_UTC(SYSTIMESTAMP);
   t_since := TO_TIMESTAMP(:t_since, v_form);

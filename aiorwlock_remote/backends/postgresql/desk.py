@@ -80,6 +80,9 @@ class PostgresqlDesk(EachDesk):
 
     async def _swapped(self, values: Values, connection: Connection) -> Found:
         seat, wakes = seat_of(values), bool(values.get("wakes"))
+        wait = values.get("wait")
+        if isinstance(wait, float):
+            values = {**values, "wait": str(max(1, round(wait * 1000)))}
         asking = swap(
             seat,
             self._options.schema,
@@ -91,6 +94,7 @@ class PostgresqlDesk(EachDesk):
             came=values.get("ear") is not None,
             lazily=bool(values.get("lazily")),
             asks=not values.get("calm"),
+            waits=wait is not None,
         )
         try:
             row = await self._row(asking, values, connection)

@@ -7,7 +7,7 @@ SQLSTATE, or what asyncpg raises    we raise              carried out?
 57014 (cancelled by somebody)       BackendUnavailable    no
 57P03 53… (starting, full)          BackendUnavailable    no
 40001 40P01 (met another one)       GaveUp                no
-55P03 (waited too long)             BackendUnavailable    no
+55P03 (waited too long)             RowLocked             no
 25006 (read-only: a standby)        BackendUnavailable    no
 28… 3D000                           Unsupported           no: log in
 23… 42P01 42703 3F000 42804 42883   Unsupported           no: tables
@@ -38,7 +38,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.swapping import GaveUp
+from aiorwlock_remote.swapping import GaveUp, RowLocked
 from aiorwlock_remote.tls import not_trusted
 
 Failure = BackendError | ConfigurationError
@@ -53,6 +53,7 @@ _MET = {"40001", "40P01"}
 """Another transaction came first: only one of them could be carried out."""
 TOO_MUCH = "54000"
 """A limit of the server's: of a name in an index, or of the queue of notifications."""
+_LOCKED = "55P03"
 REFUSED = {"22012"} | _MET
 """A step that is to begin again from what stands there. A division by zero: see
 ``statements.sql``."""
@@ -84,6 +85,8 @@ def of(exc: BaseException, where: str) -> Failure:
         return BackendUnavailable(what=what)
     if code in _MET:
         return GaveUp(what=what, nothing_done=True)
+    if code == _LOCKED:
+        return RowLocked(what=what, nothing_done=True)
     if code.startswith(_LOGIN):
         hint = "postgresql://user:password@host/database"
         return _refused(what, hint)

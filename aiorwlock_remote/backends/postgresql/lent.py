@@ -29,6 +29,12 @@ class PoolLender:
         """It is never closed or changed."""
         self._pool = pool
 
+    @property
+    def most(self) -> int | None:
+        """What the pool was made with."""
+        most: int = self._pool.get_max_size()
+        return most
+
     async def borrow(self) -> Connection:
         """What the pool gives."""
         return await self._pool.acquire()

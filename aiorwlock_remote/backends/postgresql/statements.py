@@ -51,6 +51,7 @@ def swap(
     came: bool = False,
     lazily: bool = False,
     asks: bool = True,
+    waits: bool = False,
 ) -> Asking:
     """A step: what is believed and what becomes of the seat.
 
@@ -58,7 +59,8 @@ def swap(
     ``made``: whether the doorman's row is there; ``wakes``: whether somebody is told,
     and ``tells``: what stands there then, if the seat is free; ``came``: whether the
     holder is told that somebody queued up; ``lazily``: whether a crash of the server
-    may undo it; ``asks``: whether a refusal tells what stands there, or nothing.
+    may undo it; ``asks``: whether a refusal tells what stands there, or nothing;
+    ``waits``: whether it is told for how long to wait for a locked row.
     """
     believed, changed, done = "", "", "true"
     if seat == "stay" or not made:
@@ -72,9 +74,11 @@ def swap(
     if wakes:
         news = statement("all_news" if tells and seat == "leave" else "news")
         done += f" {statement('wake').replace('{news}', news)}"
+    limited = statement("waits") if waits else ""
     first = statement("change" if made else "make", schema)
     parts = [
         first.replace("{and_seat}", believed)
+        .replace("{and_waits}", limited)
         .replace("{record}", statement("begins") if begins else ":n_record::text")
         .replace("{fence}", statement("begun") if begins else "NULL"),
         changed,

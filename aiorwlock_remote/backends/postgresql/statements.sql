@@ -32,8 +32,14 @@ WITH kept AS (
     AND d.version = :i_version::varchar
     AND clock_timestamp() <= (:i_latest::varchar || '+00')::timestamptz
     {and_seat}
+    {and_waits}
   RETURNING {fence} AS fence
 )
+
+-- For how long the statement waits for a row that is locked, in milliseconds. It is set
+-- when the row was found and before it is locked, and in the end as it was.
+-- name: waits
+AND set_config('lock_timeout', :wait::text, true) IS NOT NULL
 
 -- A row without our columns' values counts as none.
 -- name: make

@@ -22,6 +22,7 @@ class SqliteStore(EmbeddedStore):
     """One connection for steps, one to watch, one to renew."""
 
     capabilities: Capability = EmbeddedStore.capabilities
+    one_lock: bool = True
 
     def __init__(
         self, path: str, host: Host, bell: Bell, settings: Settings, rows: str = ""

@@ -7,7 +7,7 @@ from asyncmy import errors as theirs
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.backends.mariadb import errors
-from aiorwlock_remote.swapping import GaveUp
+from aiorwlock_remote.swapping import GaveUp, RowLocked
 
 
 @pytest.mark.parametrize("code", [2006, 2013, 2014, 1053, 1158, 1927])
@@ -41,8 +41,8 @@ def test_what_has_no_number_of_the_server(exc: Exception) -> None:
     [
         (1213, GaveUp),
         (1020, GaveUp),
-        (1205, GaveUp),
-        (1969, BackendUnavailable),
+        (1205, RowLocked),
+        (1969, RowLocked),
         (1290, BackendUnavailable),
         (1040, BackendUnavailable),
         (4242, BackendUnavailable),

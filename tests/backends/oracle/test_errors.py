@@ -16,7 +16,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.swapping import GaveUp
+from aiorwlock_remote.swapping import GaveUp, RowLocked
 from tests.servers.oracle.client import OracleUser
 
 
@@ -46,7 +46,8 @@ def raised(code: str) -> oracledb.Error:
         ("DPY-1001", BackendUnavailable, False),
         ("ORA-00600", BackendUnavailable, False),
         ("ORA-99999", BackendUnavailable, False),
-        ("ORA-00054", BackendUnavailable, True),
+        ("ORA-00054", RowLocked, True),
+        ("ORA-30006", RowLocked, True),
         ("ORA-00060", GaveUp, True),
         ("ORA-08177", GaveUp, True),
         ("ORA-01403", BackendUnavailable, True),
