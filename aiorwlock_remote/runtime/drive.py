@@ -34,7 +34,7 @@ from aiorwlock_remote.errors import (
     BackendUnavailable,
 )
 from aiorwlock_remote.pending import checkpoint, gathered
-from aiorwlock_remote.ports import Pending, Settings, Store
+from aiorwlock_remote.ports import FailsOver, Pending, Settings, Store
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.insisting import Insisting
@@ -59,6 +59,8 @@ class Drive:
         self.store: Store = store
         self.host = host
         self.keeper: Keeper = Keeper(store.renewer, host)
+        if isinstance(store, FailsOver) and store.on_failover(self.keeper.renew_all):
+            self.keeper.doubts()
         self.gate_name: str = settings.gate
         self.room = room
         self.asking: Asking = Asking(host)

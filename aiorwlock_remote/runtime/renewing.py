@@ -34,6 +34,8 @@ PATIENCE = 0.9
 """Part of the time to its first deadline for which a batch is waited for at most."""
 REMIND = 0.1
 """Seconds until a renewer that goes on is told again to give up."""
+ENDLESS = 10.0
+"""Seconds in place of those left to a deadline, for a grant that has none."""
 TOGETHER = 30
 """Renewals come up to this part of their lease early, to be sent with others."""
 
@@ -60,6 +62,8 @@ class Renewing:
         self._closing = False
         self._renewer: Renewer | None = None
         self._lanes: dict[Hashable, threading.Thread] = {}
+        self.doubted_at: float = -math.inf
+        """What was answered to requests older than that is to be asked again."""
         self._phase = random()  # processes of a host do not all renew at once
 
     def renew(self, leases: list[Lease]) -> None:
@@ -166,10 +170,9 @@ class Renewing:
 
     def _renew_over(self, renewer: Renewer, leases: list[Lease]) -> None:
         sent_at = self._clock.now()
-        first = min(lease.deadline or sent_at for lease in leases)
+        first = min(lease.deadline or sent_at + ENDLESS for lease in leases)
         batch = [
-            Renewal(lease.resource, lease.ticket, micros(lease.terms.lease or 0))
-            for lease in leases
+            Renewal(lease.resource, lease.ticket, _length(lease)) for lease in leases
         ]
         try:
             outcomes = renewer.renew(batch, patience(first - sent_at))
@@ -184,8 +187,11 @@ class Renewing:
                 elif isinstance(outcome, Exception):
                     self._failed([lease], outcome)
                 else:
-                    lease.renewed(sent_at, lease.terms.lease)
+                    endless = lease.deadline is None
+                    lease.renewed(sent_at, None if endless else lease.terms.lease)
                     self.gather(lease)
+                    if sent_at < self.doubted_at:  # by the server before this one
+                        lease.renew_due = self.doubted_at
                     self._again(lease)
 
     def _failed(self, leases: list[Lease], error: Exception) -> None:
@@ -200,11 +206,16 @@ class Renewing:
         for lease in leases:
             lease.attempts += 1
             # Tries come closer together towards the deadline, never to rest past it.
-            left = 0.0 if lease.deadline is None else lease.deadline - now
+            left = ENDLESS if lease.deadline is None else lease.deadline - now
             pause = min(back_off(lease.attempts, random()), left / 3)
             if lease.terms.keep:
                 lease.renew_due = now + max(0.01, pause)
             self._again(lease)
+
+
+def _length(lease: Lease) -> int | None:
+    """What to renew it for, in microseconds."""
+    return None if lease.deadline is None else micros(lease.terms.lease or 0)
 
 
 def patience(left: float) -> float:
