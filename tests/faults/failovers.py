@@ -21,8 +21,13 @@ import logging
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from pathlib import Path
@@ -31,11 +36,10 @@ from time import monotonic
 import anyio
 import anyio.to_thread
 import hiredis
-from redis.asyncio import Sentinel
 
 from aiorwlock_remote import Held, LockError, Locks, connect
 from aiorwlock_remote.backends.redis import RedisBackend
-from aiorwlock_remote.locks.connect import Connecting
+from tests.backends.redis.clients import sentinel_client
 from tests.servers.process import until
 from tests.servers.sentinel import NAME, SentinelGroup
 
@@ -48,7 +52,7 @@ NEWCOMERS = 0.05
 BAR = 1.0
 """Seconds for which a grant that was not replicated may have a second holder."""
 
-Connect = Callable[[SentinelGroup], Connecting]
+Connect = Callable[[SentinelGroup], AbstractAsyncContextManager[Locks]]
 """How holders and newcomers connect."""
 
 
@@ -210,15 +214,14 @@ async def _newcomers(
     """Come again and again, and keep what is free at the primary they are sent to."""
     while True:
         with suppress(LockError):
-            locks = await connect(group)
-            took: list[str] = []
-            async with anyio.create_task_group() as tries:
-                for name in [name for some in names for name in some]:
-                    tries.start_soon(_try, told, locks, name, took)
-            if took:
-                open_ones.push_async_exit(locks)
-            else:
-                await locks.aclose()
+            async with AsyncExitStack() as mine:
+                locks = await mine.enter_async_context(connect(group))
+                took: list[str] = []
+                async with anyio.create_task_group() as tries:
+                    for name in [name for some in names for name in some]:
+                        tries.start_soon(_try, told, locks, name, took)
+                if took:
+                    open_ones.push_async_exit(mine.pop_all())
         await anyio.sleep(NEWCOMERS)
 
 
@@ -228,16 +231,20 @@ async def _try(told: Round, locks: Locks, name: str, took: list[str]) -> None:
             took.append(name)
 
 
-def by_url(group: SentinelGroup) -> Connecting:
+def by_url(group: SentinelGroup) -> AbstractAsyncContextManager[Locks]:
     """By a URL that names the Sentinels."""
     return connect(group.url)
 
 
-def by_client(group: SentinelGroup) -> Connecting:
+@asynccontextmanager
+async def by_client(group: SentinelGroup) -> AsyncIterator[Locks]:
     """By a client of redis-py's Sentinel."""
-    hosts = [("127.0.0.1", sentinel.port) for sentinel in group.sentinels]
-    sentinel = Sentinel(hosts)  # type: ignore[no-untyped-call]
-    return connect(RedisBackend(sentinel.master_for(NAME)))
+    ports = [sentinel.port for sentinel in group.sentinels]
+    async with (
+        sentinel_client(ports, NAME) as client,
+        connect(RedisBackend(client)) as locks,
+    ):
+        yield locks
 
 
 async def soak(

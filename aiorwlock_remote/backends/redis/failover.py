@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -77,6 +78,9 @@ class FailoverListener:
         self._polling = Errand(host, self._poll)
         self._asking = Errand(host, self._ask)
         self._said: Server | None = None
+        self._pauses: list[float] = []
+        """Before each time that the Sentinels are still to be asked."""
+        self._sooner = anyio.Event()
 
     def start(self) -> None:
         """Subscribe, in the background."""
@@ -99,10 +103,13 @@ class FailoverListener:
         # "<name> <old host> …", or "slave <its name> <host> <port> @ <name> …".
         at = 0 if channel == CHANNELS[0] else 5
         if words[at : at + 1] == [self._name]:
-            self.hint()
+            self._pauses = [*PAUSES]
+            self._sooner.set()
+            self._asking.start()
 
-    def hint(self) -> None:
-        """Ask all Sentinels; also when messages may have been missed."""
+    def missed(self) -> None:
+        """There may have been messages that did not come."""
+        self._pauses = self._pauses or [0.0]
         self._asking.start()
 
     async def _poll(self) -> None:
@@ -117,20 +124,22 @@ class FailoverListener:
                 said = None  # the log of the link says why; or it forgot the name
             # Once: another Sentinel may call the same server by another name.
             if said is not None and said not in {self._said, self._finder.known}:
-                self.hint()
+                self.missed()
             self._said = said
             await anyio.sleep(POLL)
 
     async def _ask(self) -> None:
         before = self._finder.switches
-        for pause in PAUSES:
-            await anyio.sleep(pause)
-            if self._finder.switches != before:
-                return
-            try:
-                await in_thread(partial(self._finder.find, POLL))
-            except (BackendError, ConfigurationError):
-                continue
+        try:
+            while self._pauses and self._finder.switches == before:
+                self._sooner = anyio.Event()
+                with anyio.move_on_after(self._pauses.pop(0)):
+                    await self._sooner.wait()
+                    continue  # a message came, which may be the one that counts
+                with suppress(BackendError, ConfigurationError):
+                    await in_thread(partial(self._finder.find, POLL))
+        finally:
+            self._pauses.clear()
 
 
 class _SentinelGreeting(Greeting):
@@ -165,7 +174,7 @@ class _SentinelLink(Link):
         super().__init__(
             *(there, host, ()),
             on_message=listener.heard,
-            on_reconnect=listener.hint,
+            on_reconnect=listener.missed,
             channels=CHANNELS,
             dial=dial,
         )

@@ -25,7 +25,11 @@ from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.core.pauses import back_off
-from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+)
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.threads import refused
 
@@ -115,8 +119,13 @@ class Connector:
         """
         options, finder = self._options, self._finder
         if options.sentinels is None or finder is None:
-            switches = 0 if finder is None else finder.switches
             timeout = options.connect_timeout
+            if finder is not None and finder.known is None:
+                # A client asks its Sentinels itself. What they say later is a switch
+                # only by what they said before it connected.
+                with suppress(BackendError, ConfigurationError):
+                    await in_thread(partial(finder.find, timeout / ATTEMPTS))
+            switches = 0 if finder is None else finder.switches
             return await self._connect(options, channels, timeout, switches)
         # The last attempt is to end, and to be told of, within the timeout.
         clock, attempt = self._host.clock, options.connect_timeout / ATTEMPTS
