@@ -15,6 +15,14 @@ from aiorwlock_remote.testing.events import Access, Event
 from aiorwlock_remote.testing.judge import judge
 from tests.backends.redis.linking import eventually
 from tests.faults.crowd import Crowd
+from tests.faults.failovers import (
+    BAR,
+    Connect,
+    by_client,
+    by_url,
+    planned_failover,
+)
+from tests.faults.failovers import KEPT as REPLICATED
 from tests.faults.fleet import Fleet
 from tests.faults.redis_waits import KEPT, UNAWARE, renewed, take_turn, waits
 from tests.faults.register import Register
@@ -197,3 +205,13 @@ async def _refused(url: str, replicas: int) -> bool:
         except BackendUnavailable as exc:
             return exc.replicas == 0
     return False
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", one_each(by_client, by_url))
+async def test_planned(group: SentinelGroup, how: Connect) -> None:
+    """The old primary stays up, and holders leave it; ``failovers.py`` at length."""
+    told = await planned_failover(group, 2, how, settle=3)
+    assert told.grants("replicated") >= REPLICATED
+    assert told.overlaps("replicated") == []
+    assert max(told.overlaps("fresh"), default=0.0) <= BAR
