@@ -137,9 +137,8 @@ async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> No
             await renewed(new, held)
             read.check()
             assert fences == []
-            if how == "stop":  # nothing was sent since: nobody knows that it is silent
-                with pytest.raises(BackendUnavailable, match="silent"):
-                    await locks.mutex("kept", 1).info()
+            # A Sentinel told: nobody has to find out that the old one is silent.
+            assert await locks.mutex("kept", 1).locked()
             assert await held.release()
         assert fences[0] > held.fence
         assert await read.release()
@@ -152,7 +151,7 @@ async def test_promotion_after_lost_writes(
 ) -> None:
     """A grant that the new primary does not know is lost, and has the older fence.
 
-    Until its holder is told there are two: without the fence both would write.
+    Its holder is told long before a renewal is due, after a third of the lease.
     """
     old = group.primary
     async with connect(group.url) as locks, connect(group.url) as others:
@@ -163,14 +162,13 @@ async def test_promotion_after_lost_writes(
         await anyio.to_thread.run_sync(group.await_another, old)
         register = Register(tmp_path / "register")
         async with others.mutex("lost", 1).acquire(timeout=20) as second:
-            held.check()  # it has not been told: that is the damage
             assert second.fence > held.fence
             assert register.access(second.fence) == 1
             assert register.access(held.fence) is None
         async with others.rwlock("lost", 2).writer.acquire(timeout=20) as writer:
             assert writer.fence > read.fence
         for gone in (held, read):
-            await eventually(lambda: not gone.valid, "told", 60)  # noqa: B023
+            await eventually(lambda: not gone.valid, "told", UNAWARE / 6)  # noqa: B023
             with pytest.raises(LockLost) as caught:
                 gone.check()
             assert caught.value.reason in {"expired", "forced", "stolen"}

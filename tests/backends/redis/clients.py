@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
 from redis.asyncio import Redis, Sentinel
 
@@ -45,9 +46,9 @@ async def sentinel_client(ports: Iterable[int], name: str) -> AsyncIterator[Redi
     try:
         yield client
     finally:
-        await client.aclose()
-        for asked in sentinel.sentinels:
-            await asked.aclose()
+        with anyio.CancelScope(shield=True):
+            for each in (client, *sentinel.sentinels):
+                await each.aclose()
 
 
 @asynccontextmanager
