@@ -15,7 +15,10 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Renewal
 from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease, State, Terms
+from aiorwlock_remote.runtime.renewing import Renewing
+from tests.runtime.leases import leased
 from tests.runtime.test_keeper_looks import Loop
+from tests.standing import StandingClock
 
 
 class Server:
@@ -139,3 +142,20 @@ def test_a_renewal_that_was_under_way_counts_for_nothing(scene: Scene) -> None:
     assert scene.server.renewed() == {"kept": 6_000_000}
     scene.is_settled()
     assert lease.state is State.HELD
+
+
+def test_an_answer_to_an_older_request_is_asked_for_again() -> None:
+    """Whoever plans the lease, after a renewal, for a third of it later."""
+    clock, server = StandingClock(), Server()
+    renewing = Renewing(lambda: server, clock, lambda _: None)
+    lease = leased(Terms(6.0), clock)
+
+    def fails_over() -> None:
+        clock.seconds += 1
+        renewing.doubted_at = clock.now()
+
+    server.meanwhile = fails_over
+    renewing.renew([lease])
+    server.renewed()
+    renewing.close()
+    assert lease.renew_due == clock.now()

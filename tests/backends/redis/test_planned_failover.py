@@ -16,7 +16,8 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, Held, LockLost, Locks, connect
 from aiorwlock_remote.backends.redis import RedisBackend, failover, sentinel
-from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
+from aiorwlock_remote.backends.redis.failover import FailoverListener
+from aiorwlock_remote.backends.redis.sentinel import Primary, PrimaryFinder
 from aiorwlock_remote.locks.connect import Connecting
 from tests.backends.redis.clients import sentinel_client
 from tests.backends.redis.linking import eventually
@@ -73,10 +74,6 @@ class Scene:
             lambda: any(each.subscribed.is_set() for each in self.sentinels),
             "subscribed",
         )
-
-    def asked(self) -> int:
-        """How often any Sentinel was asked by whom asks all of them."""
-        return sum(each.asked.count(b"SENTINEL MASTER") for each in self.sentinels)
 
     def close(self) -> None:
         for each in self.sentinels:
@@ -155,17 +152,32 @@ async def test_a_message_is_only_a_hint(
 ) -> None:
     """What the Sentinels themselves say counts; others' primaries are not ours."""
     monkeypatch.setattr(failover, "PAUSES", (0.0,))
+    hear, asking = FailoverListener.heard, list[bool]()
+
+    def heard(listener: FailoverListener, channel: bytes, payload: bytes) -> None:
+        hear(listener, channel, payload)
+        asking.append(listener._asking._running)
+
+    find, found = PrimaryFinder.find, list[Primary]()
+
+    def asked(finder: PrimaryFinder, timeout: float) -> Primary:
+        found.append(find(finder, timeout))
+        return found[-1]
+
+    monkeypatch.setattr(FailoverListener, "heard", heard)
+    monkeypatch.setattr(PrimaryFinder, "find", asked)
     async with scene.connect() as locks:
         async with locks.mutex("order", 1).acquire(lease=600) as held:
             await scene.listened()
             finder = finder_of(locks)
-            await eventually(lambda: scene.asked() >= 6, "asked once it is subscribed")
+            await eventually(lambda: len(found) == 2, "asked once it is subscribed")
             if epoch is not None:
                 scene.sentinels[0].names(scene.new.port, epoch)
-            before = scene.asked()
             assert scene.tell(name="another")
+            await eventually(lambda: asking == [False], "heard, and nobody asked")
             assert scene.tell()
-            await eventually(lambda: scene.asked() == before + 3, "asked once")
+            await eventually(lambda: len(found) == 3, "asked once")
+            assert asking == [False, True]
             assert await locks.mutex("order", 1).locked()
             assert finder.switches == 0
             held.check()
