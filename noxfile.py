@@ -180,6 +180,17 @@ def soak(session: nox.Session) -> None:
 
 
 @nox.session
+def failovers(session: nox.Session) -> None:
+    """Plan failovers of a Redis primary under load; twenty minutes.
+
+    `-- FAILOVERS LEASE …` for others than 20 with each lease of 2, 6 and 30 s;
+    `--client` for a client of redis-py, `--trio`.
+    """
+    install(session, "test", package=WORKING_COPY)
+    session.run("python", "-m", "tests.faults.failovers", *session.posargs)
+
+
+@nox.session
 def stories(session: nox.Session) -> None:
     """What is told at random, by twenty times as many examples; ten minutes.
 

@@ -142,11 +142,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """A grant to renew. ``lease`` in microseconds."""
+    """A grant to renew. ``lease`` in microseconds; None: it has no end."""
 
     resource: Resource
     ticket: str = field(repr=False)
-    lease: int
+    lease: int | None
 
 
 class Renewer(Protocol):
@@ -189,6 +189,17 @@ class GivesUp(Protocol):
         """Let what is under way fail soon, and all after it; from any thread.
 
         May be called again, for what had just begun.
+        """
+
+
+@runtime_checkable
+class FailsOver(Protocol):
+    """A store whose server may be replaced while its connections stay."""
+
+    def on_failover(self, renew_all: Callable[[], object]) -> bool:
+        """Call ``renew_all()``, in any thread, when another server has taken over.
+
+        It may not know what the one before it granted. False: that never happens.
         """
 
 

@@ -71,6 +71,7 @@ SLOW = (
     "tests/backends/redis/test_lost.py",
     "tests/backends/redis/test_other_programs.py",
     "tests/backends/redis/test_outage.py",
+    "tests/backends/redis/test_planned_failover.py",
     "tests/backends/redis/test_replicas.py",
     "tests/backends/redis/test_rights.py",
     "tests/backends/redis/test_routes.py",

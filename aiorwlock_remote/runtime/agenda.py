@@ -24,6 +24,9 @@ class Agenda:
         self._due: dict[int, set[Lease]] = {}
         self._slots: list[int] = []  # a heap of the keys of ``_due``
         self._sweep_at = FEW
+        self.keeps_endless: bool = False
+        """Whether those that are never due are known as well."""
+        self._endless: set[Lease] = set()
 
     @property
     def next(self) -> float:
@@ -32,7 +35,12 @@ class Agenda:
 
     def put(self, lease: Lease, due: float) -> float:
         """Plan it, unless it is; when it is to be looked at, infinity if not newly."""
-        if due == math.inf or (lease.kept_in is not None and lease in lease.kept_in):
+        if lease.kept_in is not None and lease in lease.kept_in:
+            return math.inf
+        if due == math.inf:
+            if self.keeps_endless:
+                self._endless.add(lease)
+                lease.kept_in = self._endless
             return math.inf
         slot = math.ceil(due / GRAIN)
         leases = self._due.get(slot)
@@ -50,6 +58,12 @@ class Agenda:
         if lease.kept_in is not None:
             lease.kept_in.discard(lease)
         return self.put(lease, due)
+
+    def all(self) -> list[Lease]:
+        """Every lease that is known and has not ended."""
+        known = [lease for leases in self._due.values() for lease in leases]
+        known += self._endless
+        return [lease for lease in known if lease.state is State.HELD]
 
     def take(self, now: float, most: int) -> list[Lease]:
         """What is due, and slots that everybody has left are forgotten on the way.

@@ -35,7 +35,7 @@ from aiorwlock_remote.errors import (
     BackendUnavailable,
 )
 from aiorwlock_remote.pending import checkpoint, gathered
-from aiorwlock_remote.ports import Pending, Settings, Store
+from aiorwlock_remote.ports import FailsOver, Pending, Settings, Store
 from aiorwlock_remote.runtime.admission import Admission
 from aiorwlock_remote.runtime.closing import Closing
 from aiorwlock_remote.runtime.host import LoopHost
@@ -64,6 +64,8 @@ class Drive:
         self.host = host
         self.admission: Admission = room.admission
         self.keeper: Keeper = Keeper(store.renewer, host, self._behind)
+        if isinstance(store, FailsOver) and store.on_failover(self.keeper.renew_all):
+            self.keeper.doubts()
         self.gate_name: str = settings.gate
         self.room = room
         self.asking: Asking = Asking(host)

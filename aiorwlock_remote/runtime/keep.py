@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from aiorwlock_remote.errors import LossReason
+from aiorwlock_remote.errors import BackendUnavailable, LossReason
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Renewer
 from aiorwlock_remote.runtime.agenda import Agenda
@@ -68,6 +68,11 @@ class Keeper:
         self._closing = False
         self._renewing = Renewing(renewer, host.clock, self._again, behind)
         self._beat = 0.0
+        self._took_at = 0.0  # when the thread last took leases to look after
+
+    def doubts(self) -> None:
+        """``renew_all`` may be called: grants without end are to be known, too."""
+        self._agenda.keeps_endless = True
 
     def ready(self, terms: Terms) -> None:
         """Before a grant is asked for: that it could be kept.
@@ -75,19 +80,42 @@ class Keeper:
         Raises:
             BackendUnavailable: no thread could be started; the next call tries again.
         """
-        if self._thread is None and terms.watched and not self._closing:
-            self._thread = running(self._run, "keeper")
+        if terms.watched:
+            self._start()
 
     def add(self, lease: Lease) -> None:
         """Keep this lease alive until it ends."""
-        if not lease.terms.watched:
+        if not (lease.terms.watched or self._agenda.keeps_endless):
             return
         self._renewing.gather(lease)
         now = self._clock.now()
         with self._lock:
             self._beat = now  # the caller is the loop, alive
+            if lease.since < self._renewing.doubted_at and lease.terms.keep:
+                # Asked for before another server took over: its answer may be of the
+                # one before (test_keeper_failover.py).
+                lease.renew_due = now
             if self._agenda.put(lease, _next_look(lease, now)) < self._planned:
                 self._changed.notify()
+
+    def renew_all(self) -> None:
+        """Renew every grant now, in any thread: another server has taken over.
+
+        It knows none that was not replicated, and has given those to somebody else: who
+        holds one is told at once, not after a third of a lease.
+        """
+        with self._lock:
+            now = self._renewing.doubted_at = self._clock.now()
+            leases = [lease for lease in self._agenda.all() if lease.terms.keep]
+            for lease in leases:
+                lease.renew_due = now
+                self._agenda.move(lease, now)
+            self._changed.notify()
+        if leases:
+            try:
+                self._start()
+            except BackendUnavailable as exc:
+                log_event(log, "renewal_failed", grants=len(leases), error=str(exc))
 
     def close(self) -> threading.Thread | None:
         """Stop renewing; the thread to be joined, if there is one."""
@@ -95,6 +123,10 @@ class Keeper:
             self._closing = True
             self._changed.notify()
         return self._thread
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closing:
+            self._thread = running(self._run, "keeper")
 
     def _run(self) -> None:
         try:
@@ -109,6 +141,7 @@ class Keeper:
                 now = self._clock.now()
                 batch = self._agenda.take(now, BATCH)
                 if batch:
+                    self._took_at = now
                     return batch
                 self._planned = self._agenda.next
                 idle = self._planned == math.inf
@@ -142,7 +175,7 @@ class Keeper:
             log_event(
                 log, "owner_gone", resource=lease.resource.label, fence=lease.fence
             )
-        elif lease.deadline is not None and lease.renew_due <= now:
+        elif lease.renew_due <= now:
             return True
         else:
             self._again(lease)
@@ -163,6 +196,9 @@ class Keeper:
         if lease.state is State.HELD:
             now = self._clock.now()
             with self._lock:
+                # ``renew_all`` did not see what the thread had taken before it.
+                if self._renewing.doubted_at > self._took_at and lease.terms.keep:
+                    lease.renew_due = now
                 if self._agenda.move(lease, _next_look(lease, now)) < self._planned:
                     self._changed.notify()  # we may be another thread
 
@@ -171,9 +207,9 @@ class Keeper:
 
 
 def _next_look(lease: Lease, now: float) -> float:
-    terms, due = lease.terms, math.inf
+    terms, due = lease.terms, lease.renew_due
     if lease.deadline is not None:
-        due = min(lease.renew_due, lease.deadline)
+        due = min(due, lease.deadline)
     if terms.max_hold is not None:
         due = min(due, lease.since + terms.max_hold)
     if terms.max_stall is not None:

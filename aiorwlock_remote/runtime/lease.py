@@ -186,7 +186,7 @@ class Lease:
 
     def _anchor(self, sent_at: float, lease: float | None) -> None:
         if lease is None:
-            self.deadline, self.renew_due = None, 0.0
+            self.deadline, self.renew_due = None, math.inf
             return
         until = local_deadline(sent_at, lease, self.terms.margin)
         if self.deadline is None or until > self.deadline:

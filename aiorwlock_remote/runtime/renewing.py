@@ -36,6 +36,8 @@ REMIND = 0.1
 """Seconds until a renewer that goes on is told again to give up."""
 LATE = 0.5
 """Part of a lease after which a first renewal is late; due it is after a third."""
+ENDLESS = 10.0
+"""Seconds in place of those left to a deadline, for a grant that has none."""
 TOGETHER = 30
 """Renewals come up to this part of their lease early, to be sent with others."""
 
@@ -67,6 +69,8 @@ class Renewing:
         self._closing = False
         self._renewer: Renewer | None = None
         self._lanes: dict[Hashable, threading.Thread] = {}
+        self.doubted_at: float = -math.inf
+        """What was answered to requests older than that is to be asked again."""
         self._phase = random()  # processes of a host do not all renew at once
 
     def renew(self, leases: list[Lease]) -> None:
@@ -173,11 +177,10 @@ class Renewing:
 
     def _renew_over(self, renewer: Renewer, leases: list[Lease]) -> None:
         sent_at = self._clock.now()
-        leases.sort(key=lambda lease: lease.deadline or sent_at)
-        first = leases[0].deadline or sent_at
+        leases.sort(key=lambda lease: lease.deadline or sent_at + ENDLESS)
+        first = leases[0].deadline or sent_at + ENDLESS
         batch = [
-            Renewal(lease.resource, lease.ticket, micros(lease.terms.lease or 0))
-            for lease in leases
+            Renewal(lease.resource, lease.ticket, _length(lease)) for lease in leases
         ]
         late = any(_is_late(lease, sent_at) for lease in leases)
         self._behind(late)
@@ -197,8 +200,11 @@ class Renewing:
                 elif isinstance(outcome, Exception):
                     self._failed([lease], outcome)
                 else:
-                    lease.renewed(sent_at, lease.terms.lease)
+                    endless = lease.deadline is None
+                    lease.renewed(sent_at, None if endless else lease.terms.lease)
                     self.gather(lease)
+                    if sent_at < self.doubted_at:  # by the server before this one
+                        lease.renew_due = self.doubted_at
                     self._again(lease)
 
     def _failed(self, leases: list[Lease], error: Exception) -> None:
@@ -213,11 +219,16 @@ class Renewing:
         for lease in leases:
             lease.attempts += 1
             # Tries come closer together towards the deadline, never to rest past it.
-            left = 0.0 if lease.deadline is None else lease.deadline - now
+            left = ENDLESS if lease.deadline is None else lease.deadline - now
             pause = min(back_off(lease.attempts, random()), left / 3)
             if lease.terms.keep:
                 lease.renew_due = now + max(0.01, pause)
             self._again(lease)
+
+
+def _length(lease: Lease) -> int | None:
+    """What to renew it for, in microseconds."""
+    return None if lease.deadline is None else micros(lease.terms.lease or 0)
 
 
 def _is_late(lease: Lease, now: float) -> bool:

@@ -6,7 +6,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from aiorwlock_remote import BackendUnavailable, Held, LockLost, connect
+from aiorwlock_remote import Held, LockLost, connect
 from aiorwlock_remote.recipes import MutexSet
 from tests.backends.redis.linking import eventually
 from tests.faults.redis_waits import KEPT, UNAWARE
@@ -70,9 +70,8 @@ async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> No
             new = await replaced(group, old)
             await kept(new, held)
             assert turns == []
-            if how == "stop":  # nothing was sent since: nobody knows that it is silent
-                with pytest.raises(BackendUnavailable, match="silent"):
-                    await pool.create("b")
+            # A Sentinel told: nobody has to find out that the old one is silent.
+            assert await pool.create("b")
             assert await held.release()
         assert turns[0] > held.fence
 
@@ -106,7 +105,9 @@ async def test_with_enough_replicas_nothing_is_lost(group: SentinelGroup) -> Non
         cut_off(old)
         old.kill()
         new = await replaced(group, old)
-        assert score(new, "a") == held.fence / 1e6
+        # Not less: the keeper has updated it there.
+        assert (score(new, "a") or 0) >= held.fence / 1e6
+        held.check()
         async with proxies(place(group)) as others:
             assert await others.try_acquire() is None
         held.check()

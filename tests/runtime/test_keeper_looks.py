@@ -101,7 +101,7 @@ def test_what_belongs_to_a_loop_that_has_ended_is_renewed_no_more(
 class Noting:
     """Renews all, and notes the leases in the order in which they were asked for."""
 
-    leases: list[int] = field(default_factory=list[int])
+    leases: list[int | None] = field(default_factory=list[int | None])
     asked: threading.Event = field(default_factory=threading.Event)
 
     def renew(self, batch: Sequence[Renewal], _: float) -> Sequence[Grant]:

@@ -16,12 +16,20 @@ from aiorwlock_remote.backends.redis.connection.sockets import closing_if_failed
 from aiorwlock_remote.backends.redis.errors import not_redis, of_reply
 from aiorwlock_remote.backends.redis.hosts import Server, shown
 from aiorwlock_remote.backends.redis.lookups import Target
-from aiorwlock_remote.errors import BackendError, ConfigurationError, Unsupported
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+    Unsupported,
+)
 
 CHUNK = 65536
 
 Found = tuple[int, Server]
 """The latest failover that a Sentinel knows of, and the primary since."""
+
+UNTOLD = -1
+"""In place of the latest failover, if a Sentinel does not tell."""
 
 Login = tuple[str, str] | None
 
@@ -39,13 +47,17 @@ class Inquiry:
         name: str,
         login: Login,
         tls: ssl.SSLContext | None,
+        *,
+        min_others: int = 0,
     ) -> None:
         """Begins to connect to one address of the Sentinel.
 
         Raises:
             OSError: this host has no such addresses.
         """
+        self.server: Server = server
         self.where: str = shown(server)
+        self._min_others = min_others
         self._host = server[0]
         self._name = name
         self._login = login
@@ -143,11 +155,17 @@ class Inquiry:
             )
         try:
             host, port = primary
-            found = _epoch(known), (host.decode(), int(port))
+            epoch, others = _told(known)
+            found = epoch, (host.decode(), int(port))
         except (TypeError, ValueError, LookupError, AttributeError) as exc:
             raise not_redis(self.where) from exc
         if not 0 < found[1][1] < 65536:
             raise not_redis(self.where)
+        if others < self._min_others:
+            raise BackendUnavailable(
+                what=f"{self.where}: this Sentinel knows {others} others",
+                nothing_done=True,
+            )
         return found
 
     def _refusal(self, text: str) -> BackendError:
@@ -163,8 +181,9 @@ class Inquiry:
         return error if isinstance(error, BackendError) else not_redis(self.where)
 
 
-def _epoch(known: Any) -> int:  # noqa: ANN401 - as it came
-    """The latest failover it knows of; 0 if it would not tell."""
+def _told(known: Any) -> tuple[int, int]:  # noqa: ANN401 - as it came
+    """The latest failover it knows of, and how many other Sentinels."""
     if isinstance(known, hiredis.ReplyError):
-        return 0
-    return int(dict(zip(known[::2], known[1::2], strict=True))[b"config-epoch"])
+        return UNTOLD, 0
+    fields = dict(zip(known[::2], known[1::2], strict=True))
+    return int(fields[b"config-epoch"]), int(fields.get(b"num-other-sentinels", 0))

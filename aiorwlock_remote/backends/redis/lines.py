@@ -15,6 +15,7 @@ from aiorwlock_remote.backends.redis.connection.spare import OnTheLoop, WithSpar
 from aiorwlock_remote.backends.redis.opening import Ears, open_cluster, open_link
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL
+from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 
@@ -75,6 +76,9 @@ class Batches(Protocol):
     def give_up(self) -> None:
         """Let what is under way fail soon, and all after it; from any thread."""
 
+    def hang_up(self) -> None:
+        """Let what is under way fail soon; from any thread."""
+
     def close(self) -> None:
         """Close what it opened."""
 
@@ -96,17 +100,26 @@ class Lines(Protocol):
         options: Options,
         host: Host,
         own: bytes,
+        finder: PrimaryFinder | None,
         **ears: Unpack[Ears],
     ) -> Endpoint:
         """Connect, and hear the channel ``own``; see ``open_link``.
+
+        ``finder``: the store's, if Sentinels watch the server.
 
         Raises:
             BackendError: the server cannot be reached, or is not fit for us.
             ConfigurationError: no such database, or unusable certificates.
         """
 
-    def batches(self, options: Options, host: Host, endpoint: Endpoint) -> Batches:
-        """What renewals go over; ``endpoint`` is the store's own."""
+    def batches(
+        self,
+        options: Options,
+        host: Host,
+        endpoint: Endpoint,
+        finder: PrimaryFinder | None,
+    ) -> Batches:
+        """What renewals go over; ``endpoint`` and ``finder`` are the store's own."""
 
 
 class UrlLines:
@@ -119,17 +132,26 @@ class UrlLines:
         options: Options,
         host: Host,
         own: bytes,
+        finder: PrimaryFinder | None,
         **ears: Unpack[Ears],
     ) -> Endpoint:
         """By the driver of the running loop."""
         if options.seeds:
             return await open_cluster(options, host, ALL, own, **ears)
-        return await open_link(options, host, ALL, channels=(own,), **ears)
+        return await open_link(
+            *(options, host, ALL), channels=(own,), finder=finder, **ears
+        )
 
-    def batches(self, options: Options, host: Host, endpoint: Endpoint) -> Batches:
+    def batches(
+        self,
+        options: Options,
+        host: Host,
+        endpoint: Endpoint,
+        finder: PrimaryFinder | None,
+    ) -> Batches:
         """Over blocking connections; over the store's where there is no other."""
         if isinstance(endpoint, Cluster):
             tell = partial(host.call_soon, endpoint.told)
             return NodeBatches(options, host.clock, ALL, endpoint.slots, tell)
-        own = BlockingLink(options, host.clock, ALL)
+        own = BlockingLink(options, host.clock, ALL, finder)
         return WithSpare(own, OnTheLoop(options.where, host, endpoint), host)

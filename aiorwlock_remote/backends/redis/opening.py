@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypedDict, Unpack
 
 import anyio
@@ -12,6 +13,7 @@ from aiorwlock_remote.backends.redis.connection.connecting import Dial, dial_url
 from aiorwlock_remote.backends.redis.connection.link import Link
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.ports import Host
 
 
@@ -34,6 +36,7 @@ async def open_link(
     *,
     channels: Iterable[bytes] = (),
     dial: Dial = dial_url,
+    finder: PrimaryFinder | None = None,
     **ears: Unpack[Ears],
 ) -> Link:
     """A link over the running loop, connected and subscribed to the channels.
@@ -44,7 +47,11 @@ async def open_link(
         BackendError: the server cannot be reached, or is not fit for us.
         ConfigurationError: no such database, or unusable certificates.
     """
-    link = Link(options, host, scripts, channels=channels, dial=dial, **ears)
+    link = Link(
+        *(options, host, scripts), channels=channels, dial=dial, finder=finder, **ears
+    )
+    if finder is not None:
+        finder.on_switch(partial(host.call_soon, link.leave_former))
     await link.open()
     return link
 

@@ -44,6 +44,8 @@ class Options(Secured):
     command_timeout: float = 5.0
     name: str = ""
     sentinels: Sentinels | None = None
+    client_sentinels: Sentinels | None = None
+    """Those of a user's client, which asks them itself before it connects."""
     seeds: tuple[Server, ...] = ()
     min_replicas: int = 0
 

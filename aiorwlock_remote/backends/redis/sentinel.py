@@ -5,18 +5,25 @@ is, a loop does it in a thread. The one that knows of the latest failover is bel
 (the highest ``config-epoch``); the first answer is waited for, the others have
 ``LINGER`` seconds more. Whether the server named is a primary is not theirs to say:
 ``HELLO`` tells, see ``greeting``.
+
+``PrimaryFinder`` remembers what they said last, and notices when they name another
+server: after a planned failover the old primary stays up and writable for about ten
+seconds, so that no connection fails and nobody else would tell.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import selectors
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
-from aiorwlock_remote.backends.redis.inquiry import Found, Inquiry, Login
+from aiorwlock_remote.backends.redis.inquiry import UNTOLD, Found, Inquiry, Login
 from aiorwlock_remote.backends.redis.lookups import Lookups, Target
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
@@ -25,6 +32,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.tls import Secured, Tls
 
@@ -32,6 +40,13 @@ PORT = 26379
 LINGER = 0.1
 ATTEMPTS = 4
 """In ``connect_timeout``, of finding the primary and being greeted by it."""
+CONFIRMED = 1.0
+"""Seconds for which an answer of the Sentinels counts before a batch of renewals."""
+OUTDATED = 10.0
+"""Seconds after which most Sentinels are believed though they know of no failover that
+one of them once told of. They tell each other every 2 s, so they have been reset."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,8 @@ class Sentinels(Secured):
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: Tls | None = None
+    min_others: int = 0
+    """A Sentinel that knows fewer others is not believed (redis-py's own option)."""
 
     @property
     def where(self) -> str:
@@ -80,12 +97,140 @@ def sentinels_of(address: Address, tls: Tls | None) -> tuple[Sentinels, str]:
     return Sentinels(name, servers, username, password, tls), db
 
 
-def find_primary(
-    sentinels: Sentinels, clock: Clock, timeout: float, lookups: Lookups
-) -> Server:
-    """Ask all; host and port of the primary, after ``timeout`` seconds at the latest.
+@dataclass(frozen=True, slots=True)
+class Primary:
+    """The server to connect to, and how many ``switches`` there were before."""
 
-    Half of that is for their addresses: who has none by then is not asked.
+    server: Server
+    switches: int
+
+
+class PrimaryFinder:
+    """Which server the Sentinels name; shared by the connections of a ``Locks``.
+
+    Any thread may use it. What it promises:
+
+    * ``switches`` has risen before anybody is told of a switch, so that an answer can
+      be seen to come from a former primary (``test_primary_finder.py``).
+    * A Sentinel that is behind, because it was cut off with the old primary, sends
+      nobody back there; most of them may, once they have been reset.
+    * Two names of one server, in answers that know of the same failover, are no switch
+      unless most Sentinels use the new one.
+    """
+
+    def __init__(self, sentinels: Sentinels, clock: Clock) -> None:
+        self.sentinels: Sentinels = sentinels
+        self.switches: int = 0
+        """How often the primary has become another server."""
+        self._clock = clock
+        self._lookups = Lookups()
+        self._lock = threading.Lock()
+        self._known: Found | None = None
+        self._told_at = -math.inf
+        self._asked_at = -math.inf
+        self._silent = False
+        self._left: tuple[Server, float] | None = None
+        self._on_switch: list[Callable[[], object]] = []
+
+    @property
+    def known(self) -> Server | None:
+        """The primary as far as it is known."""
+        return None if self._known is None else self._known[1]
+
+    def on_switch(self, tell: Callable[[], object]) -> None:
+        """Call ``tell()``, in any thread, when the primary has become another one."""
+        self._on_switch.append(tell)
+
+    def find(self, timeout: float) -> Primary:
+        """Ask all Sentinels; the primary, after ``timeout`` seconds at the latest.
+
+        Raises:
+            BackendUnavailable: no Sentinel answers, none knows where it is now, or
+                those that answer know less than was known before.
+            ConfigurationError: they answer, and know no primary of that name, or the
+                certificates cannot be used.
+            Unsupported: they want (another) user or password.
+        """
+        known, asked_at = self._known, self._clock.now()
+        self._asked_at = asked_at
+        answers = ask_sentinels(
+            *(self.sentinels, self._clock, timeout, self._lookups),
+            enough=UNTOLD if known is None else known[0],
+        )
+        with self._lock:
+            before = self.switches
+            server = self._note(answers.values(), asked_at)
+            primary = Primary(server, self.switches)
+        if primary.switches > before:
+            name = self.sentinels.name
+            log_event(log, "primary_switched", primary=name, server=shown(server))
+            for tell in self._on_switch:
+                tell()
+        return primary
+
+    def was_left(self, server: Server | None) -> bool:
+        """Whether this was the primary before a switch that is not long ago.
+
+        Sentinels that are behind may name it; ``OUTDATED`` seconds later none does.
+        """
+        left = self._left
+        if left is None or self._clock.now() > left[1] + OUTDATED:
+            return False
+        return server == left[0]
+
+    def confirm(self, timeout: float) -> None:
+        """Ask, unless that was done within ``CONFIRMED`` seconds.
+
+        While no Sentinel answers, the primary is the one they named last.
+        """
+        if self._clock.now() - self._asked_at < CONFIRMED:
+            return
+        try:
+            self.find(timeout)
+        except (BackendError, ConfigurationError) as exc:
+            if not self._silent:  # once an outage
+                name = self.sentinels.name
+                log_event(log, "sentinels_away", primary=name, error=str(exc))
+            self._silent = True
+        else:
+            self._silent = False
+
+    def _note(self, answers: Collection[Found], asked_at: float) -> Server:
+        latest = max(epoch for epoch, _ in answers)
+        named = [server for epoch, server in answers if epoch == latest]
+        server = max(named, key=lambda one: (named.count(one), one))
+        most = named.count(server) > len(self.sentinels.servers) // 2
+        if self._known is None:
+            self._known, self._told_at = (latest, server), asked_at
+            return server
+        epoch, before = self._known
+        if latest < epoch and not (most and asked_at > self._told_at + OUTDATED):
+            raise BackendUnavailable(
+                what=f"{self.sentinels.where}: the Sentinels that answer know of no"
+                f" failover to {shown(before)}",
+                hint="others do, which do not answer now",
+                nothing_done=True,
+            )
+        self._told_at = max(self._told_at, asked_at)
+        if latest != epoch or most:
+            self._known = latest, server
+            if server != before:
+                self.switches += 1
+                self._left = before, asked_at
+        return server
+
+
+def ask_sentinels(
+    sentinels: Sentinels,
+    clock: Clock,
+    timeout: float,
+    lookups: Lookups,
+    enough: int = UNTOLD,
+) -> dict[Server, Found]:
+    """Ask all; what each Sentinel that answers says, ``timeout`` seconds at most.
+
+    Half of that is for their addresses: who has none by then is not asked. Others are
+    waited for ``LINGER`` seconds once one knows of the failover ``enough``.
 
     Raises:
         BackendUnavailable: no Sentinel answers, or none knows where it is now.
@@ -93,28 +238,13 @@ def find_primary(
             certificates cannot be used.
         Unsupported: they want (another) user or password.
     """
-    context = sentinels.tls_context()
-    deadline = clock.now() + timeout
-    known = clock.now() + timeout / 2
-    best: Found | None = None
+    begun, deadline = clock.now(), clock.now() + timeout
+    answers: dict[Server, Found] = {}
     failures: list[BackendError | ConfigurationError] = []
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
-        lookups.start(sentinels.servers)
-        for server in sentinels.servers:
-            addresses: list[Target] = []
-            try:
-                addresses = lookups.addresses(server, known - clock.now())
-            except (OSError, UnicodeError) as exc:  # Unicode: no such host name
-                failures.append(of_failure(exc, shown(server)))
-            for address in addresses:
-                try:
-                    inquiry = Inquiry(
-                        server, address, sentinels.name, sentinels.login, context
-                    )
-                    stack.callback(inquiry.close)
-                    selector.register(inquiry.fileno(), inquiry.event, inquiry)
-                except OSError as exc:  # this host has no such addresses, perhaps
-                    failures.append(of_failure(exc, shown(server)))
+        for inquiry in _begin(sentinels, clock, begun + timeout / 2, lookups, failures):
+            stack.callback(inquiry.close)
+            selector.register(inquiry.fileno(), inquiry.event, inquiry)
         while selector.get_map() and (left := deadline - clock.now()) > 0:
             for key, _ in selector.select(left):
                 inquiry = key.data
@@ -128,12 +258,40 @@ def find_primary(
                     if found is None:
                         selector.modify(key.fd, inquiry.event, inquiry)
                         continue
-                    best = found if best is None else max(best, found)
-                    deadline = min(deadline, clock.now() + LINGER)
+                    server = inquiry.server
+                    answers[server] = max(found, answers.get(server, found))
+                    if found[0] >= enough:
+                        deadline = min(deadline, clock.now() + LINGER)
                 selector.unregister(key.fd)
-    if best is not None:
-        return best[1]
+    if answers:
+        return answers
     raise _most_telling(sentinels, failures)
+
+
+def _begin(
+    sentinels: Sentinels,
+    clock: Clock,
+    deadline: float,
+    lookups: Lookups,
+    failures: list[BackendError | ConfigurationError],
+) -> Iterator[Inquiry]:
+    """Begin to connect to every address of every Sentinel."""
+    context = sentinels.tls_context()
+    lookups.start(sentinels.servers)
+    for server in sentinels.servers:
+        addresses: list[Target] = []
+        try:
+            addresses = lookups.addresses(server, deadline - clock.now())
+        except (OSError, UnicodeError) as exc:  # Unicode: no such host name
+            failures.append(of_failure(exc, shown(server)))
+        for address in addresses:
+            try:
+                yield Inquiry(
+                    *(server, address, sentinels.name, sentinels.login, context),
+                    min_others=sentinels.min_others,
+                )
+            except OSError as exc:  # this host has no such addresses, perhaps
+                failures.append(of_failure(exc, shown(server)))
 
 
 def _most_telling(

@@ -14,6 +14,7 @@ from aiorwlock_remote.backends.redis.commands import (
 )
 from aiorwlock_remote.backends.redis.connection.calls import Call
 from aiorwlock_remote.backends.redis.examine import among, examine
+from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryBatches
 from aiorwlock_remote.backends.redis.keys import Keys, channel
 from aiorwlock_remote.backends.redis.lines import Endpoint, Lines, UrlLines
 from aiorwlock_remote.backends.redis.occupations import RedisOccupations
@@ -22,6 +23,7 @@ from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.backends.redis.renewer import RedisRenewer
 from aiorwlock_remote.backends.redis.replicas import Replicas, may_grant
 from aiorwlock_remote.backends.redis.scanning import found_at
+from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.backends.redis.sets import RedisMembers, Sets
 from aiorwlock_remote.backends.redis.waking import DELETED, Waking, tells_of_keys
 from aiorwlock_remote.core.commands import (
@@ -96,6 +98,12 @@ class RedisStore:
         )
         self._waking = Waking(options.db, bell)
         self._sets = Sets(options.db, settings, cluster=cluster)
+        sentinels = options.sentinels or options.client_sentinels
+        self._finder: PrimaryFinder | None = None
+        self._listener: FailoverListener | None = None
+        if sentinels is not None:
+            self._finder = PrimaryFinder(sentinels, host.clock)
+            self._listener = FailoverListener(self._finder, options, host)
         self._link: Endpoint
         self._replicas: Replicas | None = None
 
@@ -114,6 +122,7 @@ class RedisStore:
         settings = self._settings
         self._link = await self._lines.open(
             *(options, self._host, channel(settings.prefix, settings.gate)),
+            self._finder,
             on_message=self._message,
             on_reconnect=self._ring_all,
         )
@@ -129,6 +138,15 @@ class RedisStore:
         except BaseException:
             await self._link.aclose()
             raise
+        if self._listener is not None:
+            self._listener.start()
+
+    def on_failover(self, renew_all: Callable[[], object]) -> bool:
+        """As ``FailsOver``: a cluster's former primary itself sends us on."""
+        if self._finder is None:
+            return False
+        self._finder.on_switch(renew_all)
+        return True
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One script."""
@@ -202,12 +220,20 @@ class RedisStore:
 
     def renewer(self) -> RedisRenewer:
         """Renews over a connection of its own, if the lines have one for it."""
-        batches = self._lines.batches(self._options, self._host, self._link)
+        batches = self._lines.batches(
+            *(self._options, self._host, self._link, self._finder)
+        )
+        if self._finder is not None:
+            batches = PrimaryBatches(batches, self._finder, self._host.clock)
         return RedisRenewer(batches, self._settings)
 
     async def aclose(self) -> None:
-        """Wait for what is under way, close the connection."""
-        await self._link.aclose()
+        """Wait for what is under way, close the connections."""
+        try:
+            if self._listener is not None:
+                await self._listener.aclose()
+        finally:
+            await self._link.aclose()
 
     def _message(self, channel: bytes, payload: bytes) -> None:
         if not self._sets.message(channel, payload):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
-from redis.asyncio import Redis
+from redis.asyncio import Redis, Sentinel
 
 from aiorwlock_remote.backends.redis.clients.lines import lines_of
 from aiorwlock_remote.backends.redis.connection.link import Link
@@ -34,6 +35,20 @@ async def client_of(url: str, **settings: Any) -> AsyncIterator[Redis]:  # noqa:
         yield client
     finally:
         await client.aclose()
+
+
+@asynccontextmanager
+async def sentinel_client(ports: Iterable[int], name: str) -> AsyncIterator[Redis]:
+    """A user's client of the primary that these Sentinels call ``name``."""
+    hosts = [("127.0.0.1", port) for port in ports]
+    sentinel = Sentinel(hosts)  # type: ignore[no-untyped-call]
+    client: Redis = sentinel.master_for(name)
+    try:
+        yield client
+    finally:
+        with anyio.CancelScope(shield=True):
+            for each in (client, *sentinel.sentinels):
+                await each.aclose()
 
 
 @asynccontextmanager

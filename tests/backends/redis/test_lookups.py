@@ -15,9 +15,9 @@ import pytest
 
 from aiorwlock_remote.backends.redis.connection import asyncio_wire
 from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
-from aiorwlock_remote.backends.redis.lookups import Lookups, Target
+from aiorwlock_remote.backends.redis.lookups import Target
 from aiorwlock_remote.backends.redis.options import Options, options_of
-from aiorwlock_remote.backends.redis.sentinel import Sentinels, find_primary
+from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.clock import SystemClock
@@ -143,7 +143,7 @@ def test_an_address_of_a_kind_this_host_does_not_have(
         monkeypatch.setattr(socket, "socket", new)
         resolver.addresses = [("::1", port), (LOCAL, port)]
         sentinels = Sentinels(NAME, ((SLOW, port),))
-        found = find_primary(sentinels, SystemClock(), 5, Lookups())
+        found = PrimaryFinder(sentinels, SystemClock()).find(5).server
     assert found == (LOCAL, fresh_redis.port)
     resolver.addresses = [("::1", fresh_redis.port), (LOCAL, fresh_redis.port)]
     keeper = keeper_of(fresh_redis)
@@ -156,7 +156,7 @@ def test_sentinels_that_are_known_are_asked_though_others_are_not(
 ) -> None:
     with stranger(says(1000, 7)) as port:
         servers = (SLOW, 1), (LOCAL, port)
-        found = find_primary(Sentinels(NAME, servers), SystemClock(), 1, Lookups())
+        found = PrimaryFinder(Sentinels(NAME, servers), SystemClock()).find(1).server
     assert found == (LOCAL, 1000)
     assert not resolver.told.is_set()
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hiredis import pack_command
 
-from aiorwlock_remote.backends.redis.lookups import Lookups
 from aiorwlock_remote.backends.redis.options import Options, options_of
-from aiorwlock_remote.backends.redis.sentinel import Sentinels, find_primary
+from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import (
     BackendUnavailable,
@@ -30,7 +29,7 @@ def read(url: str) -> Options:
 
 def ask(*ports: int, timeout: float = 5.0, name: str = NAME) -> tuple[str, int]:
     servers = tuple((LOCAL, port) for port in ports)
-    return find_primary(Sentinels(name, servers), SystemClock(), timeout, Lookups())
+    return PrimaryFinder(Sentinels(name, servers), SystemClock()).find(timeout).server
 
 
 def bulk(*words: str) -> bytes:
@@ -177,7 +176,7 @@ def test_nobody_there() -> None:
         ask(gone)
     lost = Sentinels(NAME, (("no-such-host.invalid", 1),))
     with pytest.raises(BackendUnavailable, match=r"no-such-host\.invalid"):
-        find_primary(lost, SystemClock(), 5, Lookups())
+        PrimaryFinder(lost, SystemClock()).find(5)
 
 
 def test_the_password_is_sent_and_is_in_no_error(start_redis: StartRedis) -> None:
@@ -185,5 +184,5 @@ def test_the_password_is_sent_and_is_in_no_error(start_redis: StartRedis) -> Non
     for username, said in (("eve", "no Sentinel"), ("bob", "sentinel_password")):
         asked = Sentinels(NAME, ((LOCAL, server.port),), username, "hunter2")
         with pytest.raises(Unsupported, match=said) as caught:
-            find_primary(asked, SystemClock(), 5, Lookups())
+            PrimaryFinder(asked, SystemClock()).find(5)
         assert "hunter2" not in f"{caught.value} {caught.value!r}"

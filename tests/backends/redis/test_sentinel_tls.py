@@ -14,9 +14,8 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
-from aiorwlock_remote.backends.redis.lookups import Lookups
 from aiorwlock_remote.backends.redis.options import Options, options_of
-from aiorwlock_remote.backends.redis.sentinel import Sentinels, find_primary
+from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.clock import SystemClock
 from aiorwlock_remote.tls import Tls
@@ -150,7 +149,7 @@ def test_strangers_and_silence_cost_no_time(vault: Vault) -> None:
         servers = tuple(("localhost", port) for port in ports)
         asked = Sentinels(NAME, servers, tls=tls)
         # Long before the silent one's time is over:
-        found = find_primary(asked, SystemClock(), 3600, Lookups())
+        found = PrimaryFinder(asked, SystemClock()).find(3600).server
         assert found == ("localhost", vault.server.tls_port)
 
 
@@ -163,10 +162,10 @@ def test_no_tls_there(vault: Vault, answer: bytes | None, said: str) -> None:
     with stranger(answer) as port:
         asked = Sentinels(NAME, (("localhost", port),), tls=tls)
         with pytest.raises(BackendUnavailable, match=said):
-            find_primary(asked, SystemClock(), 0.5, Lookups())
+            PrimaryFinder(asked, SystemClock()).find(0.5)
 
 
 def test_files_that_cannot_be_read() -> None:
     asked = Sentinels(NAME, (("localhost", 1),), tls=Tls(ca_file="/no/such/file"))
     with pytest.raises(ConfigurationError, match=NAME):
-        find_primary(asked, SystemClock(), 0.5, Lookups())
+        PrimaryFinder(asked, SystemClock()).find(0.5)

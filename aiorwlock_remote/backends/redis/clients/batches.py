@@ -15,6 +15,7 @@ from aiorwlock_remote.backends.redis.connection.stream_wire import StreamWire
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL
+from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Host
@@ -33,10 +34,16 @@ class LoopOfItsOwn:
     renew elsewhere.
     """
 
-    def __init__(self, options: Options, host: Host, dial: Dial) -> None:
-        """Unconnected."""
+    def __init__(
+        self,
+        options: Options,
+        host: Host,
+        dial: Dial,
+        finder: PrimaryFinder | None = None,
+    ) -> None:
+        """Unconnected. ``finder``: the store's, if Sentinels watch the server."""
         self._options = options
-        self._connector = Connector(options, host, ALL, self, dial)
+        self._connector = Connector(options, host, ALL, self, dial, finder)
         self._runner: asyncio.Runner | None = None
         self._talk: Conversation | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -54,6 +61,10 @@ class LoopOfItsOwn:
     def give_up(self) -> None:
         """As ``Batches``: the time is up."""
         self._given_up = True
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """As ``Batches``."""
         loop = self._loop
         if loop is not None:
             with suppress(RuntimeError):  # closed meanwhile

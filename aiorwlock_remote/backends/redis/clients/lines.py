@@ -12,8 +12,10 @@ protocol and decoding the client has.
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack, cast
 
 import anyio
@@ -29,15 +31,20 @@ from aiorwlock_remote.backends.redis.connection.stream_wire import (
     take_over,
 )
 from aiorwlock_remote.backends.redis.errors import of_client
+from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.lines import Batches, Endpoint
 from aiorwlock_remote.backends.redis.opening import Ears, open_link
 from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
 from aiorwlock_remote.backends.redis.scripts import ALL
+from aiorwlock_remote.backends.redis.sentinel import PORT as SENTINEL_PORT
+from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.shown import quoted
-from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.ports import Host
+from aiorwlock_remote.tls import Tls
 
 Kwargs = dict[str, Any]
+DialStream = Callable[[Options, Conversation, Host], Awaitable[StreamWire]]
 
 _GREETING = ("db", "client_name")
 """Said by our own greeting."""
@@ -72,7 +79,11 @@ def lines_of(pool: Theirs, connect_timeout: float) -> tuple[Options, ClientLines
         command_timeout=float(silence) if silence else connect_timeout,
     )
     if hasattr(pool, "sentinel_manager"):
-        options = replace(options, name=f"{pool.service_name} of Sentinel")
+        options = replace(
+            options,
+            name=f"{pool.service_name} of Sentinel",
+            client_sentinels=_sentinels_of(pool),
+        )
     return options, ClientLines(pool)
 
 
@@ -89,12 +100,38 @@ class ClientLines:
         options: Options,
         host: Host,
         own: bytes,
+        finder: PrimaryFinder | None,
         **ears: Unpack[Ears],
     ) -> Link:
         """As ``Lines``."""
+        dial = self._checking(self.dial, finder)
         return await open_link(
-            options, host, ALL, channels=(own,), dial=self.dial, **ears
+            *(options, host, ALL), channels=(own,), dial=dial, finder=finder, **ears
         )
+
+    @staticmethod
+    def _checking(dial: DialStream, finder: PrimaryFinder | None) -> DialStream:
+        """Refuse the former primary, where a Sentinel that is behind sends the client.
+
+        The client believes the first one that answers; ``finder`` has asked them all.
+        """
+        if finder is None:
+            return dial
+
+        async def checked(
+            options: Options, talk: Conversation, host: Host
+        ) -> StreamWire:
+            wire = await dial(options, talk, host)
+            if finder.was_left(wire.server):
+                wire.hang_up()
+                await wire.aclose()
+                raise BackendUnavailable(
+                    what=f"{options.where}: sent to the primary before the failover",
+                    nothing_done=True,
+                )
+            return wire
+
+        return checked
 
     async def dial(
         self, options: Options, talk: Conversation, host: Host
@@ -104,12 +141,19 @@ class ClientLines:
         pool = self._pool
         return await _connected(options, talk, pool.connection_class, _settings(pool))
 
-    def batches(self, options: Options, host: Host, endpoint: Endpoint) -> Batches:
+    def batches(
+        self,
+        options: Options,
+        host: Host,
+        endpoint: Endpoint,
+        finder: PrimaryFinder | None,
+    ) -> Batches:
         """A loop of its own wherever the settings can be used on another one."""
         on_the_loop = OnTheLoop(options.where, host, endpoint)
         if not self.off_loop:
             return on_the_loop
-        own = LoopOfItsOwn(options, host, self._dial_elsewhere)
+        dial = self._checking(self._dial_elsewhere, finder)
+        own = LoopOfItsOwn(options, host, dial, finder)
         return WithSpare(own, on_the_loop, host)
 
     async def _dial_elsewhere(
@@ -168,6 +212,51 @@ def _db(given: Kwargs) -> int:
         raise ConfigurationError(
             what=f"the client's database {quoted(given.get('db'))} is not a number"
         ) from exc
+
+
+def _sentinels_of(pool: Theirs) -> Sentinels | None:
+    """The Sentinels that the client asks; None if only its own code can ask them."""
+    manager: Theirs = pool.sentinel_manager
+    if not _is_theirs(type(cast("object", manager)), "Sentinel"):
+        return None
+    servers: list[Server] = []
+    given: Kwargs = {}
+    tls: Tls | None = None
+    for known in manager.sentinels:
+        theirs = known.connection_pool
+        made, given = theirs.connection_class, theirs.connection_kwargs
+        if not _is_theirs(made, *_PLAIN) or not given.get("host"):
+            return None
+        if any(given.get(name) is not None for name in _OF_THE_LOOP):
+            return None
+        servers.append((str(given["host"]), int(given.get("port") or SENTINEL_PORT)))
+        if made.__name__ == "SSLConnection":
+            tls = ClientTls(made=made, given=given)
+    return Sentinels(
+        str(pool.service_name),
+        tuple(servers),
+        *(given.get("username"), given.get("password"), tls),
+        min_others=manager.min_other_sentinels,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls(Tls):
+    """TLS as the connections of a client have it."""
+
+    made: Theirs = None
+    given: Kwargs = field(default_factory=dict[str, Any], repr=False)
+
+    def context(self, where: str) -> ssl.SSLContext:
+        """As ``Tls``."""
+        try:
+            context: ssl.SSLContext = self.made(**self.given).ssl_context.get()
+        except Exception as exc:
+            raise ConfigurationError(
+                what=f"certificates for {where} cannot be used: {exc}",
+                hint="see ssl_… of the client",
+            ) from exc
+        return context
 
 
 def _can_be_cloned(pool: Theirs) -> bool:

@@ -85,6 +85,9 @@ class NodeBatches:
             for link in self._links.values():
                 link.give_up()
 
+    def hang_up(self) -> None:
+        """A cluster's nodes are left one by one: see ``lane``."""
+
     def close(self) -> None:
         """Close all connections."""
         with self._lock:

@@ -22,7 +22,7 @@ from aiorwlock_remote.backends.redis.connection.sockets import (
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
 from aiorwlock_remote.backends.redis.lookups import Lookups, Target
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, find_primary
+from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.ports import Clock
 
 CHUNK = 65536
@@ -37,9 +37,16 @@ class BlockingLink:
     """
 
     def __init__(
-        self, options: Options, clock: Clock, scripts: Sequence[Script]
+        self,
+        options: Options,
+        clock: Clock,
+        scripts: Sequence[Script],
+        finder: PrimaryFinder | None = None,
     ) -> None:
-        """Unconnected."""
+        """Unconnected. ``finder``: the store's, if Sentinels watch the server."""
+        if finder is None and options.sentinels is not None:
+            finder = PrimaryFinder(options.sentinels, clock)
+        self._finder = finder
         self._options = options
         self._clock = clock
         self._scripts = tuple(scripts)
@@ -65,8 +72,12 @@ class BlockingLink:
         return self._run([Call(as_is, args, script) for script, args in batch], timeout)
 
     def give_up(self) -> None:
-        """As ``Batches``: a socket that is shut down keeps nobody waiting."""
+        """As ``Batches``."""
         self._given_up = True
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """As ``Batches``: a socket that is shut down keeps nobody waiting."""
         sock = self._socket
         if sock is not None:
             with suppress(OSError):  # not connected yet, or not any more
@@ -126,11 +137,10 @@ class BlockingLink:
             self._open(self._sooner(deadline, self._options.connect_timeout))
 
     def _open(self, deadline: float) -> None:
-        options, sentinels = self._options, self._options.sentinels
-        if sentinels is not None:
+        options, finder = self._options, self._finder
+        if finder is not None:
             deadline = self._sooner(deadline, options.connect_timeout / ATTEMPTS)
-            left = self._left(deadline)
-            found = find_primary(sentinels, self._clock, left, self._lookups)
+            found = finder.find(self._left(deadline)).server
             options = replace(options, host=found[0], port=found[1])
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._dial(options, deadline)

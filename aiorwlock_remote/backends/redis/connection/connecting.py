@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -21,18 +22,18 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
 )
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import of_failure
-from aiorwlock_remote.backends.redis.hosts import Server
-from aiorwlock_remote.backends.redis.lookups import Lookups
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.backends.redis.sentinel import (
-    ATTEMPTS,
-    Sentinels,
-    find_primary,
-)
+from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.core.pauses import back_off
-from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+)
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.threads import refused
+
+T = TypeVar("T")
 
 STEADY = 5.0
 """Seconds a connection must have lasted for the back-off to start anew."""
@@ -63,6 +64,8 @@ async def dial_url(options: Options, talk: Conversation, host: Host) -> Wire:
 class Connector:
     """Makes one connection after the other, each in the place of the one before."""
 
+    greeting: type[Greeting] = Greeting
+
     def __init__(
         self,
         options: Options,
@@ -70,14 +73,17 @@ class Connector:
         scripts: Sequence[Script],
         listener: Listener,
         dial: Dial = dial_url,
+        finder: PrimaryFinder | None = None,
     ) -> None:
-        """Not connected yet."""
+        """Not connected yet. ``finder``: the store's, if Sentinels watch the server."""
+        if finder is None and options.sentinels is not None:
+            finder = PrimaryFinder(options.sentinels, host.clock)
+        self._finder = finder
         self._dial = dial
         self._options = options
         self._host = host
         self._scripts = scripts
         self._listener = listener
-        self._lookups = Lookups()
         self._since = 0.0
         self._attempts = 0
         self._peers: dict[str, Peer] = {}
@@ -111,26 +117,42 @@ class Connector:
             BackendError: the server cannot be reached, or is not fit for us.
             ConfigurationError: no such database, or unusable certificates.
         """
-        options = self._options
-        if options.sentinels is None:
-            return await self._connect(options, channels, options.connect_timeout)
+        options, finder = self._options, self._finder
+        if options.sentinels is None or finder is None:
+            timeout = options.connect_timeout
+            if finder is not None and finder.known is None:
+                # A client asks its Sentinels itself. What they say later is a switch
+                # only by what they said before it connected.
+                with suppress(BackendError, ConfigurationError):
+                    await in_thread(partial(finder.find, timeout / ATTEMPTS))
+            switches = 0 if finder is None else finder.switches
+            return await self._connect(options, channels, timeout, switches)
         # The last attempt is to end, and to be told of, within the timeout.
         clock, attempt = self._host.clock, options.connect_timeout / ATTEMPTS
         last = clock.now() + (ATTEMPTS / 2) * attempt
         while True:
-            host, port = await self._primary(options.sentinels, attempt / 2)
+            found = await in_thread(partial(finder.find, attempt / 2))
+            host, port = found.server
             there = replace(options, host=host, port=port)
             try:
-                return await self._connect(there, channels, attempt)
+                return await self._connect(there, channels, attempt, found.switches)
             except BackendUnavailable:
                 if clock.now() > last:
                     raise
             await anyio.sleep(AGAIN)
 
     async def _connect(
-        self, options: Options, channels: Sequence[bytes], timeout: float
+        self,
+        options: Options,
+        channels: Sequence[bytes],
+        timeout: float,
+        switches: int = 0,
     ) -> Conversation:
-        talk = Conversation(options.where, self._scripts, self._listener)
+        """``switches``: how many the finder had seen when it named this server."""
+        current: Callable[[], bool] | None = None
+        if (finder := self._finder) is not None:
+            current = lambda: finder.switches == switches  # noqa: E731
+        talk = Conversation(options.where, self._scripts, self._listener, current)
         try:
             with anyio.fail_after(timeout):
                 talk.wire = await self._dial(options, talk, self._host)
@@ -164,7 +186,7 @@ class Connector:
     async def _greet(
         self, options: Options, talk: Conversation, channels: Sequence[bytes]
     ) -> Peer:
-        greeting = Greeting(options, self._scripts, channels)
+        greeting = self.greeting(options, self._scripts, channels)
         talk.send_all(greeting.calls)
         for call in greeting.calls:
             with suppress(BackendError):  # judged together
@@ -175,18 +197,18 @@ class Connector:
             stale = kill(before)
             talk.send_all([stale])
             await stale
-        if not talk.alive:
+        if not talk.alive or talk.leave_former():
             raise EOFError
         return peer
 
-    async def _primary(self, sentinels: Sentinels, timeout: float) -> Server:
-        """In a thread: names are waited for there, too. A cancelled one ends itself."""
-        ask = partial(find_primary, sentinels, self._host.clock, timeout, self._lookups)
-        try:
-            return await anyio.to_thread.run_sync(
-                ask,
-                abandon_on_cancel=True,
-                limiter=anyio.CapacityLimiter(1),  # the user's may be used up
-            )
-        except RuntimeError as exc:
-            raise refused(exc) from exc
+
+async def in_thread(ask: Callable[[], T]) -> T:
+    """Ask Sentinels: names are waited for there, too. A cancelled one ends itself."""
+    try:
+        return await anyio.to_thread.run_sync(
+            ask,
+            abandon_on_cancel=True,
+            limiter=anyio.CapacityLimiter(1),  # the user's may be used up
+        )
+    except RuntimeError as exc:
+        raise refused(exc) from exc

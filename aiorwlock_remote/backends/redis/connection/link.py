@@ -28,6 +28,7 @@ from aiorwlock_remote.backends.redis.connection.subscriptions import Subscriptio
 from aiorwlock_remote.backends.redis.connection.watching import Watch
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
@@ -65,6 +66,7 @@ class Link:
         on_reconnect: Callable[[], object],
         channels: Iterable[bytes] = (),
         dial: Dial = dial_url,
+        finder: PrimaryFinder | None = None,
     ) -> None:
         """Unconnected; see ``open_link``."""
         self._options = options
@@ -79,7 +81,7 @@ class Link:
         self._last: Conversation | None = None
         self._held = False
         self._closed = False
-        self._connector = Connector(options, host, tuple(scripts), self, dial)
+        self._connector = Connector(options, host, tuple(scripts), self, dial, finder)
         self._reconnecting = Errand(host, self._reconnect)
         self._watch = Watch(
             host, options.command_timeout, self._oldest, self._silent, self._tidy
@@ -134,6 +136,15 @@ class Link:
         talk.send_all(calls)
         self._watch.arm()
         return True
+
+    def leave_former(self) -> None:
+        """Hang up on a server that is not the primary any more.
+
+        What is under way fails, and what is handed over from now on goes to the new
+        one: a planned failover leaves the old one up and writable.
+        """
+        if self._talk is not None:
+            self._talk.leave_former()
 
     def subscribe(self, channel: bytes) -> None:
         """Hear a channel over this connection and all to come, if our user may."""

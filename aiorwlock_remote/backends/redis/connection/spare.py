@@ -41,6 +41,9 @@ class Own(Protocol):
     def give_up(self) -> None:
         """As ``Batches``."""
 
+    def hang_up(self) -> None:
+        """As ``Batches``."""
+
     def close(self) -> None:
         """Close it."""
 
@@ -94,6 +97,9 @@ class OnTheLoop:
         self._given_up = True
         self._answered.set()
 
+    def hang_up(self) -> None:
+        """The store hangs up its own connection."""
+
     def close(self) -> None:
         """The connection is the store's."""
 
@@ -126,6 +132,10 @@ class WithSpare:
         """As ``Batches``, both of them."""
         self._own.give_up()
         self._spare.give_up()
+
+    def hang_up(self) -> None:
+        """As ``Batches``."""
+        self._own.hang_up()
 
     def close(self) -> None:
         """Close the keeper's own."""

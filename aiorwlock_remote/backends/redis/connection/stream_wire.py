@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
 from aiorwlock_remote.backends.redis.connection.sockets import tune
 from aiorwlock_remote.backends.redis.connection.transport_wire import TransportWire
+from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.errors import Unsupported
 
 CHUNK = 65_536
@@ -42,6 +43,13 @@ class StreamWire(TransportWire):
         if sock is not None:
             tune(sock)
         self._task = self._loop.create_task(self._read())  # the loop keeps it weakly
+
+    @property
+    def server(self) -> Server | None:
+        """Host and port, as the client was told by its Sentinel."""
+        host = getattr(self._connection, "host", None)
+        port = getattr(self._connection, "port", None)
+        return None if host is None or port is None else (str(host), int(port))
 
     @property
     def hung_up(self) -> bool:

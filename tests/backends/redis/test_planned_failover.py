@@ -1,0 +1,245 @@
+"""A primary that is replaced while it stays up and writable, as Sentinel plans it.
+
+Two servers that know nothing of each other stand for a primary and the replica that was
+promoted without the latest grants; what the Sentinels say of it, and when, is the
+test's own. Real Sentinels: ``tests/faults/test_redis_failover.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote import BackendUnavailable, Held, LockLost, Locks, connect
+from aiorwlock_remote.backends.redis import RedisBackend, failover, sentinel
+from aiorwlock_remote.backends.redis.failover import FailoverListener
+from aiorwlock_remote.backends.redis.sentinel import Primary, PrimaryFinder
+from aiorwlock_remote.locks.connect import Connecting
+from tests.backends.redis.clients import sentinel_client
+from tests.backends.redis.linking import eventually
+from tests.loops import LOOPS
+from tests.renewing import renewed
+from tests.servers.fix_redis import StartRedis
+from tests.servers.redis import RedisServer
+from tests.servers.scripted_sentinel import NAME, ScriptedSentinel
+
+pytestmark = pytest.mark.anyio
+
+SWITCH, PROMOTED = b"+switch-master", b"+promoted-slave"
+NEVER = 3600.0
+ON_ASYNCIO = pytest.mark.parametrize("anyio_backend", LOOPS[:1])
+"""Where redis-py works."""
+
+
+class Scene:
+    """Two servers, three Sentinels, and who connects through them."""
+
+    def __init__(self, old: RedisServer, new: RedisServer) -> None:
+        self.old, self.new = old, new
+        self.sentinels = [ScriptedSentinel(old.port) for _ in range(3)]
+
+    def connect(self) -> Connecting:
+        hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
+        return connect(f"redis+sentinel://{hosts}/{NAME}/0")
+
+    @asynccontextmanager
+    async def connect_by_client(self) -> AsyncIterator[Locks]:
+        ports = [each.port for each in self.sentinels]
+        async with (
+            sentinel_client(ports, NAME) as client,
+            connect(RedisBackend(client), connect_timeout=0.5) as locks,
+        ):
+            yield locks
+
+    def fail_over(self, epoch: int = 2) -> None:
+        """All Sentinels know; the old primary does not."""
+        for each in self.sentinels:
+            each.names(self.new.port, epoch)
+
+    def tell(self, channel: bytes = SWITCH, name: str = NAME) -> int:
+        """What a Sentinel publishes then; to how many."""
+        old, new = self.old.port, self.new.port
+        text = f"{name} 127.0.0.1 {old} 127.0.0.1 {new}"
+        if channel == PROMOTED:
+            text = f"slave 127.0.0.1:{new} 127.0.0.1 {new} @ {name} 127.0.0.1 {old}"
+        return sum(each.publish(channel, text) for each in self.sentinels)
+
+    async def listened(self) -> None:
+        """Somebody is subscribed."""
+        await eventually(
+            lambda: any(each.subscribed.is_set() for each in self.sentinels),
+            "subscribed",
+        )
+
+    def close(self) -> None:
+        for each in self.sentinels:
+            each.close()
+
+
+@pytest.fixture
+def scene(start_redis: StartRedis) -> Iterator[Scene]:
+    scene = Scene(start_redis(), start_redis())
+    yield scene
+    scene.close()
+
+
+@pytest.fixture
+def nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but a message, or a renewal, tells of a failover."""
+    monkeypatch.setattr(failover, "POLL", NEVER)
+
+
+async def lost(held: Held) -> None:
+    """It is told at once, long before a third of the lease."""
+    await eventually(lambda: not held.valid, "told")
+    with pytest.raises(LockLost):
+        held.check()
+
+
+@pytest.mark.usefixtures("nobody_polls")
+@pytest.mark.parametrize("channel", [SWITCH, PROMOTED])
+async def test_a_message_is_enough(scene: Scene, channel: bytes) -> None:
+    """Holders are told; whoever asks next asks the new primary, with the same Locks."""
+    async with scene.connect() as locks, scene.connect() as others:
+        held = await locks.mutex("order", 1).acquire(lease=600)
+        for_ever = await locks.mutex("order", 2).acquire(lease=None)
+        read = await locks.rwlock("order", 3).reader.acquire(lease=600)
+        await scene.listened()
+        scene.fail_over()
+        assert scene.tell(channel)
+        for gone in (held, for_ever, read):
+            await lost(gone)
+        async with others.mutex("order", 1).acquire(timeout=5):
+            assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
+            assert await locks.mutex("order", 1).try_acquire() is None
+
+
+async def test_a_message_that_is_lost_costs_little(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Sentinel is asked over the subscription, too, once a second."""
+    monkeypatch.setattr(failover, "POLL", 0.05)
+    async with scene.connect() as locks:
+        held = await locks.mutex("order", 1).acquire(lease=600)
+        await scene.listened()
+        scene.fail_over()
+        await lost(held)
+
+
+@pytest.mark.usefixtures("nobody_polls", "renewed_often")
+async def test_a_renewal_asks_where_nobody_can_subscribe(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper asks before a batch, by itself: the user may not subscribe, say."""
+    monkeypatch.setattr(sentinel, "CONFIRMED", 0.05)
+    for each in scene.sentinels:
+        each.deaf = True
+    async with scene.connect() as locks:
+        held = await locks.mutex("order", 1).acquire(lease=30)
+        await renewed(held)
+        scene.fail_over()
+        await lost(held)
+
+
+@pytest.mark.usefixtures("nobody_polls")
+@pytest.mark.parametrize("epoch", [None, 0], ids=["forged", "of an older failover"])
+async def test_a_message_is_only_a_hint(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, epoch: int | None
+) -> None:
+    """What the Sentinels themselves say counts; others' primaries are not ours."""
+    monkeypatch.setattr(failover, "PAUSES", (0.0,))
+    hear, asking = FailoverListener.heard, list[bool]()
+
+    def heard(listener: FailoverListener, channel: bytes, payload: bytes) -> None:
+        hear(listener, channel, payload)
+        asking.append(listener._asking._running)
+
+    find, found = PrimaryFinder.find, list[Primary]()
+
+    def asked(finder: PrimaryFinder, timeout: float) -> Primary:
+        found.append(find(finder, timeout))
+        return found[-1]
+
+    monkeypatch.setattr(FailoverListener, "heard", heard)
+    monkeypatch.setattr(PrimaryFinder, "find", asked)
+    async with scene.connect() as locks:
+        async with locks.mutex("order", 1).acquire(lease=600) as held:
+            await scene.listened()
+            finder = finder_of(locks)
+            await eventually(lambda: len(found) == 2, "asked once it is subscribed")
+            if epoch is not None:
+                scene.sentinels[0].names(scene.new.port, epoch)
+            assert scene.tell(name="another")
+            await eventually(lambda: asking == [False], "heard, and nobody asked")
+            assert scene.tell()
+            await eventually(lambda: len(found) == 3, "asked once")
+            assert asking == [False, True]
+            assert await locks.mutex("order", 1).locked()
+            assert finder.switches == 0
+            held.check()
+        assert scene.old.ask("EXISTS", "mutex_locks/order,1") == 0
+
+
+@pytest.mark.usefixtures("nobody_polls")
+async def test_another_sentinel_is_listened_to_when_one_is_gone(scene: Scene) -> None:
+    async with scene.connect() as locks:
+        held = await locks.mutex("order", 1).acquire(lease=600)
+        await scene.listened()
+        (first,) = [each for each in scene.sentinels if each.subscribed.is_set()]
+        first.close()
+        first.subscribed.clear()
+        await scene.listened()
+        scene.fail_over()
+        assert scene.tell()
+        await lost(held)
+
+
+@pytest.mark.usefixtures("renewed_often")
+async def test_without_any_sentinel_the_present_primary_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And it is said, once."""
+    monkeypatch.setattr(sentinel, "CONFIRMED", 0.05)
+    async with scene.connect() as locks:
+        held = await locks.mutex("order", 1).acquire(lease=30)
+        await renewed(held)
+        with caplog.at_level(logging.WARNING):
+            scene.close()
+            await renewed(held, 4)
+        assert await held.release()
+    told = [text for text in caplog.messages if text.startswith("sentinels_away")]
+    assert len(told) == 1
+
+
+@ON_ASYNCIO
+@pytest.mark.usefixtures("nobody_polls")
+async def test_with_a_client_of_redis_py(scene: Scene) -> None:
+    """Its Sentinels are listened to; one that is behind sends nobody back.
+
+    The client believes the first Sentinel that answers.
+    """
+    async with scene.connect_by_client() as locks:
+        held = await locks.mutex("order", 1).acquire(lease=600)
+        await scene.listened()
+        behind, *others = scene.sentinels
+        for each in others:
+            each.names(scene.new.port, 2)
+        assert scene.tell()
+        await eventually(lambda: finder_of(locks).switches == 1, "noticed")
+        with pytest.raises(BackendUnavailable, match="before the failover"):
+            await locks.mutex("order", 2).acquire(timeout=0)
+        assert scene.old.ask("EXISTS", "mutex_locks/order,2") == 0
+        behind.names(scene.new.port, 2)
+        await lost(held)
+        async with locks.mutex("order", 1).acquire(timeout=5):
+            assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
+
+
+def finder_of(locks: Locks) -> PrimaryFinder:
+    store: Any = locks._session.drive.store
+    finder: PrimaryFinder = store._finder
+    return finder
