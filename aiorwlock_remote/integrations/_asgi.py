@@ -62,9 +62,15 @@ class Visit:
       application asks for the body (test_no_body_is_invited_by_waiting).
     """
 
-    def __init__(self, site: Site, receive: Receive, send: Send) -> None:
-        """``receive`` and ``send`` are the server's."""
+    def __init__(
+        self, site: Site, receive: Receive, send: Send, outer: Visit | None
+    ) -> None:
+        """``receive`` and ``send`` are the server's.
+
+        ``outer``: of the application in which one with locks of its own is mounted.
+        """
         self.site = site
+        self._outer = outer
         self.begun = False
         self._receive = receive
         self._send = send
@@ -128,6 +134,8 @@ class Visit:
         """Note what ends the request. An answer that has begun will not look whole."""
         self._error = error
         self._cut_off = self.begun
+        if self._outer is not None:
+            self._outer.fail(error)
 
     async def send(self, message: Message) -> None:
         """Send a message; the application's, in place of the server's.
@@ -199,7 +207,8 @@ class Doorway:
         if kind not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        scope[KEY] = here = Visit(self._site, receive, send)
+        here = Visit(self._site, receive, send, scope.get(KEY))
+        scope[KEY] = here
         if kind == "http":
             await here.serve(self._app, scope)
         else:

@@ -13,6 +13,8 @@ import anyio
 import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response, WebSocket
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount, Router
 from starlette.types import Message, Scope
 
@@ -136,9 +138,10 @@ async def test_mounted_applications_share_the_locks_and_the_answers() -> None:
     assert "needs {other}" in await refused(app)
 
 
-async def test_a_bug_in_a_mounted_application_is_raised_as_it_is() -> None:
+@pytest.mark.parametrize("locks", ["shared", "its own"])
+async def test_a_bug_in_a_mounted_application_is_raised_as_it_is(locks: str) -> None:
     """Not as Starlette's RuntimeError about an answer that has begun."""
-    app, below = with_locks(), FastAPI()
+    app, below = with_both() if locks == "its own" else (with_locks(), FastAPI())
     app.mount("/shop", below)
 
     @below.get("/orders/{id}")
@@ -150,7 +153,7 @@ async def test_a_bug_in_a_mounted_application_is_raised_as_it_is() -> None:
             await http.get("/shop/orders/7")
 
 
-@pytest.mark.parametrize("mounted_by", ["path", "host", "router"])
+@pytest.mark.parametrize("mounted_by", ["path", "host", "router", "middlewares"])
 async def test_locks_of_a_mounted_application_that_nothing_opens(
     mounted_by: str,
 ) -> None:
@@ -159,12 +162,16 @@ async def test_locks_of_a_mounted_application_that_nothing_opens(
         app.mount("/shop", below)
     elif mounted_by == "host":
         app.host("test", below)
+    elif mounted_by == "middlewares":
+        inside = [Middleware(GZipMiddleware)]
+        app.routes.append(Mount("/shop", app=below, middleware=inside))
     else:
         app.mount("/", Router([Mount("/shop", app=below)]))
     assert "has locks of its own, which nothing opens" in await refused(app)
 
 
-async def test_locks_of_a_mounted_application_that_its_parent_opens() -> None:
+def with_both() -> tuple[FastAPI, FastAPI]:
+    """An application that opens the locks of the one to be mounted in it, too."""
     below = with_locks()
 
     @asynccontextmanager
@@ -172,14 +179,20 @@ async def test_locks_of_a_mounted_application_that_its_parent_opens() -> None:
         async with below.router.lifespan_context(below):
             yield
 
+    app = FastAPI(lifespan=both)
+    add_locks(app, connect("memory://"))
+    return app, below
+
+
+async def test_locks_of_a_mounted_application_that_its_parent_opens() -> None:
+    app, below = with_both()
+    app.mount("/shop", below)
+
     @below.get("/orders/{id}")
     async def get(held: Numbered, locks: LocksDep) -> str:
         assert locks is get_locks(below)
         return held.resource
 
-    app = FastAPI(lifespan=both)
-    add_locks(app, connect("memory://"))
-    app.mount("/shop", below)
     async with started(app) as http:
         assert (await http.get("/shop/orders/7")).json() == "order/7"
 
