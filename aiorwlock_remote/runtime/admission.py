@@ -3,19 +3,26 @@
 A grant's lease counts from before its request was sent. Thousands of requests sent at
 once are answered so late that their leases are due by then, and a loop that works them
 off leaves the keeper's threads no time to renew. So new requests are held back while
-``WINDOW`` are under way, and all but one at a time while renewals are late.
+as many are under way as the store answers in ``SLOW`` seconds, and all but one at a
+time while renewals are late.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import anyio
 
 from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.ports import Clock
 
-WINDOW = 512
-"""Requests under way: enough to keep a store busy, answered in a part of a second."""
+FIRST = 128
+MOST = 512
+LEAST = 8
+"""Requests under way: at first, and within which bounds."""
+SLOW = 1.0
+"""Seconds: an answer that takes longer halves their number; each other adds one."""
 
 
 class Admission:
@@ -26,9 +33,12 @@ class Admission:
     ``behind``: renewals are late; set by the keeper, from any thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         """Nothing is under way."""
         self.behind: bool = False
+        self._clock = clock
+        self._window = FIRST
+        self._halved_at = clock.now()
         self._under_way = 0
         self._coming = 0  # let in, and about to send
         self._held: dict[Pending[None], None] = {}
@@ -41,7 +51,7 @@ class Admission:
     def sent(self, request: Pending[Any]) -> None:
         """Count a request until it is answered."""
         self._under_way += 1
-        request.then(self._answered)
+        request.then(partial(self._answered, self._clock.now()))
 
     async def turn(self, seconds: float | None) -> None:
         """Wait until it may be sent, or for so long; call ``let_in`` after sending.
@@ -81,9 +91,14 @@ class Admission:
 
     @property
     def _room(self) -> bool:
-        return self._under_way + self._coming < (1 if self.behind else WINDOW)
+        return self._under_way + self._coming < (1 if self.behind else self._window)
 
-    def _answered(self, _: object) -> None:
+    def _answered(self, sent_at: float, _: object) -> None:
         self._under_way -= 1
+        now = self._clock.now()
+        if now - sent_at <= SLOW:
+            self._window = min(MOST, self._window + 1)
+        elif sent_at >= self._halved_at:  # those sent before tell nothing new
+            self._window, self._halved_at = max(LEAST, self._window // 2), now
         if self._held:
             self.let_in()

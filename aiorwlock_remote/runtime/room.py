@@ -46,7 +46,7 @@ class Room:
     ) -> None:
         """``nonce`` names this process's places in the store."""
         self.insisting = insisting
-        self.admission: Admission = Admission()
+        self.admission: Admission = Admission(host.clock)
         self._nonce = nonce
         self._store = store
         self._host = host

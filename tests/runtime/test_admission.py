@@ -17,7 +17,7 @@ from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Renewal
 from aiorwlock_remote.runtime import admission
-from aiorwlock_remote.runtime.admission import WINDOW, Admission
+from aiorwlock_remote.runtime.admission import FIRST, LEAST, MOST, SLOW, Admission
 from aiorwlock_remote.runtime.lease import Lease, Terms
 from aiorwlock_remote.runtime.renewing import LATE, Renewing
 from tests.runtime.leases import leased
@@ -30,7 +30,8 @@ class Acquires:
     """Tasks that send a request each, when they may."""
 
     def __init__(self) -> None:
-        self.admission = Admission()
+        self.clock = StandingClock()
+        self.admission = Admission(self.clock)
         self.requests: list[Pending[None]] = []
 
     async def acquire(self) -> None:
@@ -50,15 +51,34 @@ async def settled() -> None:
 async def test_so_many_are_under_way_at_most_and_each_answer_lets_one_in() -> None:
     acquires = Acquires()
     async with anyio.create_task_group() as tasks:
-        for _ in range(WINDOW + 3):
+        for _ in range(FIRST + 3):
             tasks.start_soon(acquires.acquire)
         await settled()
-        assert len(acquires.requests) == WINDOW
-        for request in acquires.requests[:2]:
+        assert len(acquires.requests) == FIRST
+        acquires.clock.seconds += 2 * SLOW  # too slow to let more in than were
+        acquires.requests[0].fail(BackendUnavailable(what="lost"))
+        await settled()
+        assert len(acquires.requests) == FIRST
+        for request in acquires.requests[1 : FIRST // 2 + 2]:
             request.resolve(None)
         await settled()
-        assert len(acquires.requests) == WINDOW + 2
-        acquires.requests[2].fail(BackendUnavailable(what="lost"))
+        assert len(acquires.requests) == FIRST + 2
+        acquires.requests[FIRST // 2 + 2].resolve(None)
+
+
+@pytest.mark.parametrize(("takes", "finally_"), [(SLOW, MOST), (2 * SLOW, LEAST)])
+async def test_as_many_as_the_store_answers_in_time(
+    takes: float, finally_: int
+) -> None:
+    """One more for each answer in time; half of them for those sent meanwhile."""
+    acquires = Acquires()
+    for _ in range(MOST):
+        await acquires.acquire()
+        acquires.clock.seconds += takes
+        acquires.requests[-1].resolve(None)
+    while not acquires.admission.full:
+        await acquires.acquire()
+    assert len(acquires.requests) == MOST + finally_
 
 
 async def test_one_at_a_time_while_renewals_are_late() -> None:
@@ -118,7 +138,8 @@ async def test_whoever_is_cancelled_lets_the_next_one_in(first: str) -> None:
 async def test_a_held_back_acquire_keeps_its_timeout_and_ends_with_the_locks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(admission, "WINDOW", 0)
+    monkeypatch.setattr(admission, "FIRST", 0)
+    monkeypatch.setattr(admission, "MOST", 0)
     async with connect("memory://") as locks:
         helds: list[Held | None] = []
 
