@@ -27,7 +27,7 @@ people. Errors survive pickling, and never contain a ticket or a password.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 __all__ = [
@@ -265,11 +265,16 @@ class ConfigurationError(LockError, ValueError):
 
 @dataclass(eq=False, repr=False)
 class BackendError(LockError):
-    """The store failed."""
+    """The store failed.
+
+    ``retry_after``: the store is well, and what stood in the way may have passed after
+    that many seconds; an acquire waits for that within its ``timeout``. None: not so.
+    """
 
     status_hint: ClassVar[int] = 503
     what: str = ""
     hint: str = ""
+    retry_after: float | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.what}; {self.hint}" if self.hint else self.what

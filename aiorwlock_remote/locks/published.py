@@ -129,7 +129,6 @@ async def _acquire(
         may_queue=pending,
         place_life=life,
         window=life,
-        fenced=False,
     )
     return isinstance(await session.drive.store.step(target, command), Granted)
 

@@ -64,7 +64,7 @@ class Drive:
         self.asking: Asking = Asking(host)
         self.insisting: Insisting = room.insisting
         self.closing: Closing = self.insisting.closing
-        self._patience: float = settings.connect_timeout
+        self.patience: float = settings.connect_timeout
         sever_in_children(self)
 
     def release(self, lease: Lease) -> Pending[Reply]:
@@ -171,7 +171,7 @@ class Drive:
             AcquireUncertain: nobody knows in that time.
         """
         failure: BackendError | None = None
-        patience = self._patience
+        patience = self.patience
         if until is not None:
             patience = max(0.0, min(patience, until - self.host.clock.now()))
         with anyio.move_on_after(patience):
