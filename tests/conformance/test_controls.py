@@ -115,6 +115,10 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
         (PassingCases, "test_adopting_cancelled_at_every_step", {}),
     ),
     (
+        broken.KeepsGrants,
+        (LossCases, "test_max_hold_gives_it_back", {"mode": "mutex"}),
+    ),
+    (
         broken.OldTicketOnly,
         (PublishedCallsCases, "test_acquire_is_idempotent", {"kind": "writer"}),
     ),
