@@ -27,7 +27,7 @@ people. Errors survive pickling, and never contain a ticket or a password.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 __all__ = [
@@ -270,12 +270,15 @@ class BackendError(LockError):
     ``nothing_done``: the store is known not to have carried out the request. If False,
     the store may have carried it out, in part or whole: a grant that was asked for is
     taken back.
+    ``retry_after``: the store is well, and what stood in the way may have passed after
+    that many seconds; an acquire waits for that within its ``timeout``. None: not so.
     """
 
     status_hint: ClassVar[int] = 503
     what: str = ""
     hint: str = ""
     nothing_done: bool = False
+    retry_after: float | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.what}; {self.hint}" if self.hint else self.what

@@ -287,7 +287,7 @@ class Backend(Protocol):
     What ``connect`` takes in place of a URL. Whoever opened the client closes it.
     """
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> Store:
+    def open(self, host: Host, bell: Bell, settings: Settings) -> Awaitable[Store]:
         """As ``Opener``."""
 
 
@@ -298,6 +298,9 @@ class Opener(Protocol):
         self, address: Address, host: Host, bell: Bell, settings: Settings
     ) -> Awaitable[Store]:
         """Open the store: find out whether it answers and is fit for us.
+
+        Only what is awaited counts towards ``connect_timeout``: whoever has much to
+        import does so in a plain function that returns a coroutine.
 
         Raises:
             ConfigurationError: an option or a part of the URL cannot be used.

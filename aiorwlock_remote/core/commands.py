@@ -54,8 +54,7 @@ class Acquire:
 
     Several claims only for readers: all readers a process has waiting enter in one
     step. ``gate`` names the process (a nonce); ``waiting`` counts its waiting tasks;
-    with ``more`` it gets a new place at the tail after being served. Not ``fenced``:
-    nobody will see the grants' fences, so a store need not find out what they are.
+    with ``more`` it gets a new place at the tail after being served.
     """
 
     claims: tuple[Claim, ...]
@@ -68,7 +67,6 @@ class Acquire:
     max_waiters: int | None = None
     place_life: int = PLACE_LIFE
     window: int = CLAIM_WINDOW
-    fenced: bool = True
 
     def __post_init__(self) -> None:
         if not self.claims:

@@ -35,7 +35,9 @@ def may_be_repeated(error: BaseException) -> bool:
 
 def after_change(error: BackendError) -> BackendUnavailable:
     """What failed after something else had been done: nobody knows what stands now."""
-    doubtful = BackendUnavailable(what=error.what, hint=error.hint)
+    doubtful = BackendUnavailable(
+        what=error.what, hint=error.hint, retry_after=error.retry_after
+    )
     doubtful.__cause__ = error
     return doubtful
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
@@ -46,11 +46,12 @@ def connect(
     ``store``: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
     or a ``Backend`` around a client of your own.
     ``prefix`` goes before all names. ``connect_timeout``: seconds the store may take to
-    answer. ``fence_memory``: seconds for which the last fence of an idle resource is
-    remembered. ``min_replicas`` (Redis): a grant that fewer replicas acknowledge in
-    time is given back, with ``BackendUnavailable``. ``observers`` are told of every
-    attempt and what becomes of it, for metrics and traces. ``options`` are the defaults
-    of all locks; see ``OptionArgs``. Cancelled, nothing stays open.
+    answer; importing its driver does not count. ``fence_memory``: seconds for which the
+    last fence of an idle resource is remembered. ``min_replicas`` (Redis): a grant that
+    fewer replicas acknowledge in time is given back, with ``BackendUnavailable``.
+    ``observers`` are told of every attempt and what becomes of it, for metrics and
+    traces. ``options`` are the defaults of all locks; see ``OptionArgs``. Cancelled,
+    nothing stays open.
 
     Raises (when awaited or entered):
         ConfigurationError: a URL, a scheme, an option or a file that cannot be used.
@@ -128,8 +129,11 @@ class Connecting:
             for room in rooms:
                 room.ring(resource, seconds)
 
+        # Imports are no fault of the store: of 125 processes started at once on a small
+        # host, each needs more than `connect_timeout` for them (`test_connecting.py`).
+        opening = self._opening(host, ring, settings)
         with anyio.move_on_after(settings.connect_timeout) as scope:
-            store = await self._open_store(host, ring, settings)
+            store = await opening
         if scope.cancelled_caught:
             raise BackendUnavailable(
                 what=f"the store did not answer in {settings.connect_timeout:g} s"
@@ -150,7 +154,8 @@ class Connecting:
             return str(parse(self._store))
         return type(self._store).__name__
 
-    async def _open_store(self, host: Host, bell: Bell, settings: Settings) -> Store:
+    def _opening(self, host: Host, bell: Bell, settings: Settings) -> Awaitable[Store]:
+        """What opens the store when it is awaited; all that it needs is imported."""
         if not isinstance(self._store, str):
             if isinstance(self._store, os.PathLike) or not hasattr(self._store, "open"):
                 kind = type(self._store).__name__
@@ -158,7 +163,7 @@ class Connecting:
                     what=f"a store is a URL or a Backend, not {kind}",
                     hint="a file is sqlite:///path",
                 )
-            return await self._store.open(host, bell, settings)
+            return self._store.open(host, bell, settings)
         address = parse(self._store)
         opener = registry.find(address.scheme)
-        return await opener(address, host, bell, settings)
+        return opener(address, host, bell, settings)

@@ -47,9 +47,10 @@ class Grip:
 
     It ends in one of these ways. The store is asked, and its answer waited for:
     ``release``, and ``leave`` at the end of an ``async with``. Asked, and not waited
-    for: ``give_back``, and ``close`` with the ``Locks``. Not asked: ``detach`` for
-    another holder; ``abandon``, nobody can release it any more; ``told_lost``. Or it is
-    moved: ``newest`` is what it has become.
+    for: ``give_back``, ``close`` with the ``Locks``, and ``told_lost`` if it was held
+    for too long. Not asked: ``detach`` for another holder; ``abandon``, nobody can
+    release it any more; ``told_lost`` otherwise. Or it is moved: ``newest`` is what it
+    has become.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Grip:
         self.face: weakref.ref[object] | None = None
         self.shared: bool = False
         self._closed_under = False
+        self._given_back = False
         self._followers = followers
         self._line: _Line | None = None
 
@@ -157,6 +159,8 @@ class Grip:
         if self.session.forked:
             return
         lost = self.lease.expired()
+        if self._given_back:
+            return
         if lost or self._end(State.RELEASED):
             self.session.forget(self.lease)
             self.session.drive.release(self.lease).unawaited()
@@ -250,10 +254,21 @@ class Grip:
             self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone
 
     def told_lost(self) -> None:
-        """The loop's part of a loss: cancel what is watched, tell the user."""
+        """The loop's part of a loss: cancel what is watched, tell the user.
+
+        A grant that was held for too long is given back; not one whose ticket others
+        share, who go on holding it.
+        """
         lease = self.lease
         self.session.forget(lease)
         self.loss.happened()  # first: what is told to others may take its time
+        if lease.reason == "stalled" and not self.shared:
+            # The store would keep it for a lease longer, or for ever without one. Here
+            # and not in the keeper's thread: while the loop hangs, what hangs it may
+            # write still, as `check` allowed it; until its deadline it has been
+            # promised to be alone (``test_a_loop_that_hangs_keeps_its_lease``).
+            self._given_back = True
+            self.session.drive.release(lease).unawaited()
         on_lost = self.options.on_lost
         face = None if self.face is None else self.face()
         if callable(on_lost) and face is not None:

@@ -11,7 +11,7 @@ import anyio
 
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.shown import quoted
-from aiorwlock_remote.errors import ConfigurationError, LockTimeout
+from aiorwlock_remote.errors import BackendError, ConfigurationError, LockTimeout
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held, grip_of
 from aiorwlock_remote.locks.inside import Inside
@@ -133,7 +133,11 @@ class Multi:
         leases = None
         # 0 is one try, however long that takes.
         with anyio.move_on_after(self._timeout or None) as scope:
-            leases = await try_all(self._session.drive, requests)
+            try:
+                leases = await try_all(self._session.drive, requests)
+            except BackendError as exc:
+                if exc.retry_after is None:
+                    raise  # else it may pass, and each of them is waited for
         if scope.cancelled_caught:
             label, mode = requests[0].resource.label, str(requests[0].mode)
             timeout = self._timeout or 0.0  # requests are under way

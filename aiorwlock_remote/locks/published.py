@@ -133,7 +133,6 @@ async def _acquire(
         may_queue=pending,
         place_life=life,
         window=life,
-        fenced=False,
     )
     drive = session.drive
     reply = await drive.answer(partial(drive.store.step, target, command))

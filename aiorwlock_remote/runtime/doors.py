@@ -28,7 +28,9 @@ class Doors(Taking):
 
     def __init__(self, drive: Drive) -> None:
         """Nobody waits yet."""
-        super().__init__(drive.host.clock, drive.keeper, drive.admission)
+        super().__init__(
+            drive.host.clock, drive.keeper, drive.admission, drive.patience
+        )
         self._drive = drive
         self._visitors: dict[Visitor, tuple[Gate, Mode]] = {}
 

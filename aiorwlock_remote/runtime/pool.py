@@ -37,7 +37,9 @@ class Pool(Taking):
 
         ``revalidate_seconds`` of the published design: in case no message came.
         """
-        super().__init__(drive.host.clock, drive.keeper, drive.admission)
+        super().__init__(
+            drive.host.clock, drive.keeper, drive.admission, drive.patience
+        )
         self._name = name
         self._drive = drive
         self._lanes = Lanes(drive.host, drive.insisting, members, look_every)

@@ -22,6 +22,7 @@ from aiorwlock_remote.core.commands import (
     NotHeld,
     Refused,
     Release,
+    Released,
     Renew,
     Renewed,
     Reply,
@@ -272,6 +273,17 @@ class KeepsPlaces(Fault):
         dropped: Pending[Reply] = Pending()
         dropped.resolve(Withdrawn())
         return dropped
+
+
+class KeepsGrants(Fault):
+    """Answers a release, and the grant stays."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        if not isinstance(command, Release):
+            return super().step(resource, command)
+        answered: Pending[Reply] = Pending()
+        answered.resolve(Released(held=True))
+        return answered
 
 
 class OldTicketOnly(Fault):

@@ -118,6 +118,10 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
         (PassingCases, "test_adopting_cancelled_at_every_step", {}),
     ),
     (
+        broken.KeepsGrants,
+        (LossCases, "test_max_hold_gives_it_back", {"mode": "mutex"}),
+    ),
+    (
         broken.KeepsPlaces,
         (FailingCases, "test_an_acquire_that_fails_late", {"ask": "try"}),
     ),

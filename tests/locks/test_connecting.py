@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from importlib import import_module
+from inspect import iscoroutinefunction
+from math import inf
+from types import ModuleType
 from typing import Any
 
+import anyio
 import pytest
 
-from aiorwlock_remote import ConfigurationError, LockError, connect
+from aiorwlock_remote import ConfigurationError, LockError, connect, registry
+from aiorwlock_remote.backends.cassandra import CassandraBackend
+from aiorwlock_remote.backends.mariadb import MariadbBackend
+from aiorwlock_remote.backends.memory import open_store
+from aiorwlock_remote.backends.oracle import OracleBackend
+from aiorwlock_remote.backends.postgresql import PostgresqlBackend
+from aiorwlock_remote.backends.redis import RedisBackend
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.ports import Bell, Host, Settings, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -44,3 +58,58 @@ def test_whoever_forgot_to_wait_is_told() -> None:
         connecting.mutex("order", 42)
     with pytest.raises(AttributeError, match=r"no attribute 'mutexes'$"):
         connecting.mutexes("order", 42)
+
+
+class Backend:
+    """Imports much in ``open``; the rest is awaited. ``left``: the time for either."""
+
+    def __init__(self) -> None:
+        self.left: list[float] = []
+
+    def open(self, host: Host, bell: Bell, settings: Settings) -> Awaitable[Store]:
+        self.left.append(anyio.current_effective_deadline())
+
+        async def opened() -> Store:
+            self.left.append(anyio.current_effective_deadline())
+            return await open_store(parse("memory://"), host, bell, settings)
+
+        return opened()
+
+
+async def test_imports_take_no_time_of_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long they take, they end before ``connect_timeout`` begins.
+
+    On a busy host they took longer: every process of 125 that were started at once was
+    told that its store did not answer.
+    """
+    left: list[float] = []
+
+    def slowly(module: str) -> ModuleType:
+        left.append(anyio.current_effective_deadline())
+        return import_module(module)
+
+    monkeypatch.setattr(registry, "import_module", slowly)
+    await (await connect("memory://")).aclose()
+    assert left == [inf]
+
+
+async def test_nor_do_those_of_a_backend() -> None:
+    backend = Backend()
+    await (await connect(backend)).aclose()
+    imported, awaited = backend.left
+    assert imported == inf
+    assert awaited < inf
+
+
+async def test_ours_import_before_they_are_awaited() -> None:
+    """All that ``open`` imports, it imports when it is called."""
+    for backend in (
+        CassandraBackend,
+        MariadbBackend,
+        OracleBackend,
+        PostgresqlBackend,
+        RedisBackend,
+    ):
+        assert not iscoroutinefunction(backend.open), backend

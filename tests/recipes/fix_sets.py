@@ -38,11 +38,16 @@ async def proxies(
     lease: float = 60,
     keep: bool = True,
     revalidate_seconds: float = 1.25,
+    max_hold: float | None = None,
 ) -> AsyncIterator[MutexSet]:
     """A set with these mutexes, over a connection of its own."""
     async with connect(store_of(server)) as locks:
         pool = locks.mutex_set(
-            KEY, lease=lease, keep=keep, revalidate_seconds=revalidate_seconds
+            KEY,
+            lease=lease,
+            keep=keep,
+            revalidate_seconds=revalidate_seconds,
+            max_hold=max_hold,
         )
         for name in names:
             await pool.create(name)

@@ -73,6 +73,22 @@ async def test_lost_while_held(fresh_redis: RedisServer, how: str) -> None:
         assert caught.value.reason == ("stolen" if how == "stolen" else "forced")
 
 
+async def test_one_that_is_held_too_long_is_given_back(
+    fresh_redis: RedisServer,
+) -> None:
+    """At once: its lease has long to go."""
+    async with (
+        proxies(fresh_redis, "a", lease=600, max_hold=0.1) as pool,
+        proxies(fresh_redis, lease=600) as other,
+    ):
+        held = await pool.acquire()
+        async with other.acquire("a", timeout=30) as mine:
+            assert held.lost == "stalled"
+            with pytest.raises(LockLost):
+                await held.release()
+            await mine.extend()
+
+
 async def test_the_store_refuses_an_expired_grant(fresh_redis: RedisServer) -> None:
     """By its own clock, though nobody took over: what was held may have been used."""
     async with proxies(fresh_redis, "a", "b", lease=0.3, keep=False) as pool:

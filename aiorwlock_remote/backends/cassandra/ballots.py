@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
-from aiorwlock_remote.backends.cassandra.requests import Rows
+from aiorwlock_remote.backends.cassandra.requests import Row, Rows
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import Unsupported
@@ -25,7 +25,7 @@ Ballot = int | None
 
 
 class Wanted(NamedTuple):
-    """The ballot of that version of a row; None: it does not stand there."""
+    """The ballot of that version of a row; None: it does not stand there as a whole."""
 
     key: Key
     version: UUID
@@ -35,6 +35,15 @@ class Wanted(NamedTuple):
 MANY = 32
 """Rows that one request reads."""
 
+
+TIMES = {
+    "ticket": "seated",
+    "acquired_at": "dated",
+    "version": "versioned",
+    "record": "recorded",
+    "frame": "framed",
+}
+"""The cells of a row of ours, and what ``seated`` calls the times of their writes."""
 
 SELDOM = 255
 """Grants between two tries of what never worked."""
@@ -93,8 +102,9 @@ class Ballots:
     def read(self, key: Key, version: UUID, node: object) -> Pending[Ballot]:
         """What one replica says; it is asked for all that is wanted in this turn.
 
-        None: that version is unheard of there, or does not stand any more. ``node``:
-        who was asked for the transaction. Fails with ``BackendError``.
+        None: that version is unheard of there, or does not stand any more, or another
+        program's write hides a part of it. ``node``: who was asked for the transaction.
+        Fails with ``BackendError``.
         """
         if not self._wanted:
             self._soon(self._ask)
@@ -149,11 +159,18 @@ def grouped(wanted: Sequence[Wanted]) -> Iterable[Sequence[Wanted]]:
             yield group[start : start + MANY]
 
 
+def whole(row: Row) -> Ballot:
+    """The ballot that wrote all cells of the row; None: not one wrote them all."""
+    ballot: Ballot = row["seated"]
+    same = all(row[time] == ballot for time in TIMES.values())
+    return ballot if same else None
+
+
 def _told(wanted: Sequence[Wanted], asked: Pending[Rows]) -> None:
     if asked.error is not None:
         for one in wanted:
             one.ballot.fail(asked.error)
         return
-    ballots = {row["version"]: row["seated"] for row in asked.result()}
+    ballots = {row["version"]: whole(row) for row in asked.result()}
     for one in wanted:
         one.ballot.resolve(ballots.get(one.version))

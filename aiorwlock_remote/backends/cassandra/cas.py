@@ -8,26 +8,45 @@ from uuid import UUID
 
 from aiorwlock_remote.backends.cassandra.ballots import Ballot, Ballots
 from aiorwlock_remote.backends.cassandra.changes import (
+    burnt_until,
     change,
+    enter,
+    gone,
     needs_no_fence,
     tickets_of,
 )
 from aiorwlock_remote.backends.cassandra.frame import Memory, Written, now_of
 from aiorwlock_remote.backends.cassandra.pages import Asked
 from aiorwlock_remote.backends.cassandra.requests import APPLIED, Row, Rows
-from aiorwlock_remote.backends.cassandra.rows import NOTHING, Found, found_of, settled
+from aiorwlock_remote.backends.cassandra.rows import (
+    LOOK_AGAIN,
+    NOTHING,
+    Found,
+    found_of,
+    settled,
+)
+from aiorwlock_remote.backends.cassandra.shown import (
+    condition_of,
+    left_of,
+    not_removed,
+    not_shown,
+    shown,
+)
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.core.doubt import after_doubt
+from aiorwlock_remote.core.doubt import after_change, after_doubt
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.value import value
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 from aiorwlock_remote.pending import Pending, mapped
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.swapping import State, Times
 
 Outcome = tuple[bool, State | None]
+
+LOOKS = 3
+"""How often a row is looked at that others change while a grant is removed from it."""
 
 
 @value
@@ -42,23 +61,33 @@ class _Mark:
 class _Swap:
     """One on its way.
 
-    ``unread``: a fence of it will be seen, and nobody knows it yet. ``early``: what was
-    asked right behind it, if anything was. ``node``: who answered.
+    ``unseen``: it lets somebody in, and its seat or its fence is not known to be there.
+    ``foreign``: it removes a seat that another program wrote. ``early``: what was asked
+    right behind it, if anything was. ``node``: who answered. ``looks``: how often it
+    was looked at since.
     """
 
     resource: Resource
+    found: Found
     new: Found
     outcome: Pending[Outcome]
-    unread: bool
+    unseen: bool
+    foreign: bool
     early: Pending[Ballot] | None = None
     node: object = None
+    looks: int = 0
 
 
 class CassandraCas:
     """Each swap is one lightweight transaction, each load a SERIAL read.
 
-    A grant from nothing is followed by a read of its fence, see ``rows.py``; not if
-    all who hold it are ``unfenced``, tickets whose fences nobody will see.
+    A grant is told of when its seat has been seen and its fence is known:
+
+    * From nothing, or to a seat that was vacant, a read follows the transaction. It
+      tells the fence (``rows.py``), and whether a write of another program hides the
+      grant (``shown.py``, ``test_writes_ahead.py``).
+    * To a seat that changes hands, none follows: the transaction compared it with what
+      one of ours had written, so that nothing hid it then.
     """
 
     def __init__(
@@ -78,7 +107,6 @@ class CassandraCas:
         skew = table.options.clock_skew
         self._skew = micros(skew) if skew < float("inf") else None
         self._memory = memory or Memory()
-        self.unfenced: set[str] = set()
         self._ballots = Ballots(table, host)
         self._under_way = 0
 
@@ -94,9 +122,9 @@ class CassandraCas:
         """The least the time of the row's frame can be; fences count by one."""
         found: Found = state.mark.found
         at, wall = self.clock(), micros(self._host.clock.wall())
-        if found.version is None or found.record is None:
+        if found.record is None:
             return Times(wall, 0, wall, at)  # a new frame, as our wall clock has it
-        written = self._memory.get(found.version)
+        written = self._memory.get(_known_by(found))
         if written is None:  # forgotten: as if seen just now
             written = Written(found.frame or 0, found.record.updated, at)
         return Times(now_of(written, at, wall, self._skew), 0, wall, at)
@@ -136,13 +164,19 @@ class CassandraCas:
         if not (found.settled or needs_no_fence(found, new)):
             outcome.resolve((False, None))  # to be loaded first
             return outcome
+        stay = set(tickets_of(found)).intersection(tickets_of(new))
+        if found.version is None and stay:
+            outcome.fail(_without_version(resource))
+            return outcome
         if new.version is not None:
             written = Written(times.now, times.wall, times.sent)
             self._memory.add(new.version, written)
-        unread = not (new.settled or self.unfenced.issuperset(tickets_of(new)))
-        swap = _Swap(resource, new, outcome, unread)
+        stood = found.ours and found.version is not None
+        unseen = enter(found, new) and not (stood and new.settled)
+        foreign = found.seat is not None and not found.ours and new.seat is None
+        swap = _Swap(resource, found, new, outcome, unseen, foreign)
         asked = self._table.ask(self._host, self._table.request(name, *values))
-        if unread and new.version is not None and not self._under_way:
+        if unseen and new.version is not None and not self._under_way:
             swap.early = self._ballots.early(key, new.version)
         self._under_way += 1
         asked.then(lambda _: self._swapped(swap, asked))
@@ -163,7 +197,9 @@ class CassandraCas:
         except Exception as exc:  # noqa: BLE001 - a damaged record; whoever asked is told
             outcome.fail(exc)
             return
-        if not swap.unread:
+        if swap.foreign:
+            self._look(swap)
+        elif not swap.unseen:
             outcome.resolve((True, _state(swap.new)))
         elif swap.early is not None:
             swap.early.then(partial(self._early, swap))
@@ -172,10 +208,10 @@ class CassandraCas:
 
     def _early(self, swap: _Swap, read: Pending[Ballot]) -> None:
         """What failed can be asked again."""
-        new = settled(swap.new, None if read.error else read.result())
-        self._ballots.learn(hit=new.settled)
-        if new.settled:
-            swap.outcome.resolve((True, _state(new)))
+        ballot = None if read.error else read.result()
+        self._ballots.learn(hit=ballot is not None)
+        if ballot is not None:
+            swap.outcome.resolve((True, _state(settled(swap.new, ballot))))
         else:
             self._read(swap)
 
@@ -188,11 +224,63 @@ class CassandraCas:
         if read.error is not None:
             swap.outcome.fail(after_doubt(read.error))  # it was granted before
             return
-        new = settled(swap.new, read.result())
-        if new.settled:
-            swap.outcome.resolve((True, _state(new)))
-        else:  # unheard of at that replica, or changed since
-            self.load(swap.resource).then(partial(_still, new, swap.outcome))
+        ballot = read.result()
+        if ballot is not None:
+            swap.outcome.resolve((True, _state(settled(swap.new, ballot))))
+        else:  # unheard of at that replica, changed since, or hidden
+            self._look(swap)
+
+    def _look(self, swap: _Swap) -> None:
+        swap.looks += 1
+        request = self._table.request("shown", *self._key(swap.resource))
+        asked = self._table.ask(self._host, request)
+        asked.then(lambda _: self._looked(swap, asked))
+
+    def _looked(self, swap: _Swap, asked: Asked) -> None:
+        if asked.error is not None:
+            swap.outcome.fail(after_doubt(asked.error))  # it was carried out before
+            return
+        rows, wall = asked.result(), micros(self._host.clock.wall())
+        row = rows[0] if rows else None
+        if swap.foreign:
+            if row is not None and condition_of(row)[1:] == swap.found.condition[1:]:
+                swap.outcome.fail(not_removed(swap.resource, row, wall))
+            else:
+                swap.outcome.resolve((True, _state(swap.new)))
+            return
+        seen = shown(swap.new, row)
+        if seen is not None:
+            swap.outcome.resolve((True, self._seen(seen)))
+            return
+        error = not_shown(swap.resource, row, wall)
+        if row is None or not left_of(swap.new, row):
+            swap.outcome.fail(error)
+        else:
+            self._undo(swap, row, error)
+
+    def _undo(self, swap: _Swap, row: Row, error: BackendUnavailable) -> None:
+        """Remove what the row shows of a grant that nobody is told of.
+
+        Places in its queue go with it, and are asked for again by those who wait.
+        """
+        new = swap.new
+        assert new.record is not None
+        assert new.frame is not None
+        burns = burnt_until(new.record) - new.frame
+        _, name, values = gone(self._key(swap.resource), condition_of(row), burns)
+        asked = self._table.ask(self._host, self._table.request(name, *values))
+
+        def undone(_: Pending[Rows]) -> None:
+            if asked.error is not None:
+                swap.outcome.fail(after_doubt(asked.error))
+            elif asked.result()[0][APPLIED]:
+                swap.outcome.fail(error)
+            elif swap.looks < LOOKS:
+                self._look(swap)
+            else:
+                swap.outcome.fail(after_change(error))
+
+        asked.then(undone)
 
     def _over(self, _: Pending[Outcome]) -> None:
         self._under_way -= 1
@@ -201,10 +289,10 @@ class CassandraCas:
         return self._seen(found_of(rows[0] if rows else None))
 
     def _seen(self, found: Found) -> State:
-        version, record = found.version, found.record
-        if version is not None and record is not None:
+        record = found.record
+        if record is not None:
             written = Written(found.frame or 0, record.updated, self.clock())
-            self._memory.add(version, written)
+            self._memory.add(_known_by(found), written)
         return _state(found)
 
     def _key(self, resource: Resource) -> tuple[str, int]:
@@ -212,17 +300,22 @@ class CassandraCas:
         return self._prefix + kind, number
 
 
-def _still(new: Found, outcome: Pending[Outcome], loaded: Pending[State]) -> None:
-    """Our grant stands there with its fence, whoever queued since; or it is gone."""
-    state = None if loaded.error is not None else loaded.result()
-    record = None if state is None else state.record
-    granted = () if new.record is None else new.record.grants
-    if record is not None and all(record.grant(g.ticket) for g in granted):
-        outcome.resolve((True, state))
-        return
-    error = BackendUnavailable(what="a grant was gone before its fence was read")
-    error.__cause__ = loaded.error
-    outcome.fail(error)
+def _known_by(found: Found) -> UUID:
+    """Its version; its time, if another program took the version away.
+
+    Time has to go on all the same: a renewal that finds nothing to be changed would be
+    believed in for longer than the row says.
+    """
+    return found.version or UUID(int=found.frame or 0)
+
+
+def _without_version(resource: Resource) -> BadRecord:
+    """Two changes of such a row would not exclude each other: one would be lost."""
+    return BadRecord(
+        what=f"{resource.label}: another program took the row's version away",
+        hint="the lock can be had again when its holders have left",
+        retry_after=LOOK_AGAIN,
+    )
 
 
 def newer(one: State | None, other: State | None) -> State | None:

@@ -16,6 +16,8 @@ from aiorwlock_remote.nonces import nonce
 BURN = 15
 """Seconds for which an empty row refuses what may still be on its way."""
 BURNT = "burnt_until"
+ANY = "", -1
+"""What neither ``record`` nor ``frame`` ever is."""
 
 Change = tuple[Found, str, tuple[object, ...]]
 """What is to stand there, the name of the statement, its values."""
@@ -42,9 +44,11 @@ def change(
     ours = (new.version, dumps(record), now)
     if found == NOTHING:
         return new, "appear", (ticket, since, *ours, *key)
-    if (ticket, since) == (found.ticket, found.since):
-        return new, "keep", (*ours, *key, *found.condition)
-    return new, "seat", (ticket, since, *ours, *key, *found.condition)
+    condition = (*found.condition, *_there(found, new))
+    stays = (ticket, since) == (found.ticket, found.since)
+    if stays and (found.ours or not enter(found, new)):
+        return new, "keep", (*ours, *key, *condition)
+    return new, "seat", (ticket, since, *ours, *key, *condition)
 
 
 def _left(
@@ -58,13 +62,32 @@ def _left(
         ticket, since = columns_of(seat)
         nothing = (None, None, None)
         new = Found(ticket=ticket, since=since)
-        return new, "keep", (*nothing, *key, *found.condition)
-    left = burnt_until(record) - now
-    if left <= 0:
-        return NOTHING, "vanish", (*key, *found.condition)
+        return new, "keep", (*nothing, *key, *found.condition, *ANY)
+    return gone(key, found.condition, burnt_until(record) - now)
+
+
+def gone(key: tuple[str, int], condition: tuple[object, ...], burns: int) -> Change:
+    """Leave nothing in its place; a burn, if it has to burn for that long."""
+    if burns <= 0:
+        return NOTHING, "vanish", (*key, *condition)
     new = Found(_version())
-    burn = (math.ceil(left / MICROS), new.version)
-    return new, "scorch", (*burn, *key, *found.condition)
+    burn = (math.ceil(burns / MICROS), new.version)
+    return new, "scorch", (*burn, *key, *condition)
+
+
+def _there(found: Found, new: Found) -> tuple[str | None, int | None]:
+    """What ``record`` and ``frame`` must not be, for a swap from there.
+
+    Whoever is let in builds on what this process remembers of the row. If another
+    program has taken the record away since, nobody else would know of the grant
+    (``test_a_record_that_was_taken_away``). A renewal writes the record anew.
+    """
+    return ANY if found.record is None or not enter(found, new) else (None, None)
+
+
+def enter(found: Found, new: Found) -> bool:
+    """Whether the change lets somebody in, or moves a grant."""
+    return not set(tickets_of(new)) <= set(tickets_of(found))
 
 
 def needs_no_fence(found: Found, new: Found) -> bool:
@@ -77,7 +100,7 @@ def needs_no_fence(found: Found, new: Found) -> bool:
         return True
     stays = (new.ticket, new.since) == (found.ticket, found.since)
     same = (after.last, after.endings) == (before.last, before.endings)
-    return stays and same and set(tickets_of(new)) <= set(tickets_of(found))
+    return stays and same and not enter(found, new)
 
 
 def tickets_of(found: Found) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
@@ -88,13 +89,19 @@ class CassandraBackend:
         """Without the session, whose cluster knows a password."""
         return f"<CassandraBackend of {self._options.quoted}>"
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> CassandraStore:
+    def open(
+        self, host: Host, bell: Bell, settings: Settings
+    ) -> Awaitable[CassandraStore]:
         """As ``Opener``."""
         from aiorwlock_remote.backends.cassandra import opening, store  # noqa: PLC0415 - they need the driver
 
         options = replace(self._options, connect_timeout=settings.connect_timeout)
-        table = await opening.borrow(self._session, options, host)
-        return store.CassandraStore(table, host, bell, settings)
+
+        async def opened() -> CassandraStore:
+            table = await opening.borrow(self._session, options, host)
+            return store.CassandraStore(table, host, bell, settings)
+
+        return opened()
 
     async def create_schema(self, layout: LayoutName = "pair") -> None:
         """Make the lock table, unless there is a table of that name already.

@@ -23,6 +23,9 @@ from aiorwlock_remote.errors import BadRecord
 PROVISIONAL = 1 << 32
 """Fences below are provisional; a ballot is in microseconds since 1970."""
 
+LOOK_AGAIN = 0.25
+"""Seconds between two tries while it cannot be seen when a row will be whole again."""
+
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLI = timedelta(milliseconds=1)
 
@@ -54,6 +57,16 @@ class Found:
         return self.version, self.ticket, self.since
 
     @property
+    def ours(self) -> bool:
+        """Whether the seat is the one that the record tells of."""
+        seat = self.seat
+        return (
+            seat is not None
+            and self.record is not None
+            and seat.value == self.record.seat
+        )
+
+    @property
     def settled(self) -> bool:
         """Whether its fences can be counted on from."""
         return self.record is None or not 0 < self.record.last < PROVISIONAL
@@ -74,12 +87,14 @@ def found_of(row: Row | None) -> Found:
     # The statements' `frame != -1` would refuse every step from such a row, for ever.
     if (frame is None and text is not None) or (frame is not None and frame < 0):
         raise BadRecord(
-            what="the stored record has no time", hint="delete the row if nobody is in"
+            what="the stored record has no time",
+            hint="delete the row if nobody is in",
+            retry_after=LOOK_AGAIN,
         )
     found = Found(
         version=row["version"],
         ticket=row["ticket"],
-        since=None if at is None else _millis(at),
+        since=None if at is None else millis_of(at),
         record=None if text is None else loads(text),
         frame=frame,
     )
@@ -87,10 +102,14 @@ def found_of(row: Row | None) -> Found:
 
 
 def settled(found: Found, ballot: int | None) -> Found:
-    """With its provisional fences counted from the ballot of its seat."""
+    """With its provisional fences counted from the ballot of its seat.
+
+    If another program took the seat away or sits there, the next ballot of ours counts:
+    that program's clock may be ahead, and fences would fall when the row is made anew.
+    """
     if found.settled or found.record is None:
         return found
-    if found.ticket is None:  # somebody took the seat away: the next ballot counts
+    if not found.ours:
         return replace(found, record=replace(found.record, last=0))
     if ballot is None:
         return found
@@ -120,5 +139,6 @@ def _seconds(millis: int) -> str:
     return f"{whole}.{rest:03}" if rest else str(whole)
 
 
-def _millis(at: datetime) -> int:
+def millis_of(at: datetime) -> int:
+    """``acquired_at`` in milliseconds since 1970."""
     return (at.replace(tzinfo=UTC) - _EPOCH) // _MILLI  # the driver's is naive, in UTC

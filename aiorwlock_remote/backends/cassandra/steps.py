@@ -36,7 +36,7 @@ from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping import Swapping
 from aiorwlock_remote.swapping.line import Line
 from aiorwlock_remote.swapping.pausing import Later, Pausing
-from aiorwlock_remote.swapping.replies import claims_of, each_grant
+from aiorwlock_remote.swapping.replies import each_grant
 
 SHORT = micros(10)
 """The lease of a grant that is about to be made to last for ever."""
@@ -54,21 +54,14 @@ class Steps(Swapping):
     ) -> None:
         """``later(seconds, function)``: called then, in this thread."""
         super().__init__(cas, wakes, Pausing(cas.peek, later), self._noted)
-        self._unfenced = cas.unfenced
         self._holders = holders
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """As ``Store.step``."""
         wanted, command = _bounded(command)
-        unfenced = isinstance(command, Acquire) and not command.fenced
-        tickets = {c.ticket for c in claims_of(command)} if unfenced else None
-        if tickets:
-            self._unfenced |= tickets
         answer = super().step(resource, command)
         if wanted:
             answer = self._endless(resource, wanted, answer)
-        if tickets:
-            answer.then(lambda _: self._unfenced.difference_update(tickets))
         return answer
 
     async def answered(self, resource: Resource) -> None:

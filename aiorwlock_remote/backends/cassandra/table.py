@@ -16,7 +16,7 @@ from aiorwlock_remote.ports import Host
 NOWHERE = ("%", 0)  # no name of a resource is encoded like that
 
 # Linearised with the lightweight transactions; what those leave half done is finished.
-_SERIAL = ("load",)
+_SERIAL = ("load", "shown")
 _PLAIN = ("appear", "seat", "keep", "vanish", "burn", "scorch", "peek", "scan")
 # `load` once more, at another level: what was committed, and nothing is disturbed.
 _SAME = {"peek": "load"}

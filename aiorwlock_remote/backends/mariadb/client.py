@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
@@ -55,7 +56,9 @@ class MariadbBackend:
         database = self._options.tables or "the database of the pool"
         return f"<MariadbBackend of {database}>"
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> MariadbStore:
+    def open(
+        self, host: Host, bell: Bell, settings: Settings
+    ) -> Awaitable[MariadbStore]:
         """As ``Opener``.
 
         Raises:
@@ -65,7 +68,7 @@ class MariadbBackend:
 
         check_asyncio("a pool of asyncmy", "mariadb")
         options = replace(self._options, connect_timeout=settings.connect_timeout)
-        return await open_over(self._lender, options, host, bell, settings)
+        return open_over(self._lender, options, host, bell, settings)
 
     async def create_schema(self) -> None:
         """Make both tables where they are not there.

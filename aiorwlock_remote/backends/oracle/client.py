@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
@@ -56,7 +57,9 @@ class OracleBackend:
         """Without the pool, which knows a password."""
         return f"<OracleBackend of {self._options.schema or 'the pool user'}>"
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> OracleStore:
+    def open(
+        self, host: Host, bell: Bell, settings: Settings
+    ) -> Awaitable[OracleStore]:
         """As ``Opener``.
 
         Raises:
@@ -66,7 +69,7 @@ class OracleBackend:
 
         check_asyncio("a pool or engine over python-oracledb", "oracle")
         options = replace(self._options, connect_timeout=settings.connect_timeout)
-        return await open_over(self._lender, options, host, bell, settings)
+        return open_over(self._lender, options, host, bell, settings)
 
     async def create_schema(self) -> None:
         """Make both tables; the user needs ``CREATE TABLE``.

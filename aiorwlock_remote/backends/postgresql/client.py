@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
@@ -57,7 +58,9 @@ class PostgresqlBackend:
         """Without the pool, which knows a password."""
         return f"<PostgresqlBackend of {self._options.schema or 'the search path'}>"
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> PostgresqlStore:
+    def open(
+        self, host: Host, bell: Bell, settings: Settings
+    ) -> Awaitable[PostgresqlStore]:
         """As ``Opener``.
 
         Raises:
@@ -67,7 +70,7 @@ class PostgresqlBackend:
 
         check_asyncio("a pool of asyncpg", "postgresql")
         options = replace(self._options, connect_timeout=settings.connect_timeout)
-        return await open_over(self._lender, options, host, bell, settings)
+        return open_over(self._lender, options, host, bell, settings)
 
     async def create_schema(self) -> None:
         """Make both tables where they are not there.

@@ -12,6 +12,7 @@ from aiorwlock_remote import BackendUnavailable, Unsupported
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.ballots import (
     MANY,
+    TIMES,
     Ballot,
     Ballots,
     Luck,
@@ -51,7 +52,13 @@ class ActedTable:
     def answer(self, index: int, *numbers: int) -> None:
         """Rows that many have: what stands there, and its ballot."""
         self.asked[index][1].resolve(
-            [{"version": UUID(int=number), "seated": number + 7} for number in numbers]
+            [
+                {
+                    "version": UUID(int=number),
+                    **dict.fromkeys(TIMES.values(), number + 7),
+                }
+                for number in numbers
+            ]
         )
 
 
@@ -94,6 +101,19 @@ def test_another_version_is_not_what_was_asked_for(
     found = read(ballots, 1, version=1_000)
     loop.turn()
     acted.answer(0, 1)
+    assert found.result() is None
+
+
+@pytest.mark.parametrize("time", TIMES.values())
+@pytest.mark.parametrize("at", [None, 9])
+def test_a_row_that_is_not_whole_has_no_ballot(
+    ballots: Ballots, acted: ActedTable, loop: ActedLoop, time: str, at: int | None
+) -> None:
+    """Another program's write hides a cell, or has overwritten it."""
+    found = read(ballots, 1)
+    loop.turn()
+    times = dict.fromkeys(TIMES.values(), 8) | {time: at}
+    acted.asked[0][1].resolve([{"version": UUID(int=1), **times}])
     assert found.result() is None
 
 

@@ -171,7 +171,7 @@ async def test_others_queue_before_the_fence_is_read(
     one.between = lambda: two.do(two.write("t2", queue=True))
     granted = await one.do(one.write("t1"))
     assert isinstance(granted, Granted)
-    assert one.sent == ["appear", "seated", "load"]
+    assert one.sent == ["appear", "seated", "shown"]
     assert granted.grants[0].fence == desk.fence()
     assert (await one.do(Release("t1"))).held
     assert isinstance(await two.do(two.write("t2", queue=True)), Granted)

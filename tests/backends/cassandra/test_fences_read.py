@@ -1,4 +1,4 @@
-"""The read of a fence: only where somebody sees it, and always of that very grant."""
+"""The read of a fence and of a seat: only where it is needed, of that very grant."""
 
 from __future__ import annotations
 
@@ -81,11 +81,7 @@ async def asked(layout: str, options: Options) -> AsyncIterator[Sent]:
 
 @pytest.fixture
 async def steps(asked: Sent) -> Steps:
-    def later(seconds: float, function: Callable[[], None]) -> None:
-        raise NotImplementedError
-
-    cas = CassandraCas(asked.table, current_host())
-    return Steps(cas, Holders(), lambda *_: None, later)
+    return new_steps(asked.table)
 
 
 @pytest.fixture
@@ -93,43 +89,55 @@ def desk(keyspace: Keyspace, options: Options) -> Desk:
     return Desk(keyspace.visit.session, options)
 
 
-def read(ticket: str, *, fenced: bool) -> Acquire:
-    return Acquire((Claim(ticket, LEASE),), Mode.READ, fenced=fenced)
+def read(ticket: str) -> Acquire:
+    return Acquire((Claim(ticket, LEASE),), Mode.READ)
 
 
-async def test_who_shows_no_fence_reads_none(steps: Steps, asked: Sent) -> None:
-    write = Acquire((Claim("t1", LEASE),), Mode.WRITE, fenced=False)
-    for _ in range(2):
-        asked.names.clear()
-        assert isinstance(await steps.step(ORDER, write), Granted)
-        assert asked.names == ["appear"]
-        released = await steps.step(ORDER, Release("t1"))
-        assert isinstance(released, Released)
-        assert released.held
-        assert asked.names == ["appear", "vanish"]
-    assert asked.early == 0
+def new_steps(table: Table) -> Steps:
+    def later(seconds: float, function: Callable[[], None]) -> None:
+        raise NotImplementedError
+
+    cas = CassandraCas(table, current_host())
+    return Steps(cas, Holders(), lambda *_: None, later)
 
 
-async def test_who_joins_them_is_told_the_true_fence(
-    steps: Steps, asked: Sent, desk: Desk
+async def test_who_joins_here_reads_none(steps: Steps, asked: Sent, desk: Desk) -> None:
+    """The seat was compared with what one of ours had written, and its fence known."""
+    await steps.step(ORDER, read("t1"))
+    asked.names.clear()
+    joined = await steps.step(ORDER, read("t2"))
+    assert isinstance(joined, Granted)
+    assert asked.names == ["keep"]
+    (grant,) = joined.grants
+    assert grant.fence == desk.fence() > 1_600_000_000_000_000
+
+
+async def test_who_joins_from_elsewhere_is_told_the_true_fence(
+    steps: Steps, asked: Sent, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await steps.step(ORDER, read("t1", fenced=False))
-    joined = await steps.step(ORDER, read("t2", fenced=True))
+    """The row knows a provisional one."""
+    monkeypatch.setattr(Luck, "tries", lambda _: False)
+    await steps.step(ORDER, read("t1"))
+    asked.names.clear()
+    joined = await new_steps(asked.table).step(ORDER, read("t2"))
     assert isinstance(joined, Granted)
     assert asked.names == ["appear", "load", "keep"]
     (grant,) = joined.grants
     assert grant.fence == desk.fence() > 1_600_000_000_000_000
 
 
-async def test_who_takes_over_from_them_has_a_higher_fence(
-    steps: Steps, desk: Desk
+async def test_who_takes_over_has_a_higher_fence(
+    steps: Steps, asked: Sent, desk: Desk
 ) -> None:
-    write = Acquire((Claim("t1", LEASE),), Mode.WRITE, fenced=False)
+    """In the release of one before: the seat changes hands, and no read follows."""
+    write = Acquire((Claim("t1", LEASE),), Mode.WRITE)
     await steps.step(ORDER, write)
     first = desk.fence()
     queued = Acquire((Claim("t2", LEASE),), Mode.WRITE, gate="g", may_queue=True)
     assert isinstance(await steps.step(ORDER, queued), Waiting)
+    asked.names.clear()
     handed = await steps.step(ORDER, Release("t1", then=(queued,)))
+    assert asked.names == ["seat"]
     assert isinstance(handed, Released)
     (granted,) = handed.then
     assert isinstance(granted, Granted)
@@ -149,7 +157,7 @@ async def test_a_shown_fence_is_the_ballot(
     monkeypatch.setattr(Luck, "tries", lambda _: early)
     fences = []
     for _ in range(20):
-        granted = await steps.step(ORDER, read("t1", fenced=True))
+        granted = await steps.step(ORDER, read("t1"))
         assert isinstance(granted, Granted)
         assert granted.grants[0].fence == desk.fence()
         fences.append(granted.grants[0].fence)

@@ -14,6 +14,7 @@ from cassandra import ConsistencyLevel
 from cassandra.cluster import ResponseFuture
 from cassandra.query import SimpleStatement
 
+from aiorwlock_remote.backends.cassandra.changes import ANY
 from aiorwlock_remote.backends.cassandra.options import Options
 from tests.backends.cassandra.conftest import both_layouts
 from tests.backends.cassandra.desk import KEY, SINCE, Desk
@@ -79,8 +80,8 @@ def test_a_burnt_version_refuses_the_ghost(scene: Scene) -> None:
     version = uuid4()
     scene.here.appear("gluww", version)
     seat = ("gluww", SINCE)
-    ghost = scene.ghost("keep", uuid4(), "ghost", 6, *KEY, version, *seat)
-    assert scene.here.do("keep", uuid4(), "{}", 6, *KEY, version, *seat).applied
+    ghost = scene.ghost("keep", uuid4(), "ghost", 6, *KEY, version, *seat, *ANY)
+    assert scene.here.do("keep", uuid4(), "{}", 6, *KEY, version, *seat, *ANY).applied
     assert not scene.arrives(ghost)
     assert scene.here.load().record == "{}"
 
@@ -93,7 +94,7 @@ def test_a_burn_in_the_empty_row_refuses_it_too(scene: Scene) -> None:
     assert not scene.arrives(ghost)
     refused = scene.here.appear("gluww")
     assert (refused.applied, refused.version, refused.ticket) == (False, burnt, None)
-    step = ("seat", "gluww", SINCE, uuid4(), "{}", 9, *KEY, burnt, None, None)
+    step = ("seat", "gluww", SINCE, uuid4(), "{}", 9, *KEY, burnt, None, None, *ANY)
     assert scene.here.do(*step).applied
     assert scene.here.vanish("gluww").applied
     assert scene.here.take("other")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -96,20 +96,28 @@ def test_a_grant_from_nothing_gets_the_ballot() -> None:
     assert step.reply.grants[0].fence == step.record.last == 1
     assert step.record.updated == step.record.created == WALL
     assert step.seat == Seat(f"t1,{WALL // 1_000_000}", 1_000_005)
-    unsettled = found_of(row(step.record, seated=None))
+    at = datetime.fromtimestamp(WALL // 1_000_000, UTC)
+    seat = {"ticket": "t1", "acquired_at": at.replace(tzinfo=None)}
+    unsettled = found_of(row(step.record, **seat, seated=None))
     assert not unsettled.settled
-    found = found_of(row(step.record))
+    found = found_of(row(step.record, **seat))
     assert found.settled
     assert found.record is not None
     assert found.record.last == found.record.grants[0].fence == BALLOT
 
 
-def test_without_a_seat_fences_count_from_the_next_one() -> None:
-    """Somebody took it away, and with it the ballot: else nothing could follow."""
+@pytest.mark.parametrize("ticket", [None, "other"])
+def test_without_our_seat_fences_count_from_the_next_one(ticket: str | None) -> None:
+    """Somebody took it away, or sits there: a ballot of that seat is not ours."""
     held = transition(None, None, Acquire((Claim("t1", 1_000_000),), Mode.WRITE), 5, 0)
-    nobody = {"ticket": None, "acquired_at": None, "seated": None}
-    found = found_of(row(held.record, **nobody))
+    seated = None if ticket is None else BALLOT
+    at = datetime(2026, 1, 2) if ticket else None  # noqa: DTZ001 - as the driver's
+    found = found_of(row(held.record, ticket=ticket, acquired_at=at, seated=seated))
     assert found.settled
+    assert found.record is not None
+    assert found.record.last == 0
+    if ticket:
+        return
     asked = Acquire((Claim("t2", 1_000_000),), Mode.WRITE)
     step = transition(found.record, found.seat, asked, 6, 0, WALL)
     assert isinstance(step.reply, Granted)

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 
+from aiorwlock_remote.backends.cassandra.changes import ANY
 from aiorwlock_remote.backends.cassandra.options import Options
 from tests.backends.cassandra.conftest import both_layouts
 from tests.backends.cassandra.desk import KEY, SINCE, Desk
@@ -48,7 +49,7 @@ def test_released_nothing_is_left(desk: Desk) -> None:
 def test_a_refused_step_tells_the_row(desk: Desk) -> None:
     version, next_one = uuid4(), uuid4()
     assert desk.appear("gluww", version).applied
-    step = (next_one, "{1}", 6, *KEY, version, "gluww", SINCE)
+    step = (next_one, "{1}", 6, *KEY, version, "gluww", SINCE, *ANY)
     assert desk.do("keep", *step).applied
     refused = desk.do("keep", *step)
     assert not refused.applied
@@ -60,9 +61,10 @@ def test_a_step_that_keeps_the_seat_keeps_its_ballot(desk: Desk) -> None:
     version, next_one = uuid4(), uuid4()
     desk.appear("gluww", version)
     fence = desk.fence()
-    desk.do("keep", next_one, "{1}", 6, *KEY, version, "gluww", SINCE)
+    desk.do("keep", next_one, "{1}", 6, *KEY, version, "gluww", SINCE, *ANY)
     assert desk.fence() == fence
-    desk.do(*("seat", "heir", SINCE, uuid4(), "{2}", 7, *KEY, next_one, "gluww", SINCE))
+    seat = next_one, "gluww", SINCE, *ANY
+    desk.do("seat", "heir", SINCE, uuid4(), "{2}", 7, *KEY, *seat)
     assert desk.fence() > fence
 
 
@@ -70,13 +72,29 @@ def test_a_queue_before_a_foreign_seat_goes_and_the_seat_stays(desk: Desk) -> No
     desk.take("other")
     row, version = desk.load(), uuid4()
     seat = ("other", row.acquired_at)
-    assert desk.do("keep", version, "{}", 6, *KEY, None, *seat).applied
-    assert desk.do("keep", None, None, None, *KEY, version, *seat).applied
+    assert desk.do("keep", version, "{}", 6, *KEY, None, *seat, *ANY).applied
+    assert desk.do("keep", None, None, None, *KEY, version, *seat, *ANY).applied
     row = desk.load()
     assert (row.ticket, row.version, row.record) == ("other", None, None)
     assert not desk.do("vanish", *KEY, version, *seat).applied
     assert desk.free("other")
     assert desk.load() is None
+
+
+def test_a_step_that_lets_in_wants_the_record_and_its_time(desk: Desk) -> None:
+    """Compared with null: other conditions would hold for a cell that is not there."""
+    version = uuid4()
+    assert desk.appear("gluww", version).applied
+    step = ("heir", SINCE, version, "{}", 9, *KEY, version, "gluww", SINCE)
+    for cell in ("record", "frame"):
+        assert desk.do("seat", *step, None, None).applied
+        step = (*step[:7], version, "heir", SINCE)
+        desk.session.execute(
+            f"UPDATE {desk.table} SET {cell} = null "  # noqa: S608 - two names
+            "WHERE resource_type = 'order' AND resource_id = 42"
+        )
+        assert not desk.do("seat", *step, None, None).applied
+        assert desk.do("seat", *step, *ANY).applied
 
 
 def test_a_foreign_seat_can_be_forced(desk: Desk) -> None:
@@ -102,7 +120,7 @@ def test_fences_rise_over_everything(desk: Desk) -> None:
         if number % 4 == 0:  # its lease ran out: the next one steps over the row
             row, ticket = desk.load(), f"heir{number}"
             seat = row.version, row.ticket, row.acquired_at
-            step = ("seat", ticket, SINCE, uuid4(), "{}", 9, *KEY, *seat)
+            step = ("seat", ticket, SINCE, uuid4(), "{}", 9, *KEY, *seat, *ANY)
             assert desk.do(*step).applied
             # In one row phases count on from the ballot, one a step at most: this one's
             # own ballot is above.

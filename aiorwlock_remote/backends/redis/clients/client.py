@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from aiorwlock_remote.errors import ConfigurationError
@@ -46,7 +47,7 @@ class RedisBackend:
         """Without the client, whose ``repr`` may show its password."""
         return f"<RedisBackend of {_kind(self._client)}>"
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> RedisStore:
+    def open(self, host: Host, bell: Bell, settings: Settings) -> Awaitable[RedisStore]:
         """As ``Opener``."""
         trio = sys.modules.get("trio")  # never imported for asyncio's sake
         if trio is not None and trio.lowlevel.in_trio_run():
@@ -62,10 +63,14 @@ class RedisBackend:
                 what=f"RedisBackend needs {exc.name}, which is not installed",
                 hint="pip install 'aiorwlock-remote[redis]'",
             ) from exc
-        options, lines = lines_of(self._pool, settings.connect_timeout)
-        opened = store.RedisStore(options, host, bell, settings, lines)
-        await opened.open()
-        return opened
+
+        async def opened() -> RedisStore:
+            options, lines = lines_of(self._pool, settings.connect_timeout)
+            opened = store.RedisStore(options, host, bell, settings, lines)
+            await opened.open()
+            return opened
+
+        return opened()
 
 
 def _checked(client: object) -> object:

@@ -202,6 +202,24 @@ class LossCases(Cases):
             assert error.reason == "stalled"
             await waiting.inside()
 
+    @pytest.mark.parametrize("mode", MODES)
+    async def test_max_hold_gives_it_back(
+        self, store: Store, locks: Locks, others: Locks, mode: str
+    ) -> None:
+        """Also a grant that no body holds: its lease need not run out."""
+        lock = lock_of(
+            locks, mode, ("order", 1), lease=None, max_hold=self.harness.short
+        )
+        held = await lock.acquire()
+        async with party(store) as guests:
+            waiting = await guests.invite(others.mutex("order", 1))
+            await waiting.inside()
+            assert held.lost == "stalled"
+            with pytest.raises(LockLost):
+                await held.release()
+            await others.mutex("order", 1).info()  # after all that was sent before
+            assert (await waiting.inside()).valid
+
     async def test_max_stall(self, locks: Locks) -> None:
         """With ``max_stall`` a loop that hangs for longer loses the grant."""
         lock = locks.mutex("order", 1, lease=30, max_stall=0.2)
