@@ -8,6 +8,7 @@ from uuid import UUID
 
 from aiorwlock_remote.backends.cassandra.ballots import Ballot, Ballots
 from aiorwlock_remote.backends.cassandra.changes import (
+    ANY,
     burnt_until,
     change,
     enter,
@@ -266,8 +267,12 @@ class CassandraCas:
         new = swap.new
         assert new.record is not None
         assert new.frame is not None
-        burns = burnt_until(new.record) - new.frame
-        _, name, values = gone(self._key(swap.resource), condition_of(row), burns)
+        key, condition = self._key(swap.resource), condition_of(row)
+        name = "keep"
+        values: tuple[object, ...] = (None, None, None, *key, *condition, *ANY)
+        if row["ticket"] in (None, new.ticket):  # else another program sits there now
+            burns = burnt_until(new.record) - new.frame
+            _, name, values = gone(key, condition, burns)
         asked = self._table.ask(self._host, self._table.request(name, *values))
 
         def undone(_: Pending[Rows]) -> None:

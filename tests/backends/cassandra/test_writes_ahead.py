@@ -233,6 +233,24 @@ async def test_a_place_in_the_queue_of_a_row_whose_seat_is_hidden(
         await two(take("t2", queue=True))
 
 
+async def test_a_seat_that_another_program_takes_over_stays(
+    table: Table, desk: Desk, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a plain write just after the transaction: what is removed is ours alone."""
+    monkeypatch.setattr(Luck, "tries", lambda _: False)
+    read = Ballots.read
+
+    def then(self: Ballots, *wanted: Any) -> Pending[Ballot]:  # noqa: ANN401
+        write("ticket = 'other'", 0)
+        return read(self, *wanted)
+
+    monkeypatch.setattr(Ballots, "read", then)
+    with pytest.raises(BackendUnavailable, match="ticket cannot be seen"):
+        await Process(table)(take("t1"))
+    row = desk.load()
+    assert (row.ticket, row.version, row.record) == ("other", None, None)
+
+
 @pytest.mark.parametrize("mode", list(Mode))
 async def test_others_queue_behind_what_is_left(
     table: Table, desk: Desk, write: Write, monkeypatch: pytest.MonkeyPatch, mode: Mode
