@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import selectors
+import ssl
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
@@ -238,11 +239,13 @@ def ask_sentinels(
             certificates cannot be used.
         Unsupported: they want (another) user or password.
     """
-    begun, deadline = clock.now(), clock.now() + timeout
+    context = sentinels.tls_context()  # reads files, which is not counted
+    deadline = clock.now() + timeout
+    known = clock.now() + timeout / 2
     answers: dict[Server, Found] = {}
     failures: list[BackendError | ConfigurationError] = []
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
-        for inquiry in _begin(sentinels, clock, begun + timeout / 2, lookups, failures):
+        for inquiry in _begin(sentinels, clock, known, lookups, context, failures):
             stack.callback(inquiry.close)
             selector.register(inquiry.fileno(), inquiry.event, inquiry)
         while selector.get_map() and (left := deadline - clock.now()) > 0:
@@ -273,10 +276,10 @@ def _begin(
     clock: Clock,
     deadline: float,
     lookups: Lookups,
+    context: ssl.SSLContext | None,
     failures: list[BackendError | ConfigurationError],
 ) -> Iterator[Inquiry]:
     """Begin to connect to every address of every Sentinel."""
-    context = sentinels.tls_context()
     lookups.start(sentinels.servers)
     for server in sentinels.servers:
         addresses: list[Target] = []
