@@ -45,7 +45,9 @@ def connect(
 
     ``store``: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
     or a ``Backend`` around a client of your own.
-    ``prefix`` goes before all names. ``connect_timeout``: seconds the store may take to
+    ``prefix`` is the beginning of the text of every type, also as ``?prefix=`` in the
+    URL: with ``"shop-"``, ``mutex("web", 1)`` is the lock that is called
+    ``("shop-web", 1)`` without. ``connect_timeout``: seconds the store may take to
     answer. ``fence_memory``: seconds for which the last fence of an idle resource is
     remembered. ``min_replicas`` (Redis): a grant that fewer replicas acknowledge in
     time is given back, with ``BackendUnavailable``. ``observers`` are told of every
@@ -120,7 +122,8 @@ class Connecting:
     async def _open(self) -> Locks:
         nonce.anew()
         # Now, not at `connect`: a server may have forked since, and each is a process.
-        settings = replace(self._settings, gate=secrets.token_hex(8))
+        gate, prefix = secrets.token_hex(8), self._prefix
+        settings = replace(self._settings, gate=gate, prefix=prefix)
         host = current_host()
         rooms: list[Room] = []
 
@@ -150,6 +153,14 @@ class Connecting:
             return str(parse(self._store))
         return type(self._store).__name__
 
+    @property
+    def _prefix(self) -> str:
+        """As given to ``connect``, or in the URL."""
+        given = self._settings.prefix
+        if not isinstance(self._store, str):
+            return given
+        return check_prefix(parse(self._store).without_prefix(given)[1])
+
     async def _open_store(self, host: Host, bell: Bell, settings: Settings) -> Store:
         if not isinstance(self._store, str):
             if isinstance(self._store, os.PathLike) or not hasattr(self._store, "open"):
@@ -159,6 +170,6 @@ class Connecting:
                     hint="a file is sqlite:///path",
                 )
             return await self._store.open(host, bell, settings)
-        address = parse(self._store)
+        address, _ = parse(self._store).without_prefix(settings.prefix)
         opener = registry.find(address.scheme)
         return await opener(address, host, bell, settings)

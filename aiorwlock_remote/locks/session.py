@@ -40,6 +40,7 @@ class Session:
         self.doors: Doors = Doors(drive)
         self.host = host
         self.closed = False
+        self.prefix: str = drive.prefix
         self._observers = observers
         self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
         """Grants whose block was left before their transaction ended: looks at one."""

@@ -60,6 +60,7 @@ class Drive:
         self.host = host
         self.keeper: Keeper = Keeper(store.renewer, host)
         self.gate_name: str = settings.gate
+        self.prefix: str = settings.prefix
         self.room = room
         self.asking: Asking = Asking(host)
         self.insisting: Insisting = room.insisting

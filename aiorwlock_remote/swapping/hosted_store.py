@@ -77,7 +77,6 @@ class HostedStore(TableStore):
             Gathering(send, host.call_soon),
             host.clock,
             self._time,
-            self._settings.prefix,
             self._ears,
         )
         steps = TableSteps(cas, nobody, host.later)

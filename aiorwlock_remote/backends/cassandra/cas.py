@@ -65,16 +65,11 @@ class CassandraCas:
         self,
         table: Table,
         host: Host,
-        prefix: str = "",
         memory: Memory | None = None,
     ) -> None:
-        """``prefix`` goes before every resource type.
-
-        ``memory``: of what this process wrote and saw, shared by its threads.
-        """
+        """``memory``: of what this process wrote and saw, shared by its threads."""
         self._table = table
         self._host = host
-        self._prefix = prefix
         skew = table.options.clock_skew
         self._skew = micros(skew) if skew < float("inf") else None
         self._memory = memory or Memory()
@@ -103,12 +98,12 @@ class CassandraCas:
 
     def load(self, resource: Resource) -> Pending[State]:
         """By a SERIAL read."""
-        request = self._table.request("load", *self._key(resource))
+        request = self._table.request("load", *resource.row)
         return mapped(self._table.ask(self._host, request), self._loaded)
 
     def peek(self, resource: Resource) -> Pending[State]:
         """What stood there a moment ago, by a plain read: it disturbs nobody."""
-        request = self._table.request("peek", *self._key(resource))
+        request = self._table.request("peek", *resource.row)
         return mapped(self._table.ask(self._host, request), self._loaded)
 
     def read(self, row: Row) -> State:
@@ -130,7 +125,7 @@ class CassandraCas:
         """
         del wakes
         found: Found = state.mark.found
-        key = self._key(resource)
+        key = resource.row
         new, name, values = change(key, found, record, seat, times.now, times.wall)
         outcome: Pending[Outcome] = Pending()
         if not (found.settled or needs_no_fence(found, new)):
@@ -180,7 +175,7 @@ class CassandraCas:
             self._read(swap)
 
     def _read(self, swap: _Swap) -> None:
-        key, version = self._key(swap.resource), swap.new.version
+        key, version = swap.resource.row, swap.new.version
         assert version is not None, "what is granted has a version"
         self._ballots.read(key, version, swap.node).then(partial(self._told, swap))
 
@@ -206,10 +201,6 @@ class CassandraCas:
             written = Written(found.frame or 0, record.updated, self.clock())
             self._memory.add(version, written)
         return _state(found)
-
-    def _key(self, resource: Resource) -> tuple[str, int]:
-        kind, number = resource.row
-        return self._prefix + kind, number
 
 
 def _still(new: Found, outcome: Pending[Outcome], loaded: Pending[State]) -> None:

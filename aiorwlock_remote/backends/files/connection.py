@@ -14,7 +14,6 @@ from aiorwlock_remote.backends.files.folder import Folder
 from aiorwlock_remote.backends.files.names import (
     RECORD,
     SEAT,
-    of_key,
     of_name,
     stem,
 )
@@ -24,7 +23,7 @@ from aiorwlock_remote.backends.files.plain import opened
 from aiorwlock_remote.backends.files.records import Kept, RecordFile
 from aiorwlock_remote.backends.files.seats import Stands
 from aiorwlock_remote.core.commands import Command
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import Resource, from_key
 from aiorwlock_remote.core.record import UNUSED
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.alarm import Alarm
@@ -45,12 +44,9 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.files")
 class Connection:
     """As ``embedded.connection.Connection``."""
 
-    def __init__(
-        self, options: FileOptions, prefix: str, clock: Clock, gate: str = ""
-    ) -> None:
-        """Not open yet. ``prefix`` goes before every resource type; ``gate``: whose."""
+    def __init__(self, options: FileOptions, clock: Clock, gate: str = "") -> None:
+        """Not open yet. ``gate``: whose."""
         self._folder = Folder(options, clock, gate)
-        self._prefix = prefix
         self._clock = clock
         self._decoded = Decoded()
 
@@ -83,7 +79,7 @@ class Connection:
     def look(self, resource: Resource) -> Snapshot:
         """One resource as it stands."""
         with self._mapping():
-            return self._look(stem(self._prefix, resource), resource)[1]
+            return self._look(stem(resource), resource)[1]
 
     def scan(self) -> Iterator[Snapshot]:
         """All resources with a record or a seat."""
@@ -98,9 +94,9 @@ class Connection:
             except BadRecord as exc:  # the others are to be seen all the same
                 log_event(log, "bad_record", file=name, error=str(exc))
                 continue
-            whose = of_name(name, self._prefix)
+            whose = of_name(name)
             if key is not None:  # the name alone may have been cut
-                whose = of_key(key, self._prefix)
+                whose = from_key(key)
             if whose is None:
                 continue
             if seen.record.updated or seen.seat is not None:
@@ -125,10 +121,9 @@ class Connection:
     def _together(
         self, resource: Resource, commands: list[Command], until: float
     ) -> Outcomes:
-        place = Place(self._folder, stem(self._prefix, resource), self._decoded)
+        place = Place(self._folder, stem(resource), self._decoded)
         with self._mapping(place):
-            key = self._prefix + resource.key
-            return place.steps(resource, key, commands, until)
+            return place.steps(resource, resource.key, commands, until)
 
     def _look(self, name: str, resource: Resource) -> tuple[str | None, Snapshot]:
         """Its key, and how it stands; locked only if somebody is changing it."""

@@ -59,7 +59,7 @@ class SetKeys:
         if cluster:
             one_slot(*keys)
         memory = micros(settings.fence_memory)
-        channels = keys[-1] if cluster else channel(settings.prefix, "")
+        channels = keys[-1] if cluster else channel("")
         self.args: tuple[Arg, ...] = (len(keys), *keys, memory, channels, gate)
 
 
