@@ -21,6 +21,9 @@ PAIR_PARTS = (
     *("entering", "moves", "ending", "save", "pair", "main"),
 )
 
+TYPES = "GET HGET ZCARD HGET"
+PAIR_TYPES = f"{TYPES} SCARD"
+
 
 def read(part: str) -> str:
     """One file of ``lua/``."""
@@ -28,28 +31,37 @@ def read(part: str) -> str:
     return lua.joinpath(f"{part}.lua").read_text(encoding="utf-8")
 
 
-def body(parts: Iterable[str] = PARTS) -> str:
-    """A step, without the line that says what the server may do with it."""
-    return "\n".join(read(part) for part in parts)
+def body(parts: Iterable[str] = PARTS, types: str = TYPES) -> str:
+    """A step, without the line that says what the server may do with it.
+
+    ``types``: the commands by which ``guard.lua`` tells whether a key is of its type.
+    """
+    step = "\n".join(read(part) for part in parts)
+    reads = ", ".join(f"'{name}'" for name in types.split())
+    return f"local function step()\n{step}\nend\n" + read("guard").replace(
+        "TYPES", reads
+    )
 
 
 _BODY = body()
-_PAIR = body(PAIR_PARTS)
-_SET = body(("mutex_set", "mutex_set_main"))
-_OCCUPANCY = read("occupancy")
+_PAIR = body(PAIR_PARTS, PAIR_TYPES)
+_SET = body(("mutex_set", "mutex_set_main"), "ZCARD HGET ZCARD")
+_OCCUPANCY = body(("occupancy",), "SCARD GET HGET HGET")
 
 ENTER = Script("enter", "#!lua\n" + _BODY)
 """A step; refused by a server that is out of memory."""
 LEAVE = Script("leave", "#!lua flags=allow-oom\n" + _BODY)
 """The same step, carried out whatever the memory."""
-LOOK = Script("look", "#!lua flags=no-writes\n" + read("look"), waits=False)
+LOOK = Script("look", "#!lua flags=no-writes\n" + body(("look",)), waits=False)
 """A resource as it stands."""
 PAIR_ENTER = Script("pair_enter", "#!lua\n" + _PAIR)
 """A step at a pair of keys; refused by a server that is out of memory."""
 PAIR_LEAVE = Script("pair_leave", "#!lua flags=allow-oom\n" + _PAIR)
 """The same, carried out whatever the memory."""
 PAIR_LOOK = Script(
-    "pair_look", "#!lua flags=no-writes\n" + read("pair_look"), waits=False
+    "pair_look",
+    "#!lua flags=no-writes\n" + body(("pair_look",), PAIR_TYPES),
+    waits=False,
 )
 """A pair as it stands."""
 SET_ENTER = Script("set_enter", "#!lua\n" + _SET)

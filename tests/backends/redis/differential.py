@@ -42,8 +42,8 @@ MORE = object()
 TURNS, FEW_TURNS = "local SEAT_TURNS = 100", "local SEAT_TURNS = 3"
 CLOCK = "local clock = call('TIME')"
 OUR_CLOCK = "local clock = call('HMGET', 'clock', 's', 'u')"
-SHORT_CUTS = "if stored[1] == '1' and keep and"
-NO_SHORT_CUTS = "if false and keep and"
+SHORT_CUTS = "if stored[1] == '1' and not odd and"
+NO_SHORT_CUTS = "if false and not odd and"
 
 
 class Wire:

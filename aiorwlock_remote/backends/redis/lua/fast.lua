@@ -9,28 +9,35 @@
 --   e  a reader enters or joins, nobody queues
 --
 -- `stored` by number: 2 last, 3 number, 4 seat, 5 writer, 6 places, 9 endings,
--- 10 admit_upto, 12 turns, 13 upgraded, 14 keep (ms).
+-- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms).
+--
+-- What is read and is not as we write it falls through, too: record.lua says so.
 
 local barred = stored[7] or ''
+local odd = string.find((stored[2] or '-') .. (stored[3] or '') .. barred
+  .. (stored[10] or '') .. (stored[11] or '') .. (stored[12] or '') .. (stored[14] or '-'),
+  '%D')
 local keep = tonumber(stored[14])
 local last = tonumber(stored[2])
 
-if stored[1] == '1' and keep and last and (stored[8] or '') == ''
-  and (stored[13] or '') == '' and last < 2 ^ 53 - 1 and (barred == '' or (tonumber(barred) or now) < now) then
+if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
+  and (stored[13] or '') == '' and last < 2 ^ 53 - 1 and keep < 2 ^ 53
+  and (barred == '' or (tonumber(barred) or now) < now) then
   local seat, writer, places = stored[4] or '', stored[5] or '', stored[6] or ''
   local match, ceil = string.match, math.ceil
   local memory = ARGV[1] / 1000
   local fence, fence_text = now, now_text
   if last >= now then fence, fence_text = last + 1, format('%d', last + 1) end
 
-  if op == 'w' and seat == '' and (places == '' or places == '1') then
+  if op == 'w' and seat == '' and writer == '' and (places == '' or places == '1') then
     local place = places == '1' and match(ARGV[4], '=$')
       and call('HGET', QUEUE, 'w:' .. own)
     local value = ARGV[5] .. ',' .. clock[1]
     local ends = now + ARGV[6]
     local ms = ceil(ends / 1000)
     if keep >= ms + memory
-      and (places == '' or place and tonumber(match(place, '^%d+,%d+,(%d+)')) > now)
+      and (places == '' or place
+        and tonumber(match(place, '^%d+,%d+,(%d+),%d+,%d+,%d*,') or 0) > now)
       and not call('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
       call('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
         'writer', format('%s,%s,%d,%s', ARGV[5], now_text, ends, ARGV[7]))
@@ -65,11 +72,13 @@ if stored[1] == '1' and keep and last and (stored[8] or '') == ''
         local turns = (tonumber(stored[12]) or 0) + 1
         local place = places == '1' and call('HGET', QUEUE, 'w:' .. own)
         local since, until_us
-        if place then since, until_us = match(place, '^%d+,(%d+),(%d+)') end
+        if place then
+          since, until_us = match(place, '^%d+,(%d+),(%d+),%d+,%d+,%d*,')
+        end
         local ends = now + ARGV[9]
         local ms = ceil(ends / 1000)
-        if turns <= SEAT_TURNS and keep >= math.max(ends, now + life) / 1000 + memory
-          and (places == '' and more == '0' or place and tonumber(until_us) > now)
+        if turns <= SEAT_TURNS and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2 and keep >= math.max(ends, now + life) / 1000 + memory
+          and (places == '' and more == '0' or place and tonumber(until_us or 0) > now)
           and call('GET', SEAT) == seat then
           local value = ARGV[8] .. ',' .. clock[1]
           call('SET', SEAT, value, 'PXAT', format('%d', ms))
@@ -119,10 +128,14 @@ if stored[1] == '1' and keep and last and (stored[8] or '') == ''
 
   elseif op == 'r' and not ARGV[6] and seat ~= '' and places == '' and ARGV[4] ~= 'w' then
     local first = call('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2]
-    if first and tonumber(first) > now and call('GET', SEAT) == seat
-      and call('ZREM', READERS, ARGV[5]) == 1 then
+    local latest = call('ZRANGE', READERS, -1, -1, 'WITHSCORES')
+    if first and tonumber(first) > now and not string.find(latest[2], '%D')
+      and call('GET', SEAT) == seat and call('ZREM', READERS, ARGV[5]) == 1 then
       call('HDEL', STATE, 'reader:' .. ARGV[5])
-      local latest = call('ZRANGE', READERS, -1, -1, 'WITHSCORES')[2]
+      if latest[1] == ARGV[5] then
+        latest = call('ZRANGE', READERS, -1, -1, 'WITHSCORES')
+      end
+      latest = latest[2]
       if latest then
         call('SET', SEAT, seat, 'PXAT', format('%d', ceil(latest / 1000)))
         call('HSET', STATE, 'updated', now_text)

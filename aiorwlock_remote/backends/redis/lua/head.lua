@@ -24,3 +24,5 @@ local stored = call('HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'pl
   'upgraded', 'keep')
 local op, own, wake = ARGV[2], ARGV[3], KEYS[5]
 local SEAT_TURNS = 100
+-- What the field `seat` looks like; pair_head.lua has others.
+local WRITER_SEAT, READERS_SEAT = '^(.+),%d+$', '^readers,%d+$'
