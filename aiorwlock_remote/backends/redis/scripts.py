@@ -21,9 +21,6 @@ PAIR_PARTS = (
     *("entering", "moves", "ending", "save", "pair", "main"),
 )
 
-TYPES = "GET HGET ZCARD HGET"
-PAIR_TYPES = f"{TYPES} SCARD"
-
 
 def read(part: str) -> str:
     """One file of ``lua/``."""
@@ -31,22 +28,15 @@ def read(part: str) -> str:
     return lua.joinpath(f"{part}.lua").read_text(encoding="utf-8")
 
 
-def body(parts: Iterable[str] = PARTS, types: str = TYPES) -> str:
-    """A step, without the line that says what the server may do with it.
-
-    ``types``: the commands by which ``guard.lua`` tells whether a key is of its type.
-    """
-    step = "\n".join(read(part) for part in parts)
-    reads = ", ".join(f"'{name}'" for name in types.split())
-    return f"local function step()\n{step}\nend\n" + read("guard").replace(
-        "TYPES", reads
-    )
+def body(parts: Iterable[str] = PARTS) -> str:
+    """A step, without the line that says what the server may do with it."""
+    return "\n".join(read(part) for part in ("typed", *parts))
 
 
 _BODY = body()
-_PAIR = body(PAIR_PARTS, PAIR_TYPES)
-_SET = body(("mutex_set", "mutex_set_main"), "ZCARD HGET ZCARD")
-_OCCUPANCY = body(("occupancy",), "SCARD GET HGET HGET")
+_PAIR = body(PAIR_PARTS)
+_SET = body(("mutex_set", "mutex_set_main"))
+_OCCUPANCY = body(("occupancy",))
 
 ENTER = Script("enter", "#!lua\n" + _BODY)
 """A step; refused by a server that is out of memory."""
@@ -60,7 +50,7 @@ PAIR_LEAVE = Script("pair_leave", "#!lua flags=allow-oom\n" + _PAIR)
 """The same, carried out whatever the memory."""
 PAIR_LOOK = Script(
     "pair_look",
-    "#!lua flags=no-writes\n" + body(("pair_look",), PAIR_TYPES),
+    "#!lua flags=no-writes\n" + body(("pair_look",)),
     waits=False,
 )
 """A pair as it stands."""

@@ -10,6 +10,14 @@ import pytest
 
 from aiorwlock_remote import BadRecord, connect
 from aiorwlock_remote.backends.redis.commands import decode_step, encode
+from aiorwlock_remote.backends.redis.connection.script import Request
+from aiorwlock_remote.backends.redis.scripts import OCCUPY, SET_ENTER
+from aiorwlock_remote.backends.redis.set_steps import (
+    SetKeys,
+    encode_ask,
+    encode_member,
+    encode_withdraw,
+)
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -22,7 +30,9 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
     Withdraw,
 )
+from aiorwlock_remote.core.pool import Ask
 from aiorwlock_remote.core.ticket import Mode, holder_of
+from aiorwlock_remote.ports import Settings
 from tests.backends.redis.desk import GATE, LEASE, Desk
 from tests.servers.redis import RedisServer
 
@@ -115,6 +125,7 @@ def desk(desk: Desk) -> Iterator[Desk]:
     desk.ask("CONFIG", "SET", setting, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queued", [True, False])
 @pytest.mark.parametrize("mode", [READ, WRITE])
 def test_every_field_in_every_way(desk: Desk, mode: Mode, queued: bool) -> None:
@@ -224,3 +235,58 @@ async def test_it_is_not_shown(fresh_redis: RedisServer, field: str, text: str) 
         with pytest.raises(BadRecord):
             await locks.mutex("damaged", 1).info()
         assert [seen async for seen in locks.list()] == []
+
+
+def steps_of_a_set(desk: Desk) -> tuple[SetKeys, list[Request]]:
+    """One held, one place, and what is done at the set of them."""
+    keys = SetKeys(Settings("gate"), "proxies", "gate")
+    asks = [Ask("", ticket, LEASE) for ticket in ("set-ticket", "another")]
+    two = Renew((("set-ticket", LEASE), ("another", LEASE)))
+    head = SET_ENTER, (*keys.args, "c", LEASE, "a")
+    for script, args in (head, encode_ask(keys, b"gate.1", asks, 10**9)):
+        desk.ask("EVALSHA", script.sha, *args)
+    return keys, [
+        encode_ask(keys, b"gate.1", asks, 10**9),
+        encode_member(keys, two),
+        encode_member(keys, Release("set-ticket")),
+        encode_withdraw(keys, [b"gate.1,"], ["another", "set-ticket"], LEASE),
+    ]
+
+
+@pytest.mark.parametrize("bad", ["x", "-5", "9" * 30, "1e3", "nan", "\0"])
+def test_every_field_of_a_set(desk: Desk, bad: str) -> None:
+    """Told before anything is written; in a renewal of two, whichever it is."""
+    keys, steps = steps_of_a_set(desk)
+    _, names, state, queue = keys.args[:4]
+    flat = desk.ask("HGETALL", state)
+    every = (names, state, queue)
+    whole = [desk.ask("DUMP", key) for key in every]
+    damaged = {field for field in flat[::2] if not field.startswith(b"m")}
+    assert len(damaged) == 4
+    for field in damaged:
+        for number, (script, args) in enumerate(steps):
+            for key, dump in zip(every, whole, strict=True):
+                desk.ask("RESTORE", key, 0, dump, "REPLACE")
+            desk.ask("HSET", state, field, bad)
+            before = [desk.ask("DUMP", key) for key in every]
+            if field.startswith(b"p") and number == 1:
+                continue  # a renewal does not look at who waits
+            shown = field[:5].decode() if field.startswith(b"t") else field.decode()
+            with pytest.raises(hiredis.ReplyError, match=f"^BADRECORD .* {shown}"):
+                desk.ask("EVALSHA", script.sha, *args)
+            assert [desk.ask("DUMP", key) for key in every] == before
+
+
+@pytest.mark.parametrize("bad", ["x", "-5", "9" * 30, "inf", "", "\0"])
+@pytest.mark.parametrize("key", ["{pending:a}.since", "{pending:a}.seen"])
+def test_every_time_of_who_is_pending(desk: Desk, key: str, bad: str) -> None:
+    """Also of one that is forgotten in that step."""
+    keys = ("pending:a", "using:a", "{pending:a}.since", "{pending:a}.seen")
+    desk.ask("SADD", "pending:a", "somebody")
+    for name in keys[2:]:
+        desk.ask("HSET", name, "gone", 5, "somebody", 5)
+    desk.ask("HSET", key, "somebody", bad)
+    before = [desk.ask("DUMP", name) for name in keys]
+    with pytest.raises(hiredis.ReplyError, match=f"^BADRECORD {key}: field somebody"):
+        desk.ask("EVALSHA", OCCUPY.sha, 4, *keys, "p", "me", 1000)
+    assert [desk.ask("DUMP", name) for name in keys] == before

@@ -27,11 +27,11 @@ local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local rung = {}
 
--- A wrong type under a key is found before anything is changed (see guard.lua), and so
--- is a damaged field that this step reads: check() below.
-call('ZCARD', SET)
-call('HLEN', STATE)
-call('ZCARD', QUEUE)
+-- A wrong type under a key is found before anything is changed, and so is a damaged
+-- field that this step reads: check() below.
+typed('sorted set', 'ZCARD', SET)
+typed('hash', 'HLEN', STATE)
+typed('sorted set', 'ZCARD', QUEUE)
 
 local MOST = 2 ^ 53 - 2
 

@@ -18,11 +18,11 @@ local kind, who, lives = ARGV[1], ARGV[2], ARGV[3]
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
--- A wrong type under a key is found before anything is changed; see guard.lua.
-call('SCARD', PENDING)
-local user = call('GET', USING)
-call('HLEN', SINCE)
-call('HLEN', SEEN)
+-- A wrong type under a key is found before anything is changed.
+typed('set', 'SCARD', PENDING)
+local user = typed('string', 'GET', USING)
+typed('hash', 'HLEN', SINCE)
+typed('hash', 'HLEN', SEEN)
 
 local function text(us)
   return string.format('%.0f', us)

@@ -44,11 +44,11 @@ end
 
 -- holder,lock_delay,who: as commands.py writes them and answers.py reads them.
 function record.details_fit(text)
-  local delay, who = match(text, '^%x+,(%d+),(%[".*",%d+,".*",".*"[,%]].*)$')
+  local delay, who = match(text, '^%x+,(%d+),(%[.*%])$')
   if not who or string.find(who, '%c') or not record.fits(delay) then return false end
   local fine, found = pcall(cjson.decode, who)
   return fine and type(found[1]) == 'string' and type(found[2]) == 'number'
-    and type(found[3]) == 'string' and type(found[4]) == 'string'
+    and found[2] % 1 == 0 and type(found[3]) == 'string' and type(found[4]) == 'string'
 end
 
 -- A score is microseconds, or inf.
@@ -69,9 +69,9 @@ function record.text_in(text)
   return text and text ~= '' and text or nil
 end
 
-local seat_value = call('GET', SEAT)
-local flat_queue = call('HGETALL', QUEUE)
-local members = call('ZCARD', READERS)
+local seat_value = typed('string', 'GET', SEAT)
+local flat_queue = typed('hash', 'HGETALL', QUEUE)
+local kept = typed('sorted set', 'ZCARD', READERS)
 
 local door = {
   last = record.number_in(stored[2], 'last'),
@@ -113,13 +113,13 @@ if stored[1] ~= '1' then
     end
   end
   -- The state is gone, what belonged to it means nothing.
-  if flat_queue[1] or members > 0 then call('DEL', READERS, QUEUE) end
-  flat_queue, members = {}, 0
+  if flat_queue[1] or kept > 0 then call('DEL', READERS, QUEUE) end
+  flat_queue, kept = {}, 0
 end
 
 if record.text_in(stored[5]) then
   local ticket, since, expires, details = match(stored[5], '^([^,]*),(%d+),(%w+),(.*)$')
-  local fits = ticket and ticket ~= '' and record.fits(since)
+  local fits = ticket and match(ticket, '^%C+$') and record.fits(since)
     and (expires == 'never' or record.fits(expires)) and record.details_fit(details)
   if not fits then record.damaged(STATE, 'writer') end
   if not door.seat or match(door.seat, WRITER_SEAT) ~= ticket then
@@ -129,20 +129,21 @@ if record.text_in(stored[5]) then
     details = details}
 elseif door.seat then
   if not match(door.seat, READERS_SEAT) then record.damaged(STATE, 'seat') end
-  if members > 0 then
+  if kept > 0 then
     step.soonest = record.score_in(call('ZRANGE', READERS, 0, 0, 'WITHSCORES'))
     step.latest = record.score_in(call('ZRANGE', READERS, -1, -1, 'WITHSCORES'))
-    door.readers = members
+    door.readers = kept
   else
     door.seat = nil -- ours, but whose? The readers were lost: it is foreign.
   end
 end
-if members > door.readers then record.damaged(STATE, 'seat') end
-if door.last == 0 and (door.writer or members > 0) then record.damaged(STATE, 'last') end
+if kept > door.readers then record.damaged(STATE, 'seat') end
+if door.last == 0 and (door.writer or kept > 0) then record.damaged(STATE, 'last') end
 
 if record.text_in(stored[8]) then
   local expires, called, gate, ticket = match(stored[8], '^(%d+),(%d),([^,]*),(.*)$')
-  if not expires or ticket == '' or not record.fits(expires) then
+  if not expires or ticket == '' or not record.fits(expires)
+    or string.find(stored[8], '%c') then
     record.damaged(STATE, 'upgrader')
   end
   door.slot = {expires = tonumber(expires), called = called == '1', gate = gate,
