@@ -21,6 +21,7 @@ def outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadReco
     try:
         return carry_out()
     except BadRecord as exc:
+        exc.what = f"{resource.label}: {exc.what}"
         return exc
     except (TypeError, ValueError, OverflowError) as exc:
         bad = BadRecord(what=f"the record of {resource.label} cannot be used")
