@@ -193,28 +193,32 @@ def _load_place(data: object) -> Place:
 def _load_slot(fields: Fields) -> Upgrader:
     slot = _named(fields, "upgrader", ("ticket", "gate", "expires", "called"))
     return Upgrader(
-        _typed(slot, "ticket", str),
-        _typed(slot, "gate", str),
-        _typed(slot, "expires", int),
-        bool(slot["called"]),
+        _typed(slot, "upgrader.ticket", str),
+        _typed(slot, "upgrader.gate", str),
+        _typed(slot, "upgrader.expires", int),
+        bool(slot["upgrader.called"]),
     )
 
 
 def _load_ending(data: object) -> Ending:
     ending = _named({"endings": data}, "endings", ("fence", "holder", "reason"))
-    reason = ending["reason"]
+    reason = ending["endings.reason"]
     if reason not in _REASONS:
         reason = "forced"
-    return Ending(_typed(ending, "fence", int), _typed(ending, "holder", str), reason)
+    return Ending(
+        _typed(ending, "endings.fence", int),
+        _typed(ending, "endings.holder", str),
+        reason,
+    )
 
 
 def _load_who(fields: Fields) -> Who:
     who = _named(fields, "who", ("host", "pid", "task", "reason"))
     return Who(
-        _typed(who, "host", str),
-        _typed(who, "pid", int),
-        _typed(who, "task", str),
-        _typed(who, "reason", str),
+        _typed(who, "who.host", str),
+        _typed(who, "who.pid", int),
+        _typed(who, "who.task", str),
+        _typed(who, "who.reason", str),
     )
 
 
@@ -274,7 +278,7 @@ def _named(fields: Fields, name: str, parts: Sequence[str]) -> Fields:
     found = _list(fields, name)
     if len(found) < len(parts):
         raise ValueError(f"{name}: {len(found)} items")
-    return dict(zip(parts, found, strict=False))
+    return {f"{name}.{part}": item for part, item in zip(parts, found, strict=False)}
 
 
 def _mode(fields: Fields) -> Mode:
