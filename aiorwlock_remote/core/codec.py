@@ -205,11 +205,8 @@ def _load_ending(data: object) -> Ending:
     reason = ending["endings.reason"]
     if reason not in _REASONS:
         reason = "forced"
-    return Ending(
-        _typed(ending, "endings.fence", int),
-        _typed(ending, "endings.holder", str),
-        reason,
-    )
+    fence = _typed(ending, "endings.fence", int)
+    return Ending(fence, _typed(ending, "endings.holder", str), reason)
 
 
 def _load_who(fields: Fields) -> Who:
