@@ -29,6 +29,7 @@ from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.insisting import Insisting
 from aiorwlock_remote.runtime.loops import current_host
 from aiorwlock_remote.runtime.room import Room
+from aiorwlock_remote.threads import forbidden, refused
 
 
 def connect(
@@ -132,7 +133,12 @@ class Connecting:
                 room.ring(resource, seconds)
 
         with anyio.move_on_after(settings.connect_timeout) as scope:
-            store = await self._open_store(host, ring, settings)
+            try:
+                store = await self._open_store(host, ring, settings)
+            except RuntimeError as exc:  # the loop's own threads, too: names of hosts
+                if not forbidden(exc):
+                    raise
+                raise refused(exc) from exc
         if scope.cancelled_caught:
             raise BackendUnavailable(
                 what=f"the store did not answer in {settings.connect_timeout:g} s"

@@ -13,7 +13,9 @@ SQLSTATE, or what asyncpg raises    we raise              carried out?
 23… 42P01 42703 3F000 42804 42883   Unsupported           no: tables
 42501                               Unsupported           no: grants
 26000 42P05 0A000 (of another one)  Unsupported           no: PgBouncer
-22001 22021 22P05 54000             ConfigurationError    no: a bad name
+0A000 55000 (a rule, a view)        Unsupported           no: tables
+22001 (too long for a column)       ConfigurationError    no: name or column
+22021 22P05 54000                   ConfigurationError    no: a bad name
 25P02 (a transaction that failed)   ConfigurationError    no
 any other of the server's           BackendUnavailable    no
 InterfaceError, connection lost     BackendUnavailable    perhaps
@@ -46,7 +48,17 @@ Failure = BackendError | ConfigurationError
 _UNKNOWN = ("08", "57P01", "57P02", "57P05", "XX")
 _LOGIN = ("28", "3D000")
 _TABLES = ("23", "42P01", "42703", "3F000", "42804", "42883")
-_NAMES = ("22001", "22021", "22P05", "54000")
+_NAMES = ("22021", "22P05", "54000")
+_REWRITTEN = ("0A000", "55000")
+_PLAIN = (
+    "a rule or a view changes what is asked of the table: use the plain tables that "
+    f"{SCHEMA.partition(' prints')[0]} makes, and DROP RULE … ON them"
+)
+TOO_LONG = (
+    "a column of mutex_locks or doormans is shorter than "
+    f"{SCHEMA.partition(' prints')[0]} makes it: widen it by ALTER TABLE, or take a "
+    "shorter name for the resource"
+)
 _FORGOTTEN = ("26000", "0A000", "42P05")
 _MET = {"40001", "40P01"}
 """Another transaction came first: only one of them could be carried out."""
@@ -84,10 +96,14 @@ def of(exc: BaseException, where: str) -> Failure:
     if code == "42501":
         grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, doormans TO …"
         return Unsupported(what=what, hint=grant)
+    if code in _REWRITTEN and "plan" not in what.lower():  # "cached plan must not …"
+        return Unsupported(what=what, hint=_PLAIN)
     if code.startswith(_FORGOTTEN):
         return Unsupported(
             what=what, hint="behind PgBouncer in transaction mode: ?statement_cache=no"
         )
+    if code == "22001":
+        return ConfigurationError(what=what, hint=TOO_LONG)
     if code.startswith(_NAMES):
         return ConfigurationError(what=what, hint="another name for the resource")
     if code == "25P02":
