@@ -264,9 +264,10 @@ def _object_of(data: object, what: str) -> Fields:
 
 
 def _list(fields: Fields, name: str) -> list[Any]:
-    found: object = fields[name]
-    if not isinstance(found, list):
-        raise TypeError(f"{name}: {type(found).__name__} instead of a list")
+    found: list[Any] = fields[name]
+    kind = type(found)
+    if kind is not list:
+        raise TypeError(f"{name}: {kind.__name__} instead of a list")
     return found
 
 

@@ -77,7 +77,7 @@ def decode_step(
     """
     decoder = _DECODERS[type(command)]
     try:
-        if type(raw) is list and len(raw) == 2 and raw[0] == RUNG:
+        if _is_a(list, raw) and len(raw) == 2 and raw[0] == RUNG:
             return decoder(command, raw[1]), True
         return decoder(command, raw), False
     except NONSENSE as exc:
@@ -107,9 +107,15 @@ def unreadable(error: Exception) -> BackendError:
 
 def items_of(raw: Raw, count: int | None = None) -> list[Raw]:
     """A list, of so many items."""
-    if type(raw) is not list or (count is not None and len(raw) != count):
-        raise TypeError(f"{type(raw).__name__} instead of a list")
-    return raw
+    items: list[Raw] = raw
+    kind = type(items)
+    if kind is not list or (count is not None and len(items) != count):
+        raise TypeError(f"{kind.__name__} instead of a list")
+    return items
+
+
+def _is_a(kind: type[object], raw: Raw) -> bool:
+    return type(raw) is kind
 
 
 def number_of(raw: Raw) -> int:
@@ -223,7 +229,7 @@ def _why(last: Raw, endings: Raw, ticket: str) -> LossReason:
 
 
 def _released(command: Release, raw: Raw) -> Released:
-    if type(raw) is int and raw == 1 and not command.then:
+    if _is_a(int, raw) and raw == 1 and not command.then:
         return Released(held=True)
     if number_of(items_of(raw)[0]) > 1:
         (ask,) = command.then
