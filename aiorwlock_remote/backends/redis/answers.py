@@ -231,10 +231,11 @@ def _why(last: Raw, endings: Raw, ticket: str) -> LossReason:
 def _released(command: Release, raw: Raw) -> Released:
     if _is_a(int, raw) and raw == 1 and not command.then:
         return Released(held=True)
-    if number_of(items_of(raw)[0]) > 1:
+    items = items_of(raw)
+    if number_of(items[0]) > 1:
         (ask,) = command.then
         return Released(held=True, then=(_acquired(ask, raw),))
-    kind, held, last, endings, *answers = raw
+    kind, held, last, endings, *answers = items
     if kind != RELEASED or held not in _YES_NO:
         raise ValueError("no answer to a release")
     both = zip(command.then, answers, strict=True)
