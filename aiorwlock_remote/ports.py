@@ -88,8 +88,10 @@ class Settings:
     """What ``connect`` was told about the store. Seconds.
 
     ``gate``: a random name of this ``Locks``, by which places and messages are told
-    apart. ``prefix``: goes before each resource type, where a store has names of its
-    own to prefix. ``fence_memory``: for so long after its last use a name is known.
+    apart. ``prefix``: the types of resources begin with it already; a store puts it
+    before those keys alone that are made of users' names as they are (mutex sets, pairs
+    of keys, occupied objects). ``fence_memory``: for so long after its last use a name
+    is known.
     ``min_replicas``: a store that can (``Replicated``) tells of no grant that fewer
     replicas have.
     """

@@ -6,12 +6,15 @@ They end with the process, also in the middle of what they have to do.
 from __future__ import annotations
 
 import atexit
+import re
 import threading
 from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakSet
 
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.errors import BackendUnavailable, Unsupported
+
+_FORBIDDEN = re.compile("subinterpreter|disabled in this interpreter")
 
 
 def running(function: Callable[[], object], name: str) -> threading.Thread:
@@ -19,6 +22,7 @@ def running(function: Callable[[], object], name: str) -> threading.Thread:
 
     Raises:
         BackendUnavailable: none could be started.
+        Unsupported: this interpreter allows none.
     """
     thread = threading.Thread(
         target=function, name=f"aiorwlock_remote {name}", daemon=True
@@ -30,13 +34,24 @@ def running(function: Callable[[], object], name: str) -> threading.Thread:
     return thread
 
 
-def refused(exc: RuntimeError) -> BackendUnavailable:
+def refused(exc: RuntimeError) -> BackendUnavailable | Unsupported:
     """The error of ours for a thread that could not be started."""
+    if forbidden(exc):
+        return Unsupported(
+            what=f"this sub-interpreter may start no threads ({exc})",
+            hint="the locks need threads: connect() in the main interpreter, or in a "
+            "process of its own (mod_wsgi: WSGIApplicationGroup %{GLOBAL})",
+        )
     return BackendUnavailable(
         what=f"no thread could be started ({exc})",
         hint="let the process have more: ulimit -u, pids.max",
         nothing_done=True,
     )
+
+
+def forbidden(exc: RuntimeError) -> bool:
+    """Whether it is the interpreter that allows no threads, now and for ever."""
+    return _FORBIDDEN.search(str(exc)) is not None
 
 
 class Finishes(Protocol):

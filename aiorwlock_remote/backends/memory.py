@@ -212,6 +212,4 @@ async def open_store(
         raise ConfigurationError(
             what="memory:// takes a name at most", hint="memory:// or memory://name"
         )
-    return MemoryStore(
-        shelf(settings.prefix + "|" + address.host), host, bell, settings
-    )
+    return MemoryStore(shelf(address.host), host, bell, settings)

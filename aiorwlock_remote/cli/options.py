@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aiorwlock_remote.core.names import from_label, type_of
-from aiorwlock_remote.core.url import Address, parse
+from aiorwlock_remote.core.names import check_prefix, from_label, type_of
+from aiorwlock_remote.core.url import Address, parse, with_prefix
 from aiorwlock_remote.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -36,11 +36,37 @@ class FloatRange(click.FloatRange):
         return number
 
 
+def _prefixed(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> str | None:
+    """The URL with the prefix in it: commands know one thing, where the locks are."""
+    del param
+    prefix = ctx.meta.get(_PREFIX)
+    return with_prefix(value, check_prefix(prefix)) if value and prefix else value
+
+
+def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    del param
+    ctx.meta[_PREFIX] = value
+
+
+_PREFIX = "aiorwlock_remote.prefix"
+_prefix = click.option(
+    "--prefix",
+    envvar="RWLOCK_PREFIX",
+    show_envvar=True,
+    metavar="TEXT",
+    is_eager=True,  # before the URL, which it becomes a part of
+    expose_value=False,
+    callback=_note,
+    help="As connect() has it: the beginning of every TYPE, which is not shown then.",
+)
 _url = click.option(
     "--url",
     envvar="RWLOCK_URL",
     show_envvar=True,
     metavar="URL",
+    callback=_prefixed,
     help="Where the locks are, e.g. sqlite:////var/lib/app/locks.db.",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
@@ -66,8 +92,8 @@ def _type(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 
 
 def store_option(function: F) -> F:
-    """``--url``, as the user gave it; see ``store``."""
-    return _url(function)
+    """``--url``, with the prefix of ``--prefix`` in it; see ``store``."""
+    return _url(_prefix(function))
 
 
 def _installed(ctx: click.Context, param: click.Parameter, value: str) -> str:

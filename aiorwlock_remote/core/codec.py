@@ -8,7 +8,7 @@ that is not what we write, is refused: a lock that guesses is no lock.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast, get_args
 
 from aiorwlock_remote.core.record import (
@@ -27,6 +27,8 @@ VERSION = 1
 
 T = TypeVar("T")
 
+Fields = Mapping[str, Any]
+
 _object = json.JSONEncoder(separators=(",", ":")).encode
 _text = json.encoder.encode_basestring_ascii
 
@@ -39,6 +41,7 @@ _PLACE = {"number", "gate", "mode", "since", "expires", "window", "waiting"} | {
     "claim_until",
     "who",
 }
+_REASONS = get_args(LossReason)
 _DOOR = {"v", "grants", "queue", "seat", "upgrader", "upgraded", "endings", *_SCALARS}
 
 
@@ -66,7 +69,11 @@ def loads(text: str) -> Record:
         BadRecord: not JSON, not ours, or of an unknown version.
     """
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_once)
+    except KeyError as exc:
+        raise BadRecord(
+            what=f"the stored record is damaged ({exc.args[0]} is there twice)"
+        ) from exc
     except (ValueError, RecursionError) as exc:
         raise BadRecord(what="the stored record is not JSON") from exc
     return load(data)
@@ -81,19 +88,23 @@ def load(data: object) -> Record:
                 what="the stored record is of an unknown version",
                 hint="upgrade aiorwlock-remote in every process that uses the store",
             )
-        slot = fields.get("upgrader")
+        idle = fields.get("upgrader") is None
         return Record(
-            grants=tuple(_load_grant(g) for g in fields["grants"]),
-            queue=tuple(_load_place(p) for p in fields["queue"]),
-            seat=_optional(fields["seat"], str),
-            upgrader=None if slot is None else _load_slot(slot),
+            grants=_grants(fields),
+            queue=_places(fields),
+            seat=_optional(fields, "seat", str),
+            upgrader=None if idle else _load_slot(fields),
             upgraded=fields.get("upgraded", False) is True,
-            endings=tuple(_load_ending(e) for e in fields.get("endings", ())),
+            endings=_endings(fields),
             extra=_extra(fields, _DOOR),
-            **{name: _typed(fields[name], int) for name in _SCALARS},
+            **{name: _typed(fields, name, int) for name in _SCALARS},
         )
-    except (KeyError, TypeError, ValueError) as exc:
-        raise BadRecord(what=f"the stored record is damaged ({exc!r})") from exc
+    except KeyError as exc:
+        raise BadRecord(
+            what=f"the stored record is damaged ({exc.args[0]} is missing)"
+        ) from exc
+    except (TypeError, ValueError) as exc:
+        raise BadRecord(what=f"the stored record is damaged ({exc})") from exc
 
 
 def _seldom(door: Record) -> Extra:
@@ -146,65 +157,139 @@ def _or_null(number: int | None) -> str:
     return "null" if number is None else str(number)
 
 
-def _load_grant(data: Mapping[str, Any]) -> Grant:
+def _load_grant(data: object) -> Grant:
+    fields = _object_of(data, "grants")
     return Grant(
-        ticket=_typed(data["ticket"], str),
-        mode=Mode(data["mode"]),
-        fence=_typed(data["fence"], int),
-        since=_typed(data["since"], int),
-        expires=_optional(data["expires"], int),
-        who=_load_who(data["who"]),
-        lock_delay=_typed(data.get("lock_delay", 0), int),
-        extra=_extra(data, _GRANT),
+        ticket=_typed(fields, "ticket", str),
+        mode=_mode(fields),
+        fence=_typed(fields, "fence", int),
+        since=_typed(fields, "since", int),
+        expires=_optional(fields, "expires", int),
+        who=_load_who(fields),
+        lock_delay=_typed(fields, "lock_delay", int) if "lock_delay" in fields else 0,
+        extra=_extra(fields, _GRANT),
     )
 
 
-def _load_place(data: Mapping[str, Any]) -> Place:
+def _load_place(data: object) -> Place:
+    fields = _object_of(data, "queue")
     return Place(
-        number=_typed(data["number"], int),
-        gate=_typed(data["gate"], str),
-        mode=Mode(data["mode"]),
-        since=_typed(data["since"], int),
-        expires=_typed(data["expires"], int),
-        window=_typed(data["window"], int),
-        waiting=_typed(data["waiting"], int),
-        claim_until=_optional(data["claim_until"], int),
-        who=_load_who(data["who"]),
-        extra=_extra(data, _PLACE),
+        number=_typed(fields, "number", int),
+        gate=_typed(fields, "gate", str),
+        mode=_mode(fields),
+        since=_typed(fields, "since", int),
+        expires=_typed(fields, "expires", int),
+        window=_typed(fields, "window", int),
+        waiting=_typed(fields, "waiting", int),
+        claim_until=_optional(fields, "claim_until", int),
+        who=_load_who(fields),
+        extra=_extra(fields, _PLACE),
     )
 
 
-def _load_slot(data: list[Any]) -> Upgrader:
-    ticket, gate, expires, called = data[:4]
+def _load_slot(fields: Fields) -> Upgrader:
+    slot = _named(fields, "upgrader", ("ticket", "gate", "expires", "called"))
     return Upgrader(
-        _typed(ticket, str), _typed(gate, str), _typed(expires, int), bool(called)
+        _typed(slot, "upgrader.ticket", str),
+        _typed(slot, "upgrader.gate", str),
+        _typed(slot, "upgrader.expires", int),
+        bool(slot["upgrader.called"]),
     )
 
 
-def _load_ending(data: list[Any]) -> Ending:
-    fence, holder, reason = data[:3]
-    if reason not in get_args(LossReason):
+def _load_ending(data: object) -> Ending:
+    ending = _named({"endings": data}, "endings", ("fence", "holder", "reason"))
+    reason = ending["endings.reason"]
+    if reason not in _REASONS:
         reason = "forced"
-    return Ending(_typed(fence, int), _typed(holder, str), reason)
+    fence = _typed(ending, "endings.fence", int)
+    return Ending(fence, _typed(ending, "endings.holder", str), reason)
 
 
-def _load_who(data: list[Any]) -> Who:
-    host, pid, task, reason = data[:4]
+def _load_who(fields: Fields) -> Who:
+    who = _named(fields, "who", ("host", "pid", "task", "reason"))
     return Who(
-        _typed(host, str), _typed(pid, int), _typed(task, str), _typed(reason, str)
+        _typed(who, "who.host", str),
+        _typed(who, "who.pid", int),
+        _typed(who, "who.task", str),
+        _typed(who, "who.reason", str),
     )
 
 
-def _extra(data: Mapping[str, Any], known: set[str]) -> Extra:
+def _extra(data: Fields, known: set[str]) -> Extra:
     return tuple((name, value) for name, value in data.items() if name not in known)
 
 
-def _typed(value: object, kind: type[T]) -> T:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a name that is there twice is a ``KeyError``: which one counts?"""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise KeyError(next(name for name in names if names.count(name) > 1))
+    return found
+
+
+def _grants(fields: Fields) -> tuple[Grant, ...]:
+    """Of different tickets; a writer is alone."""
+    grants = tuple(map(_load_grant, _list(fields, "grants")))
+    if len({grant.ticket for grant in grants}) != len(grants):
+        raise ValueError("grants: one ticket is there twice")
+    if len(grants) > 1 and any(grant.mode is Mode.WRITE for grant in grants):
+        raise ValueError("grants: a writer is not alone")
+    return grants
+
+
+def _places(fields: Fields) -> tuple[Place, ...]:
+    """One for each process and mode."""
+    places = tuple(map(_load_place, _list(fields, "queue")))
+    if len({(place.gate, place.mode) for place in places}) != len(places):
+        raise ValueError("queue: one place is there twice")
+    return places
+
+
+def _endings(fields: Fields) -> tuple[Ending, ...]:
+    """Which most records have not."""
+    if "endings" not in fields:
+        return ()
+    return tuple(map(_load_ending, _list(fields, "endings")))
+
+
+def _object_of(data: object, what: str) -> Fields:
+    if not isinstance(data, dict):
+        raise TypeError(f"one of {what}: {type(data).__name__} instead of an object")
+    return cast("dict[str, Any]", data)
+
+
+def _list(fields: Fields, name: str) -> list[Any]:
+    found: list[Any] = fields[name]
+    kind = type(found)
+    if kind is not list:
+        raise TypeError(f"{name}: {kind.__name__} instead of a list")
+    return found
+
+
+def _named(fields: Fields, name: str, parts: Sequence[str]) -> Fields:
+    """A list whose first items have these names; a newer version may have more."""
+    found = _list(fields, name)
+    if len(found) < len(parts):
+        raise ValueError(f"{name}: {len(found)} items")
+    return {f"{name}.{part}": item for part, item in zip(parts, found, strict=False)}
+
+
+def _mode(fields: Fields) -> Mode:
+    try:
+        return Mode(fields["mode"])
+    except ValueError:
+        raise ValueError("mode: neither read nor write") from None
+
+
+def _typed(fields: Fields, name: str, kind: type[T]) -> T:
+    value = fields[name]
     odd = isinstance(value, bool) or (isinstance(value, int) and abs(value) >= 2**63)
     if not isinstance(value, kind) or odd:
-        raise TypeError(f"{type(value).__name__} instead of {kind.__name__}")
+        raise TypeError(f"{name}: {type(value).__name__} instead of {kind.__name__}")
     return value
 
 
-def _optional(value: object, kind: type[T]) -> T | None:
-    return None if value is None else _typed(value, kind)
+def _optional(fields: Fields, name: str, kind: type[T]) -> T | None:
+    return None if fields[name] is None else _typed(fields, name, kind)

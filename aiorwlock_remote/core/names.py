@@ -74,25 +74,42 @@ class Resource(NamedTuple):
         return _row(self.type, self.id)
 
 
-def resource(resource_type: str, resource_id: ResourceId) -> Resource:
-    """The resource of that name.
+class _Prefixed(Resource):
+    """A resource as a ``Locks`` with a prefix shows it: without the prefix.
+
+    The prefix takes no part in comparisons: the resource is equal to the same one of a
+    ``Locks`` without a prefix, and to what a store reads from its keys.
+    """
+
+    prefix: str  # in the instance's dictionary: a tuple has no slots
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """Type and id as the user wrote them."""
+        kind, name = super().shown
+        return kind.removeprefix(self.prefix), name
+
+
+def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> Resource:
+    """Return the resource of that name in a ``Locks`` with that prefix.
 
     Raises:
         ConfigurationError: an empty part, a wrong type, text that is not Unicode.
     """
     try:
-        return _named(resource_type, resource_id)
+        return _named(resource_type, resource_id, prefix)
     except TypeError:  # it cannot be looked up: it is none, or a strange kind of one
-        return _named.__wrapped__(resource_type, resource_id)
+        return _named.__wrapped__(resource_type, resource_id, prefix)
 
 
 @lru_cache(REMEMBERED, typed=True)  # 1 is a name, and equal to True, which is none
-def _named(resource_type: str, resource_id: ResourceId) -> Resource:
-    return Resource(encode_type(resource_type), encode(id_text(resource_id)))
+def _named(resource_type: str, resource_id: ResourceId, prefix: str) -> Resource:
+    kind = encode_type(resource_type, prefix)
+    return _shown(Resource(kind, encode(id_text(resource_id))), prefix)
 
 
-def encode_type(resource_type: str) -> str:
-    """The first part of a name.
+def encode_type(resource_type: str, prefix: str = "") -> str:
+    """Return the first part of a name: the prefix and the type are one text.
 
     Raises:
         ConfigurationError: empty, a wrong type, text that is not Unicode.
@@ -101,7 +118,30 @@ def encode_type(resource_type: str) -> str:
         raise ConfigurationError(
             what=f"resource type must be str, not {type(resource_type).__name__}"
         )
-    return encode(resource_type)
+    return encode(prefix + resource_type if resource_type else "")
+
+
+def under(found: Resource, prefix: str) -> Resource | None:
+    """Return the resource as a ``Locks`` with that prefix shows it.
+
+    None: the resource has no name there. A resource of another kind, as a pair of keys,
+    has the same names everywhere: its store puts the prefix before them.
+    """
+    if found.kind:
+        return found
+    if not prefix:
+        return Resource(*found)  # it may be shown otherwise to somebody else
+    start = encode(prefix)  # never cut: see ``check_prefix``
+    ours = found.type.startswith(start) and found.type != start
+    return _shown(found, prefix) if ours else None
+
+
+def _shown(found: Resource, prefix: str) -> Resource:
+    if not prefix:
+        return found
+    shown = _Prefixed(*found)
+    shown.prefix = prefix
+    return shown
 
 
 def from_row(row_type: str, row_id: int) -> Resource:
@@ -165,11 +205,12 @@ def is_cut(shown: str) -> bool:
 
 
 def check_prefix(prefix: object) -> str:
-    """A prefix for all names of one ``Locks``.
+    """Return the prefix: with it begins the text of each type of one ``Locks``.
 
     Raises:
         ConfigurationError: ``{`` or ``}`` (they would move a Redis Cluster slot), a
-            comma, ``%`` or a control character; or what is no Unicode text.
+            comma, ``%`` or a control character; what is no Unicode text; or so long
+            that a type that is cut would not begin with all of it.
     """
     if not isinstance(prefix, str):
         raise ConfigurationError(
@@ -181,6 +222,11 @@ def check_prefix(prefix: object) -> str:
             hint="no braces, commas, percent signs or control characters",
         )
     check_text("prefix", prefix)
+    if prefix and len(encode(prefix).encode()) > _KEPT_WHEN_CUT:
+        raise ConfigurationError(
+            what=f"prefix {quoted(prefix)} is too long",
+            hint=f"at most {_KEPT_WHEN_CUT} bytes, a slash counting as three",
+        )
     return prefix
 
 

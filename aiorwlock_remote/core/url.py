@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from dataclasses import dataclass, field, replace
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from aiorwlock_remote.core.shown import check_text, nearest, quoted
 from aiorwlock_remote.errors import ConfigurationError
@@ -57,6 +57,25 @@ class Address:
                     what=f"{self.scheme}: unknown option {quoted(name)} in the URL",
                     hint=ours or nearest(name, known),
                 )
+
+    def without_prefix(self, given: str) -> tuple[Address, str]:
+        """Take ``?prefix=`` out: it is ``connect``'s, whatever the store.
+
+        ``given``: what ``connect`` was told itself.
+
+        Raises:
+            ConfigurationError: the two differ.
+        """
+        told = self.query.get("prefix")
+        if told is None:
+            return self, given
+        if given not in {"", told}:
+            raise ConfigurationError(
+                what=f"prefix is {quoted(given)} for connect and "
+                f"{quoted(told)} in the URL"
+            )
+        rest = {name: text for name, text in self.query.items() if name != "prefix"}
+        return replace(self, query=rest), told
 
     def number(self, name: str, default: float) -> float:
         """An option that is a number."""
@@ -157,6 +176,20 @@ def parse(url: str) -> Address:
         password=password,
         query=_options(query),
     )
+
+
+def with_prefix(url: str, prefix: str) -> str:
+    """Return the URL with ``?prefix=`` added, unless the same is there already.
+
+    Raises:
+        ConfigurationError: the URL is bad, or has another prefix.
+    """
+    if "prefix" in parse(url).query:
+        parse(url).without_prefix(prefix)
+        return url
+    rest, mark, fragment = url.partition("#")
+    sign = "&" if "?" in rest else "?"
+    return f"{rest}{sign}prefix={quote(prefix, safe='')}{mark}{fragment}"
 
 
 def _options(query: list[tuple[str, str]]) -> dict[str, str]:

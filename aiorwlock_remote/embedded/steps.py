@@ -21,6 +21,7 @@ def outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadReco
     try:
         return carry_out()
     except BadRecord as exc:
+        exc.what = f"{resource.label}: {exc.what}"
         exc.nothing_done = True
         return exc
     except (TypeError, ValueError, OverflowError) as exc:

@@ -87,8 +87,7 @@ class EmbeddedStore:
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """Queue one step for the worker."""
         if self._forgets.now():
-            kind, number = resource.row
-            self._forgetting.begin((self._settings.prefix + kind, number))
+            self._forgetting.begin(resource.row)
         return self._worker.step(resource, command)
 
     def watch(self, resource: Resource) -> None:

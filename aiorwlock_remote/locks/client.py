@@ -6,13 +6,20 @@ import logging
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack, final
 
 from aiorwlock_remote.core.commands import Force, Forced
 from aiorwlock_remote.core.lease import check_seconds
-from aiorwlock_remote.core.names import Resource, ResourceId, encode_type, resource
+from aiorwlock_remote.core.names import (
+    Resource,
+    ResourceId,
+    encode_type,
+    resource,
+    under,
+)
 from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
 from aiorwlock_remote.locks import passing
@@ -63,7 +70,7 @@ class Locks(PublishedCalls, RecipeCalls):
         Raises:
             ConfigurationError: a name or an option that cannot be used.
         """
-        target = resource(resource_type, resource_id)
+        target = resource(resource_type, resource_id, self._session.prefix)
         return Mutex(self._session, target, self._options.but(options))
 
     lock = mutex
@@ -80,7 +87,7 @@ class Locks(PublishedCalls, RecipeCalls):
             ConfigurationError: a name or an option that cannot be used, as ``fair``,
                 which is a mutex's.
         """
-        target = resource(resource_type, resource_id)
+        target = resource(resource_type, resource_id, self._session.prefix)
         return RWLock(self._session, target, but_fair(self._options, options))
 
     def multi(
@@ -101,7 +108,7 @@ class Locks(PublishedCalls, RecipeCalls):
     async def list(
         self, resource_type: str | None = None
     ) -> AsyncGenerator[Doorman, None]:
-        """Every resource that is held or waited for.
+        """Every resource that is held or waited for, if its type has our prefix.
 
         Whoever may leave it early, or be cancelled in it, wraps it into
         ``contextlib.aclosing``.
@@ -111,10 +118,15 @@ class Locks(PublishedCalls, RecipeCalls):
             ConfigurationError: no such type can be.
         """
         self._session.check()
-        kind = None if resource_type is None else encode_type(resource_type)
+        prefix, kind = self._session.prefix, None
+        if resource_type is not None:
+            kind = encode_type(resource_type, prefix)
         async with closed(self._session.drive.store.scan(kind)) as snapshots:
             async for snapshot in snapshots:
-                shown = self._session.shown(snapshot)
+                found = under(snapshot.resource, prefix)
+                if found is None:
+                    continue
+                shown = self._session.shown(replace(snapshot, resource=found))
                 if shown.holders or shown.queue:
                     yield shown
 
@@ -205,11 +217,12 @@ class Locks(PublishedCalls, RecipeCalls):
         session = self._session
         session.check()
         passed = passing.read(ticket)
+        target = under(passed.resource, session.prefix) or passed.resource
         options = self._options.but(
             {"lease": passed.lease, "lock_delay": passed.lock_delay}
         )
         request = Request(
-            passed.resource,
+            target,
             passed.mode,
             options.mutex_policy(),
             options.terms,
@@ -220,7 +233,7 @@ class Locks(PublishedCalls, RecipeCalls):
         with session.asked(request) as followers:
             lease = await obtain(session.drive, passed.ticket, request)
             if lease is None:
-                raise NotOwner(resource=passed.resource.label, action="adopt")
+                raise NotOwner(resource=target.label, action="adopt")
             session.check()  # closed meanwhile
         grip = Grip(session, lease, options, followers, owned_by_task=False)
         grip.shared = passed.shared

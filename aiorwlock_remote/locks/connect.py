@@ -29,6 +29,7 @@ from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.insisting import Insisting
 from aiorwlock_remote.runtime.loops import current_host
 from aiorwlock_remote.runtime.room import Room
+from aiorwlock_remote.threads import forbidden, refused
 
 
 def connect(
@@ -45,7 +46,9 @@ def connect(
 
     ``store``: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
     or a ``Backend`` around a client of your own.
-    ``prefix`` goes before all names. ``connect_timeout``: seconds the store may take to
+    ``prefix`` is the beginning of the text of every type, also as ``?prefix=`` in the
+    URL: with ``"shop-"``, ``mutex("web", 1)`` is the lock that is called
+    ``("shop-web", 1)`` without. ``connect_timeout``: seconds the store may take to
     answer; importing its driver does not count. ``fence_memory``: seconds for which the
     last fence of an idle resource is remembered. ``min_replicas`` (Redis): a grant that
     fewer replicas acknowledge in time is given back, with ``BackendUnavailable``.
@@ -121,7 +124,8 @@ class Connecting:
     async def _open(self) -> Locks:
         nonce.anew()
         # Now, not at `connect`: a server may have forked since, and each is a process.
-        settings = replace(self._settings, gate=secrets.token_hex(8))
+        gate, prefix = secrets.token_hex(8), self._prefix
+        settings = replace(self._settings, gate=gate, prefix=prefix)
         host = current_host()
         rooms: list[Room] = []
 
@@ -133,7 +137,12 @@ class Connecting:
         # host, each needs more than `connect_timeout` for them (`test_connecting.py`).
         opening = self._opening(host, ring, settings)
         with anyio.move_on_after(settings.connect_timeout) as scope:
-            store = await opening
+            try:
+                store = await opening
+            except RuntimeError as exc:  # the loop's own threads, too: names of hosts
+                if not forbidden(exc):
+                    raise
+                raise refused(exc) from exc
         if scope.cancelled_caught:
             raise BackendUnavailable(
                 what=f"the store did not answer in {settings.connect_timeout:g} s"
@@ -154,6 +163,14 @@ class Connecting:
             return str(parse(self._store))
         return type(self._store).__name__
 
+    @property
+    def _prefix(self) -> str:
+        """As given to ``connect``, or in the URL."""
+        given = self._settings.prefix
+        if not isinstance(self._store, str):
+            return given
+        return check_prefix(parse(self._store).without_prefix(given)[1])
+
     def _opening(self, host: Host, bell: Bell, settings: Settings) -> Awaitable[Store]:
         """What opens the store when it is awaited; all that it needs is imported."""
         if not isinstance(self._store, str):
@@ -164,6 +181,6 @@ class Connecting:
                     hint="a file is sqlite:///path",
                 )
             return self._store.open(host, bell, settings)
-        address = parse(self._store)
+        address, _ = parse(self._store).without_prefix(settings.prefix)
         opener = registry.find(address.scheme)
         return opener(address, host, bell, settings)

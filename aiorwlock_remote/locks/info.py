@@ -16,6 +16,9 @@ from aiorwlock_remote.ports import Guest, Snapshot
 _SECONDS = re.compile(r"[0-9]{1,11}(\.[0-9]{1,6})?")
 """Since 1970; no more digits than a date can have."""
 
+_LAST = 250_000_000_000 * MICROS
+"""In the year 9892."""
+
 NOWHERE = Resource("", "")
 
 
@@ -204,8 +207,13 @@ def _queued(place: Place, at: Snapshot) -> Queued:
 
 def _when(store_time: int, at: Snapshot) -> datetime:
     """A time of the store's clock as a date: how long ago, from its wall clock."""
-    return datetime.fromtimestamp((at.wall - (at.now - store_time)) / MICROS, UTC)
+    return _moment(at.wall - (at.now - store_time))
 
 
 def _date(wall: int) -> datetime | None:
-    return datetime.fromtimestamp(wall / MICROS, UTC) if wall else None
+    return _moment(wall) if wall else None
+
+
+def _moment(wall: int) -> datetime:
+    """As a date; what a damaged record has and no date can be is the nearest one."""
+    return datetime.fromtimestamp(min(max(0, wall), _LAST) / MICROS, UTC)

@@ -118,7 +118,7 @@ async def _acquire(
 ) -> bool:
     """One try. ``pending``: a writer that is refused becomes the pending writer."""
     session.check()
-    target = resource(*name)
+    target = resource(*name, session.prefix)
     check_seconds("lease", lease, least=MIN_LEASE)
     length = None if lease is None else micros(lease)
     claim = Claim(check_ticket(ticket), length, session.drive.asking.who())
@@ -144,7 +144,7 @@ async def _release(
 ) -> bool:
     """Whether the ticket was the holder, in that mode."""
     session.check()
-    target = resource(*name)
+    target = resource(*name, session.prefix)
     command = Release(check_ticket(ticket), mode)
     drive = session.drive
     reply = await drive.answer(partial(drive.store.step, target, command))

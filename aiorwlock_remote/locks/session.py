@@ -47,6 +47,7 @@ class Session:
         self.host = host
         self.closed = False
         self._told_of_clock = False
+        self.prefix: str = drive.prefix
         self._observers = observers
         self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
         """Grants whose block was left before their transaction ended: looks at one."""

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from aiorwlock_remote.core.row import RowState, state_of
 from aiorwlock_remote.core.row_plans import LeasedWords, Step, Words
+from aiorwlock_remote.core.shown import quoted
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import (
     AcquireUncertain,
@@ -30,8 +31,9 @@ Kind = tuple[str, ...]
 
 _OURS = ("rwlock schema ", "mutex_locks", "its tables were")
 """In a store's hints that are about the library's own tables."""
-_ANOTHER_NAME = "another name for the resource"
-"""A store's hint that is about the library's own names."""
+_NAMES = ("", "another name for the resource")
+_TOO_LONG = "makes it: widen it"
+"""In a store's hints that are about the library's own names and columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class Row(Generic[S]):
             )
         if step.found is None:
             raise ConfigurationError(
-                what=f"{self.label}: there is no such row", hint=self.hints.insert
+                what=f"{self.label}: there is no such row", hint=self._missing
             )
         state = state_of(step.found)
         if state is None:
@@ -139,11 +141,24 @@ class Row(Generic[S]):
             )
         return state
 
+    @property
+    def _missing(self) -> str:
+        """What makes the row; or the key is of another type than its column."""
+        if self.key.removeprefix("-").isdigit():
+            return self.hints.insert
+        return f"{self.hints.insert}; is {self.hints.key} a number, and the key none?"
+
     def explained(self, exc: LockError) -> LockError:
         """A store's error, with what there is to run for a row lock."""
-        if isinstance(exc, ConfigurationError) and exc.hint in ("", _ANOTHER_NAME):
-            hint = "does the key fit its column, and the reason its own?"
-            return ConfigurationError(what=exc.what, hint=hint)
+        if isinstance(exc, ConfigurationError) and (
+            exc.hint in _NAMES or _TOO_LONG in exc.hint
+        ):
+            hint = (
+                f"is {quoted(self.key)} of the type of the key's column "
+                f"{self.hints.key}, and the reason not too long for its own?"
+            )
+            what = exc.what if self.label in exc.what else f"{self.label}: {exc.what}"
+            return ConfigurationError(what=what, hint=hint)
         if isinstance(exc, Unsupported) and any(text in exc.hint for text in _OURS):
             return replace(exc, hint=self._hint(exc))
         return exc

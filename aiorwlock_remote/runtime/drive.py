@@ -67,6 +67,7 @@ class Drive:
         if isinstance(store, FailsOver) and store.on_failover(self.keeper.renew_all):
             self.keeper.doubts()
         self.gate_name: str = settings.gate
+        self.prefix: str = settings.prefix
         self.room = room
         self.asking: Asking = Asking(host)
         self.insisting: Insisting = room.insisting

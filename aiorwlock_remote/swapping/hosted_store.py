@@ -113,7 +113,6 @@ class HostedStore(TableStore):
             Gathering(self._sending(side, lines), host.call_soon),
             host.clock,
             self._time,
-            self._settings.prefix,
             self._ears,
         )
 

@@ -90,8 +90,12 @@ def state_of(found: Found) -> State:
     """
     seat, record = None, None
     if found.ticket is not None:
-        if found.since is None:  # e.g. 'infinity'
-            raise BadRecord(what="the seat is taken, at no time", hint=TIMELESS)
+        if found.since is None:  # e.g. 'infinity', or a time before Christ
+            raise BadRecord(
+                what="acquired_at of the row in mutex_locks is not a time of the years "
+                "1 to 9999",
+                hint=TIMELESS,
+            )
         seat = Seat(f"{found.ticket},{_seconds(found.since)}")
     if found.record is None and found.version is not None:
         raise BadRecord(what="a version stands there, and no record", hint=HALF)

@@ -54,7 +54,7 @@ class TableStore(SwapStore, ABC):
         """``desk``: of the loop of ``host``. ``ears``: if it tells other processes."""
         super().__init__(host, bell, settings)
         self._time = time
-        self._cas = TableCas(desk, host.clock, time, settings.prefix, ears)
+        self._cas = TableCas(desk, host.clock, time, ears)
         self._steps = TableSteps(self._cas, self._wakes, self._later)
         self._watcher = Watcher(
             self._cas.load,
@@ -71,7 +71,7 @@ class TableStore(SwapStore, ABC):
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """As ``SwapStore.step``; now and then it sees to old doormen."""
         if self._forgets.now():
-            self._forgetting.begin(self._cas.key(resource))
+            self._forgetting.begin(resource.row)
         return self._steps.step(resource, command)
 
     async def look(self, resource: Resource) -> Snapshot:
@@ -118,11 +118,8 @@ class TableStore(SwapStore, ABC):
     def _wanted(
         self, kind: str, number: int, resource_type: str | None
     ) -> Resource | None:
-        """The resource of a row, if it is of ours and of that type."""
-        prefix = self._settings.prefix
-        if not kind.startswith(prefix):
-            return None
-        resource = from_row(kind.removeprefix(prefix), number)
+        """The resource of a row, if it is of that type."""
+        resource = from_row(kind, number)
         return resource if resource_type in (None, resource.type) else None
 
     def _shown(self, resource: Resource, found: Found) -> Snapshot | None:

@@ -74,10 +74,9 @@ class TableCas:
         desk: Desk,
         clock: Clock,
         time: ServerTime,
-        prefix: str,
         ears: Ears | None = None,
     ) -> None:
-        """``time``: of the whole process. ``prefix``: goes before every type.
+        """``time``: of the whole process.
 
         ``ears``: of a desk that tells the gates that have something to claim
         (``wakes``), and a holder of who queued up behind it (``ear``). It is also told
@@ -92,7 +91,6 @@ class TableCas:
         self._desk = desk
         self._clock = clock
         self._time = time
-        self._prefix = prefix
 
     def guess(self) -> State:
         """Nothing."""
@@ -112,7 +110,7 @@ class TableCas:
 
     def load(self, resource: Resource) -> Pending[State]:
         """By one plain read of both tables."""
-        kind, number = self.key(resource)
+        kind, number = resource.row
         sent = self.clock()
         asked = self._desk.ask("look", {"i_kind": kind, "i_number": number})
         return mapped(asked, lambda found: self._seen(found, sent))
@@ -127,7 +125,7 @@ class TableCas:
         wakes: tuple[str, ...] = (),
     ) -> Pending[tuple[bool, State | None]]:
         """By one request, which the server refuses if it comes too late."""
-        kind, number = self.key(resource)
+        kind, number = resource.row
         mark: Mark = state.mark
         sent, version = times.sent, nonce().hex()
         ticket, since = seat_columns(seat)
@@ -177,11 +175,6 @@ class TableCas:
             return True, State(stored, seat, new)
 
         return mapped(self._desk.ask("swap", values), swapped)
-
-    def key(self, resource: Resource) -> tuple[str, int]:
-        """The primary key of both rows."""
-        kind, number = resource.row
-        return self._prefix + kind, number
 
     def _seen(self, found: Found, sent: int) -> State:
         self._told(found, sent)

@@ -98,7 +98,6 @@ class FaultyMemory:
             LookupError: none of them holds it, or its acquire has not returned yet.
             ConfigurationError: a name or reason that cannot be used.
         """
-        target = resource(resource_type, resource_id)
         if reason not in get_args(LossReason):
             known = f"known: {', '.join(get_args(LossReason))}"
             raise ConfigurationError(what=f"no such reason: {reason!r}", hint=known)
@@ -106,12 +105,13 @@ class FaultyMemory:
             lease
             for session in self._sessions
             for lease in session.leases()
-            if lease.resource == target
+            if lease.resource == resource(resource_type, resource_id, session.prefix)
         ]
         if not leases:
             raise LookupError(
-                f"{target.label} is held by nobody who could lose it: it must be one "
-                "of these Locks, whose acquire has returned"
+                f"{resource(resource_type, resource_id).label} is held by nobody who "
+                "could lose it: it must be one of these Locks, whose acquire has "
+                "returned"
             )
         for lease in leases:
             self._break(lease)

@@ -38,10 +38,8 @@ from aiorwlock_remote.ports import (
 class File:
     """What blocks: the file, one atomic step at a time."""
 
-    def __init__(self, path: Path, prefix: str, clock: Clock) -> None:
-        """``prefix`` goes before every name."""
+    def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
-        self._prefix = prefix
         self._clock = clock
 
     def step(self, resource: Resource, command: Command) -> Step:
@@ -53,7 +51,7 @@ class File:
             # The clock is read with the lock in hand, never before.
             now, wall = micros(self._clock.now()), micros(self._clock.wall())
             step = transition(record, seat, command, now, wall)
-            everything[self._prefix + resource.key] = {
+            everything[resource.key] = {
                 "record": dumps(step.record),
                 "seat": step.seat and [step.seat.value, step.seat.expires],
             }
@@ -70,8 +68,7 @@ class File:
 
     def scan(self) -> list[Snapshot]:
         """All resources."""
-        names = [n for n in sorted(self._load()) if n.startswith(self._prefix)]
-        return [self.look(from_key(name.removeprefix(self._prefix))) for name in names]
+        return [self.look(from_key(name)) for name in sorted(self._load())]
 
     def _load(self) -> dict[str, Any]:
         try:
@@ -82,7 +79,7 @@ class File:
     def _read(
         self, everything: dict[str, Any], resource: Resource
     ) -> tuple[Record | None, Seat | None]:
-        kept = everything.get(self._prefix + resource.key)
+        kept = everything.get(resource.key)
         if kept is None:
             return None, None
         return loads(kept["record"]), kept["seat"] and Seat(*kept["seat"])
@@ -197,7 +194,7 @@ async def open_store(
     if not address.path.strip("/"):
         raise ConfigurationError(what="jsonfile needs the path of a file")
     path = Path(address.path.removeprefix("/"))
-    store = JsonFileStore(File(path, settings.prefix, host.clock), host, bell, settings)
+    store = JsonFileStore(File(path, host.clock), host, bell, settings)
     async for _ in store.scan(None):  # one cheap round trip: is it there, is it ours?
         break
     return store

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aiorwlock_remote import BackendUnavailable, Locks, connect
+from aiorwlock_remote import BackendUnavailable, Locks, Unsupported, connect
 from tests.refused_threads import RefusedThreads
 
 pytestmark = [
@@ -32,6 +32,22 @@ async def test_no_worker(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not refused.left
     async with connect(url) as locks, locks.mutex("order", 1):
         pass
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("name", ["redis://localhost:1/0", ""])
+async def test_a_sub_interpreter(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It allows no threads, neither ours nor the loop's: asking again is in vain."""
+    said = "thread is not supported for isolated subinterpreters"
+    with monkeypatch.context() as patch, pytest.raises(Unsupported) as caught:
+        RefusedThreads(patch, "", 99, said)
+        await connect(name or url)
+    told = str(caught.value)
+    assert f"this sub-interpreter may start no threads ({said})" in told
+    assert "connect() in the main interpreter" in told
+    assert "ulimit" not in told
 
 
 async def test_no_watcher(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ async def test_no_descriptor_is_left(
         await _open_and_close(path)
     boot = boots.this_boot()
     monkeypatch.setattr(boots, "this_boot", lambda: boot)
-    connection = Connection(str(path), "", SystemClock())
+    connection = Connection(str(path), SystemClock())
     with no_descriptors(), pytest.raises(BackendUnavailable, match="descriptors"):
         connection.open(1.0)
     connection.open(1.0)

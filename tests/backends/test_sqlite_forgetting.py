@@ -41,7 +41,7 @@ def left(path: Path) -> list[int]:
 def test_a_portion_at_a_time(tmp_path: Path) -> None:
     """The file is locked meanwhile: for as long in any table."""
     path = tmp_path / "locks.db"
-    connection = Connection(str(path), "", SystemClock())
+    connection = Connection(str(path), SystemClock())
     connection.open(1.0)
     run(path, OLD, 8)
     run(path, SIT, "order", 2, "theirs")
@@ -59,7 +59,7 @@ def test_a_portion_at_a_time(tmp_path: Path) -> None:
 def test_no_more_is_looked_at_than_a_portion(tmp_path: Path) -> None:
     """The key leads to both ends of it, in the midst of a type as well."""
     path = tmp_path / "locks.db"
-    connection = Connection(str(path), "", SystemClock())
+    connection = Connection(str(path), SystemClock())
     connection.open(1.0)
     run(path, OLD, 50_000)
     steps = 0

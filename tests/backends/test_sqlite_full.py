@@ -24,7 +24,7 @@ def grow(connection: Connection, pages: int) -> None:
 def test_nothing_was_done(tmp_path: Path) -> None:
     """That is said; when there is room again, all is as before."""
     path = tmp_path / "locks.db"
-    connection = Connection(str(path), "", SystemClock())
+    connection = Connection(str(path), SystemClock())
     connection.open(1.0)
     with closing(connection):
         (step,) = connection.steps([(ORDER, acquire("t"))], 1.0)
@@ -46,7 +46,7 @@ def test_nothing_was_done(tmp_path: Path) -> None:
 
 def test_nothing_was_done_to_a_file_that_others_keep_locked(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
-    connection = Connection(str(path), "", SystemClock())
+    connection = Connection(str(path), SystemClock())
     connection.open(1.0)
     with (
         closing(connection),

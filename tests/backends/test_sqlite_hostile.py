@@ -105,7 +105,7 @@ def ours() -> list[str]:
 async def test_failed_cleaning_leaves_the_file_free(tmp_path: Path) -> None:
     """Whatever fails in a transaction, it is rolled back."""
     path = tmp_path / "locks.db"
-    connection = Connection(str(path), "", SystemClock())
+    connection = Connection(str(path), SystemClock())
     connection.open(1.0)
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE doormans")

@@ -107,6 +107,36 @@ def test_a_slash_in_the_type(store: Store) -> None:
     assert store.json("ls") == []
 
 
+@every_layout
+def test_a_prefix(store: Store) -> None:
+    """``--prefix`` and ``RWLOCK_PREFIX`` as ``connect(…, prefix=…)``: short names."""
+    store.leave_behind("shop/web", "1", TICKET)
+    store.leave_behind("other", "1", "x")
+    (mine,) = store.json("ls", "--prefix", "shop/")
+    assert (mine["resource"], mine["type"]) == ("web/1", "web")
+    told = store.rwlock("ls", RWLOCK_PREFIX="shop/").stdout
+    assert "web/1" in told
+    assert "shop" not in told
+    run = ("run", "--timeout", "0", "web/1", "true")
+    assert store.rwlock(*run).returncode == 0
+    assert store.rwlock(*run, RWLOCK_PREFIX="shop/").returncode == 75
+    holder = only_holder(store.json("show", "--prefix", "shop/", "web/1"))
+    broken = store.rwlock("break", "--prefix", "shop/", "web/1", *seen(holder))
+    assert broken.returncode == 0
+    assert [r["resource"] for r in store.json("ls")] == ["other/1"]
+
+
+def test_a_prefix_given_twice(store: Store) -> None:
+    url = f"{store.url}?prefix=shop-"
+    store.leave_behind("shop-web", "1", TICKET)
+    for words in ((), ("--prefix", "shop-")):
+        assert "web/1" in store.rwlock("ls", *words, "--url", url).stdout
+    refused = store.rwlock("ls", "--prefix", "eu-", "--url", url)
+    assert refused.returncode == 2
+    assert "prefix is 'eu-' for connect and 'shop-' in the URL" in refused.stderr
+    assert store.rwlock("ls", "--prefix", "{").returncode == 2
+
+
 def test_a_name_too_long_to_be_shown(store: Store) -> None:
     """It is found by what is shown of it; what takes a lock wants all of it."""
     store.leave_behind("file", f"/srv/{'x' * 300}", TICKET)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import ClassVar
 from uuid import uuid4
 
 from aiorwlock_remote.backends.memory import MemoryRenewer, MemoryStore, Shelf
@@ -81,6 +82,18 @@ class Broken:
     async def open(self, host: Host, bell: Bell, settings: Settings) -> Store:
         """As ``Backend``."""
         return self._fault(self._kept, host, bell, settings)
+
+
+class PrefixApart(Fault):
+    """Keeps the locks of each prefix apart from all others."""
+
+    _apart: ClassVar[dict[tuple[int, str], Shelf]] = {}
+
+    def __init__(
+        self, shelf: Shelf, host: Host, bell: Bell, settings: Settings
+    ) -> None:
+        apart = self._apart.setdefault((id(shelf), settings.prefix), Shelf())
+        super().__init__(apart, host, bell, settings)
 
 
 class Everybody(Fault):

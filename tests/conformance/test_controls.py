@@ -64,6 +64,14 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
             {"holds": "mutex", "asks": "reader"},
         ),
     ),
+    (
+        broken.PrefixApart,
+        (
+            OneNameOneLockCases,
+            "test_a_prefix_is_the_beginning_of_the_type",
+            {"kind": "order"},
+        ),
+    ),
     (broken.Tangled, (MutexCases, "test_a_cycle_leaves_no_garbage", {"mode": "mutex"})),
     (
         broken.ReadersFirst,

@@ -6,21 +6,36 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiorwlock_remote.core import codec
-from aiorwlock_remote.core.commands import Claim, Downgrade, Upgrade
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Adopt,
+    Claim,
+    Command,
+    Downgrade,
+    Release,
+    Renew,
+    Upgrade,
+)
+from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.record import (
     Ending,
     Grant,
     Place,
     Record,
+    Seat,
     Upgrader,
     Who,
 )
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.transition import transition
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.locks.info import doorman
+from aiorwlock_remote.ports import Snapshot
 from tests.core.door import LEASE, READ, WRITE, Door, ask
 
 SECRET = "hunter2"  # noqa: S105 - looked for where it must not be
@@ -93,11 +108,14 @@ PLACES = st.builds(
     *(NUMBERS, WORDS, st.sampled_from(Mode), NUMBERS, NUMBERS, NUMBERS, NUMBERS),
     *(st.none() | NUMBERS, WHO, EXTRA),
 )
+READERS = st.lists(GRANTS, max_size=3, unique_by=lambda g: g.ticket).map(
+    lambda grants: tuple(replace(grant, mode=READ) for grant in grants)
+)
 RECORDS = st.builds(
     Record,
     last=NUMBERS,
-    grants=st.lists(GRANTS, max_size=3).map(tuple),
-    queue=st.lists(PLACES, max_size=3).map(tuple),
+    grants=st.lists(GRANTS, max_size=1).map(tuple) | READERS,
+    queue=st.lists(PLACES, max_size=3, unique_by=lambda p: (p.gate, p.mode)).map(tuple),
     seat=st.none() | WORDS,
     upgrader=st.none() | st.builds(Upgrader, WORDS, WORDS, NUMBERS, st.booleans()),
     upgraded=st.booleans(),
@@ -172,6 +190,80 @@ def test_a_damaged_field_is_refused_or_harmless(
     else:
         assert codec.loads(codec.dumps(record)) == record
     assert SECRET not in shown
+
+
+def nodes(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:  # noqa: ANN401
+    """The way to each value in it."""
+    inner: list[Any] = []
+    if isinstance(data, dict):
+        inner = list(data.items())
+    elif isinstance(data, list):
+        inner = list(enumerate(data))
+    found = [path] if path else []
+    return found + [way for key, value in inner for way in nodes(value, (*path, key))]
+
+
+COMMANDS: list[Command] = [
+    *(Acquire((Claim("new", LEASE),), mode, gate="g", may_queue=True) for mode in Mode),
+    *(Release("r1"), Renew((("r1", LEASE), ("r2", LEASE)))),
+    *(Upgrade("r1", Claim("new", LEASE)), Adopt("r1", Claim("new", LEASE))),
+]
+FIELDS = {key for way in nodes(plain(full())) for key in way if isinstance(key, str)}
+JSON = st.recursive(
+    st.sampled_from([None, True, -1.5, float("nan"), float("inf"), "x", "", 0, -5])
+    | st.sampled_from([2**62, 2**63, 10**400, "\0", SECRET]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+def read(text: str) -> tuple[Record | None, str]:
+    """The record, or what is said of it."""
+    try:
+        return codec.loads(text), ""
+    except BadRecord as exc:
+        return None, repr(exc) + str(exc)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(nodes(plain(full()))), JSON, st.sampled_from(COMMANDS))
+def test_any_damage_anywhere(
+    path: tuple[Any, ...], junk: object, command: Command
+) -> None:
+    """A ``BadRecord`` that says what, or a record that steps and people can read."""
+    data = plain(full())
+    there = data
+    for key in path[:-1]:
+        there = there[key]
+    there[path[-1]] = junk
+    record, told = read(json.dumps(data))
+    if record is None:
+        assert SECRET not in told
+        assert any(name in told for name in ("JSON", "version", *FIELDS))
+        return
+    seat = None if record.seat is None else Seat(record.seat)
+    transition(record, seat, command, 10**15, 10**15)
+    doorman(Snapshot(resource("a", 1), record, seat, 10**15, 10**15))
+
+
+@pytest.mark.parametrize("name", ["last", "ticket", "v"])
+def test_a_name_that_is_there_twice(name: str) -> None:
+    """Which one counts, and to whom?"""
+    text = codec.dumps(full()).replace(f'"{name}":', f'"{name}":1,"{name}":', 1)
+    with pytest.raises(BadRecord, match=f"{name} is there twice"):
+        codec.loads(text)
+
+
+def test_who_holds_it_twice() -> None:
+    data = plain(full())
+    data["grants"].append(data["grants"][0])
+    with pytest.raises(BadRecord, match="ticket"):
+        codec.load(data)
+    data["grants"][-1] = {**data["grants"][0], "ticket": "w", "mode": "write"}
+    with pytest.raises(BadRecord, match="a writer is not alone"):
+        codec.load(data)
 
 
 def test_a_damaged_grant_tells_no_ticket() -> None:

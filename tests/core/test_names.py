@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from hashlib import sha256
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from aiorwlock_remote.core.names import (
     from_row,
     is_cut,
     resource,
+    under,
 )
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -171,14 +173,44 @@ def test_what_is_equal_to_a_name_is_none(alike: ResourceId) -> None:
         resource("t", alike)
 
 
-@pytest.mark.parametrize("prefix", ["", "app:", "my app/", "ä."])
+prefixes = st.sampled_from(["", "app:", "my app/", "ä.", "/" * 33, "p" * 100])
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=250)
+
+
+@given(prefixes, texts, texts)
+def test_a_prefix_is_the_beginning_of_the_type(
+    prefix: str, kind: str, name: str
+) -> None:
+    """Cut or not; what a store finds is shown as it was asked for."""
+    found = resource(kind, name, prefix)
+    whole = resource(prefix + kind, name)
+    assert found == whole
+    assert hash(found) == hash(whole)
+    shown = under(whole, prefix)
+    assert shown is not None
+    assert shown.label == found.label
+    assert prefix + found.shown[0] == whole.shown[0]
+    assert copy(found).label == found.label
+    if len(encode(kind)) < 50:
+        assert found.shown == resource(kind, name).shown
+
+
+@given(texts)
+def test_who_has_no_name_under_a_prefix(kind: str) -> None:
+    found = resource(kind, 1)
+    ours = kind.startswith("a/") and kind != "a/"
+    assert (under(found, "a/") is not None) == ours
+
+
+@pytest.mark.parametrize("prefix", ["", "app:", "my app/", "ä.", "/" * 33])
 def test_prefixes(prefix: str) -> None:
     """Kept as they are."""
     assert check_prefix(prefix) == prefix
 
 
 @pytest.mark.parametrize(
-    "prefix", ["{", "a}", "a,b", "100%", "\n", "\x7f", None, 5, "\ud800"]
+    "prefix",
+    [*("{", "a}", "a,b", "100%", "\n", "\x7f", None, 5, "\ud800"), "p" * 101, "/" * 34],
 )
 def test_bad_prefixes(prefix: object) -> None:
     """Braces would move the cluster slot, the others would be taken for ours.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiorwlock_remote.core.url import Address, parse
+from aiorwlock_remote.core.url import Address, parse, with_prefix
 from aiorwlock_remote.errors import ConfigurationError
 
 SECRET = "hunter2"  # noqa: S105 - looked for where it must not be
@@ -37,6 +37,18 @@ def test_hosts(url: str, host: str, port: int | None, path: str) -> None:
     """Several hosts stay together; a comma in a password makes no list of one."""
     it = parse(url)
     assert (it.host, it.port, it.path) == (host, port, path)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
+def test_a_prefix_is_written_into_a_url(prefix: str) -> None:
+    """And read from there, beside what else stands there; the same one also twice."""
+    for url in ("memory://x", "redis://h/0?db=1", "sqlite:///a%3Fb.db#there"):
+        written = with_prefix(url, prefix)
+        assert with_prefix(written, prefix) == written
+        assert parse(written).without_prefix("") == (parse(url), prefix)
+        assert parse(url).without_prefix(prefix) == (parse(url), prefix)
+        with pytest.raises(ConfigurationError, match="in the URL"):
+            with_prefix(written, prefix + "x")
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def url_and_delete(
     """A store, and what deletes all that is there."""
 
     def clear() -> None:
-        shelf("|deleted").records.clear()
-        shelf("|deleted").seats.clear()
+        shelf("deleted").records.clear()
+        shelf("deleted").seats.clear()
 
     def delete() -> None:
         with closing(sqlite3.connect(tmp_path / "locks", isolation_level=None)) as db:

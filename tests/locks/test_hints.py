@@ -109,7 +109,7 @@ def test_the_keywords_of_connect_are_known() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("option", ["lease", "max_hold", "prefix"])
+@pytest.mark.parametrize("option", ["lease", "max_hold", "connect_timeout"])
 async def test_options_of_locks_in_a_url(option: str) -> None:
     url = f"sqlite:///locks.db?{option}=5"
     with pytest.raises(ConfigurationError) as refused:

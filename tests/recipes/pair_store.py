@@ -48,7 +48,8 @@ class OnPairs:
 
         address = parse(self._url)
         opener = registry.find(address.scheme)
-        return PairStore(await opener(address, host, ring, settings), self.known)
+        inside = replace(settings, prefix="")  # the types have it in them
+        return PairStore(await opener(address, host, ring, inside), self.known)
 
 
 class PairStore:

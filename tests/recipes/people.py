@@ -70,7 +70,7 @@ class Process(ABC):
     def __init__(self, server: Server, number: int, lease: float) -> None:
         self.number = number
         settings = Settings(f"gate{number}", connect_timeout=PATIENCE)
-        own = channel("", settings.gate)
+        own = channel(settings.gate)
         self.line = line = Line(server, own, PATIENCE, SILENCE)
         self.batches = Batches(server)
         host, lines = AsyncioHost(server.clock), Lines(self.batches)

@@ -110,7 +110,7 @@ def test_one_name_is_one_lock() -> None:
 )
 def test_a_tag_brings_all_keys_into_one_slot(names: tuple[str, str]) -> None:
     for cluster in (False, True):
-        keys = PairKeys("p:", pair(*names), cluster=cluster)
+        keys = PairKeys(pair(*names), cluster=cluster, prefix="p:")
         some = [key for key in keys.args[1:-1] if isinstance(key, bytes)]
         assert len(some) == 5 + cluster
         assert len({slot_of(key) for key in some}) == 1
@@ -118,11 +118,11 @@ def test_a_tag_brings_all_keys_into_one_slot(names: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("names", [("a", "1"), ("x", "{}{t}"), ("}{", "1")])
 def test_without_a_tag_there_is_no_place_in_a_cluster(names: tuple[str, str]) -> None:
-    keys = PairKeys("", pair(*names))
+    keys = PairKeys(pair(*names))
     beside = tuple(f"{{readlock:{':'.join(names)}}}.{p}" for p in PARTS)
     assert keys.args[2:5] == tuple(key.encode() for key in beside)
     with pytest.raises(ConfigurationError, match=r"slots.*\{tag\}"):
-        PairKeys("", pair(*names), cluster=True)
+        PairKeys(pair(*names), cluster=True)
 
 
 @pytest.mark.usefixtures("seldom_polls")

@@ -56,7 +56,7 @@ class PlainRedis(Foreigner):
         return redis.Redis.from_url(self._url, decode_responses=True)
 
     def _key(self, name: Name) -> str:
-        return f"{self._prefix}mutex_locks/{name[0]},{name[1]}"
+        return f"mutex_locks/{self._prefix}{name[0]},{name[1]}"
 
     def _value(self, ticket: str) -> str:
         return f"{ticket},{int(time.time())}"

@@ -88,8 +88,7 @@ class Comparison:
         self._database = database
         self._forgets = forgets
         self._time = Clockwork()
-        self._prefix = f"{uuid4().hex}:"
-        self._resource: Resource = resource("story", seed)
+        self._resource: Resource = resource("story", seed, f"{uuid4().hex}:")
         self._record: Record | None = None
         self._seat: Seat | None = None
         self._woken: tuple[str, ...] = ()
@@ -108,7 +107,7 @@ class Comparison:
         host = AsyncioHost(clock)
         desk = self._database.desk(Near(host))
         self._desks.append(desk)
-        cas = TableCas(desk, clock, self._time, self._prefix)
+        cas = TableCas(desk, clock, self._time)
         loop = asyncio.get_running_loop()
 
         def later(seconds: float, function: Any) -> None:  # noqa: ANN401
@@ -153,7 +152,7 @@ class Comparison:
         kind = chance.choices([*FOREIGN], [*FOREIGN.values()])[0]
         if kind == "nothing":
             return
-        key = self._processes[0][0].key(self._resource)
+        key = self._resource.row
         table = "doormans" if kind == "flush" else "mutex_locks"
         await self._database.delete(table, *key)
         if kind == "flush":

@@ -107,7 +107,7 @@ class Stage(RuleBasedStateMachine):
         at = micros(process.clock.now())
         time = ServerTime(micros_of(self.tables.now()), at)
         for name in ("loop", "keeper"):
-            cas = TableCas(process, process.clock, time, "")
+            cas = TableCas(process, process.clock, time)
             steps = TableSteps(cas, lambda *_: None, self.world.after)
             setattr(process, name, steps)
         return process

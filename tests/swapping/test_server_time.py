@@ -66,7 +66,7 @@ class Visitor:
         link = Link(self.shelf, self.world, lambda: random.expovariate(1 / self.slow))
         link.carried = self._carried
         told = micros_of(self.shelf.now()), micros(self.clock.now())
-        cas = TableCas(link, self.clock, ServerTime(*told), "")
+        cas = TableCas(link, self.clock, ServerTime(*told))
         self.steps = TableSteps(cas, lambda *_: None, self.world.after)
         self.world.after(random.random(), self._try)
 

@@ -95,16 +95,11 @@ class CassandraCas:
         self,
         table: Table,
         host: Host,
-        prefix: str = "",
         memory: Memory | None = None,
     ) -> None:
-        """``prefix`` goes before every resource type.
-
-        ``memory``: of what this process wrote and saw, shared by its threads.
-        """
+        """``memory``: of what this process wrote and saw, shared by its threads."""
         self._table = table
         self._host = host
-        self._prefix = prefix
         skew = table.options.clock_skew
         self._skew = micros(skew) if skew < float("inf") else None
         self._memory = memory or Memory()
@@ -132,12 +127,12 @@ class CassandraCas:
 
     def load(self, resource: Resource) -> Pending[State]:
         """By a SERIAL read."""
-        request = self._table.request("load", *self._key(resource))
+        request = self._table.request("load", *resource.row)
         return mapped(self._table.ask(self._host, request), self._loaded)
 
     def peek(self, resource: Resource) -> Pending[State]:
         """What stood there a moment ago, by a plain read: it disturbs nobody."""
-        request = self._table.request("peek", *self._key(resource))
+        request = self._table.request("peek", *resource.row)
         return mapped(self._table.ask(self._host, request), self._loaded)
 
     def read(self, row: Row) -> State:
@@ -159,7 +154,7 @@ class CassandraCas:
         """
         del wakes
         found: Found = state.mark.found
-        key = self._key(resource)
+        key = resource.row
         new, name, values = change(key, found, record, seat, times.now, times.wall)
         outcome: Pending[Outcome] = Pending()
         if not (found.settled or needs_no_fence(found, new)):
@@ -217,7 +212,7 @@ class CassandraCas:
             self._read(swap)
 
     def _read(self, swap: _Swap) -> None:
-        key, version = self._key(swap.resource), swap.new.version
+        key, version = swap.resource.row, swap.new.version
         assert version is not None, "what is granted has a version"
         self._ballots.read(key, version, swap.node).then(partial(self._told, swap))
 
@@ -233,7 +228,7 @@ class CassandraCas:
 
     def _look(self, swap: _Swap) -> None:
         swap.looks += 1
-        request = self._table.request("shown", *self._key(swap.resource))
+        request = self._table.request("shown", *swap.resource.row)
         asked = self._table.ask(self._host, request)
         asked.then(lambda _: self._looked(swap, asked))
 
@@ -267,7 +262,7 @@ class CassandraCas:
         new = swap.new
         assert new.record is not None
         assert new.frame is not None
-        key, condition = self._key(swap.resource), condition_of(row)
+        key, condition = swap.resource.row, condition_of(row)
         name = "keep"
         values: tuple[object, ...] = (None, None, None, *key, *condition, *ANY)
         if row["ticket"] in (None, new.ticket):  # else another program sits there now
@@ -299,10 +294,6 @@ class CassandraCas:
             written = Written(found.frame or 0, record.updated, self.clock())
             self._memory.add(_known_by(found), written)
         return _state(found)
-
-    def _key(self, resource: Resource) -> tuple[str, int]:
-        kind, number = resource.row
-        return self._prefix + kind, number
 
 
 def _known_by(found: Found) -> UUID:

@@ -72,16 +72,13 @@ class CassandraStore(SwapStore):
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
         """All that is there, a page at a time: it reads the whole table."""
-        prefix, seen = self._settings.prefix, 0
+        seen = 0
         async for rows in self._table.pages(self._host, self._table.request("scan")):
             seen += len(rows)
             if seen >= MANY > seen - len(rows):
                 log_event(log, "large_scan", rows=seen)
             for row in rows:
-                kind: str = row["resource_type"]
-                if not kind.startswith(prefix):
-                    continue
-                resource = from_row(kind.removeprefix(prefix), row["resource_id"])
+                resource = from_row(row["resource_type"], row["resource_id"])
                 if resource_type not in (None, resource.type):
                     continue
                 try:
@@ -113,7 +110,7 @@ class CassandraStore(SwapStore):
         await anyio.to_thread.run_sync(self._table.close)
 
     def _new_cas(self, host: Host) -> CassandraCas:
-        return CassandraCas(self._table, host, self._settings.prefix, self._memory)
+        return CassandraCas(self._table, host, self._memory)
 
     def _snapshot(self, resource: Resource, state: State) -> Snapshot:
         at = self._cas.times(state)

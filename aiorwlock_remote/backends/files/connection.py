@@ -14,7 +14,6 @@ from aiorwlock_remote.backends.files.folder import Folder
 from aiorwlock_remote.backends.files.names import (
     RECORD,
     SEAT,
-    of_key,
     of_name,
     stem,
 )
@@ -24,7 +23,7 @@ from aiorwlock_remote.backends.files.plain import opened
 from aiorwlock_remote.backends.files.records import Kept, RecordFile
 from aiorwlock_remote.backends.files.seats import Stands
 from aiorwlock_remote.core.commands import Command
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import Resource, from_key
 from aiorwlock_remote.core.record import UNUSED
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.alarm import Alarm
@@ -43,12 +42,9 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.files")
 class Connection:
     """As ``embedded.connection.Connection``."""
 
-    def __init__(
-        self, options: FileOptions, prefix: str, clock: Clock, gate: str = ""
-    ) -> None:
-        """Not open yet. ``prefix`` goes before every resource type; ``gate``: whose."""
+    def __init__(self, options: FileOptions, clock: Clock, gate: str = "") -> None:
+        """Not open yet. ``gate``: whose."""
         self._folder = Folder(options, clock, gate)
-        self._prefix = prefix
         self._clock = clock
         self._decoded = Decoded()
 
@@ -81,7 +77,7 @@ class Connection:
     def look(self, resource: Resource) -> Snapshot:
         """One resource as it stands."""
         with self._mapping():
-            return self._look(stem(self._prefix, resource), resource)[1]
+            return self._look(stem(resource), resource)[1]
 
     def scan(self, seen: Seen) -> None:
         """As ``embedded.connection.Connection``."""
@@ -119,16 +115,15 @@ class Connection:
             return self._folder.version()
 
     def _together(self, resource: Resource, commands: list[Command]) -> Outcomes:
-        place = Place(self._folder, stem(self._prefix, resource), self._decoded)
+        place = Place(self._folder, stem(resource), self._decoded)
         with self._mapping(place):
-            key = self._prefix + resource.key
-            return place.steps(resource, key, commands)
+            return place.steps(resource, resource.key, commands)
 
     def _shown(self, name: str) -> Snapshot | None:
         """What there is of that name; None: nothing, or nothing of ours."""
         key, seen = self._look(name, NOBODY)
         # The name alone may have been cut.
-        of = of_name(name, self._prefix) if key is None else of_key(key, self._prefix)
+        of = of_name(name) if key is None else from_key(key)
         if of is None or not (seen.record.updated or seen.seat is not None):
             return None
         return Snapshot(of, seen.record, seen.seat, seen.now, seen.wall)

@@ -12,7 +12,7 @@ import re
 from hashlib import sha256
 from urllib.parse import unquote
 
-from aiorwlock_remote.core.names import Resource, encode, from_key
+from aiorwlock_remote.core.names import Resource, encode
 from aiorwlock_remote.errors import ConfigurationError
 
 SEAT, RECORD = ".lock", ".doorman"
@@ -25,34 +25,28 @@ _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-=+@.,")
 _KEPT = re.compile(r"%[0-9A-F]{2}|%~")
 
 
-def stem(prefix: str, resource: Resource) -> str:
-    """What the names of a resource's files begin with; its key is ``prefix + key``."""
-    key = prefix + resource.key
+def stem(resource: Resource) -> str:
+    """What the names of a resource's files begin with."""
+    key = resource.key
     name = escaped(key)
     if len(name) <= MAX_BYTES:
         return name
     return f"{name[:_KEPT_WHEN_CUT]}~{sha256(key.encode()).hexdigest()}"
 
 
-def of_key(key: str, prefix: str) -> Resource | None:
-    """The resource of a key; None: it belongs to ``Locks`` with another prefix."""
-    return from_key(key.removeprefix(prefix)) if key.startswith(prefix) else None
-
-
-def of_name(name: str, prefix: str) -> Resource | None:
+def of_name(name: str) -> Resource | None:
     """The resource whose stem that is, as far as a name tells that was not cut.
 
-    None: of another prefix, or nothing that we would call a resource's file.
+    None: nothing that we would call a resource's file.
     """
-    start = escaped(prefix)
-    kind, comma, rest = name.removeprefix(start).partition(",")
-    if not name.startswith(start) or not comma:
+    kind, comma, rest = name.partition(",")
+    if not comma:
         return None
     try:
         found = Resource(_part(kind), _part(rest))
     except (ConfigurationError, UnicodeDecodeError):
         return None
-    return found if stem(prefix, found) == name else None
+    return found if stem(found) == name else None
 
 
 def escaped(text: str) -> str:

@@ -26,8 +26,7 @@ class FileStore(EmbeddedStore):
         self, options: FileOptions, host: Host, bell: Bell, settings: Settings
     ) -> None:
         """The directory is opened by the first job of the worker."""
-        prefix, gate = settings.prefix, settings.gate
-        connect = partial(Connection, options, prefix, host.clock, gate)
+        connect = partial(Connection, options, host.clock, settings.gate)
         rhythm = Rhythm(0.02, 0.25) if options.shared else Rhythm()
         super().__init__(connect, "files", host, bell, settings, rhythm)
         self.capabilities: Capability = EmbeddedStore.capabilities

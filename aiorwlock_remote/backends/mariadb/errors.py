@@ -56,7 +56,12 @@ _LOCKED = {1205, 1969}
 _LOGIN = {1044, 1045, 1049, 1698, 1130, 1862, 1820}
 _TABLES = {1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 4025}
 _GRANTS = {1142, 1143, 1227}
-_NAMES = {1406, 1366, 1300, 1264, 1153}
+_LONG = 1406
+_TOO_LONG = (
+    "the column is shorter than `rwlock schema mariadb` makes it: widen it by ALTER "
+    "TABLE … MODIFY; if it is resource_type, a shorter name for the resource fits, too"
+)
+_NAMES = {1366, 1300, 1264, 1153}
 _BINLOG = 1665
 _SESSION = {
     1104: "SET SESSION sql_big_selects = ON",
@@ -104,6 +109,8 @@ def of(exc: BaseException, where: str) -> Failure:
         return _refused(what, "SET GLOBAL binlog_format = 'MIXED'")
     if code in _SESSION:
         return ConfigurationError(what=what, hint=_SESSION[code])
+    if code == _LONG:
+        return ConfigurationError(what=what, hint=_TOO_LONG)
     if code in _NAMES:
         return ConfigurationError(what=what, hint="another name for the resource")
     return BackendUnavailable(what=what, nothing_done=True)

@@ -63,6 +63,11 @@ def check(
                 hint=SCHEMA,
             )
         engine = next(iter(found[table].values())).engine
+        if engine is None:
+            raise Unsupported(
+                what=f"{where}: {table} is a view, which cannot be locked row by row",
+                hint=f"rename it, or name the database of the table itself; {SCHEMA}",
+            )
         if engine != "InnoDB":
             raise Unsupported(
                 what=f"{where}: {table} is {engine}, which has no transactions",

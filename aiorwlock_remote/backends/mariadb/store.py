@@ -115,7 +115,7 @@ class MariadbStore(HostedStore):
         return self._desk.begin(partial(rows.carried, plan, seconds=seconds))
 
     def _sitting(self, resource: Resource, ticket: str) -> dict[str, object]:
-        kind, number = self._cas.key(resource)
+        kind, number = resource.row
         return {"kind": kind, "number": number, "ticket": ticket}
 
     def _sending(self, side: Side, lines: Lines[Connection]) -> Send:

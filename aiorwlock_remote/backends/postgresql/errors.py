@@ -13,7 +13,9 @@ SQLSTATE, or what asyncpg raises    we raise              carried out?
 23… 42P01 42703 3F000 42804 42883   Unsupported           no: tables
 42501                               Unsupported           no: grants
 26000 42P05 0A000 (of another one)  Unsupported           no: PgBouncer
-22001 22021 22P05 54000             ConfigurationError    no: a bad name; 54000 of
+0A000 55000 (a rule, a view)        Unsupported           no: tables
+22001 (too long for a column)       ConfigurationError    no: name or column
+22021 22P05 54000                   ConfigurationError    no: a bad name; 54000 of
                                                           NOTIFY: see ``notices``
 25P02 (a transaction that failed)   ConfigurationError    no
 any other of the server's           BackendUnavailable    no
@@ -47,7 +49,17 @@ Failure = BackendError | ConfigurationError
 _UNKNOWN = ("08", "57P01", "57P02", "57P05", "XX")
 _LOGIN = ("28", "3D000")
 _TABLES = ("23", "42P01", "42703", "3F000", "42804", "42883")
-_NAMES = ("22001", "22021", "22P05", "54000")
+_NAMES = ("22021", "22P05", "54000")
+_REWRITTEN = ("0A000", "55000")
+_PLAIN = (
+    "a rule or a view changes what is asked of the table: use the plain tables that "
+    f"{SCHEMA.partition(' prints')[0]} makes, and DROP RULE … ON them"
+)
+TOO_LONG = (
+    "a column of mutex_locks or doormans is shorter than "
+    f"{SCHEMA.partition(' prints')[0]} makes it: widen it by ALTER TABLE, or take a "
+    "shorter name for the resource"
+)
 _FORGOTTEN = ("26000", "0A000", "42P05")
 _MET = {"40001", "40P01"}
 """Another transaction came first: only one of them could be carried out."""
@@ -57,6 +69,20 @@ _LOCKED = "55P03"
 REFUSED = {"22012"} | _MET
 """A step that is to begin again from what stands there. A division by zero: see
 ``statements.sql``."""
+
+_LACKING = (
+    (_LOGIN, "postgresql://user:password@host/database"),
+    (_TABLES, SCHEMA),
+    ("42501", "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, doormans TO …"),
+    (_FORGOTTEN, "behind PgBouncer in transaction mode: ?statement_cache=no"),
+)
+"""What the server or the role lacks, and what to do about it."""
+_UNUSABLE = (
+    ("22001", TOO_LONG),
+    (_NAMES, "another name for the resource"),
+    ("25P02", "ROLLBACK comes first"),
+)
+"""What was asked for in vain, and what to change."""
 
 
 def code_of(exc: BaseException) -> str:
@@ -87,21 +113,14 @@ def of(exc: BaseException, where: str) -> Failure:
         return GaveUp(what=what, nothing_done=True)
     if code == _LOCKED:
         return RowLocked(what=what, nothing_done=True)
-    if code.startswith(_LOGIN):
-        hint = "postgresql://user:password@host/database"
-        return _refused(what, hint)
-    if code.startswith(_TABLES):
-        return _refused(what, SCHEMA)
-    if code == "42501":
-        grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, doormans TO …"
-        return _refused(what, grant)
-    if code.startswith(_FORGOTTEN):
-        hint = "behind PgBouncer in transaction mode: ?statement_cache=no"
-        return _refused(what, hint)
-    if code.startswith(_NAMES):
-        return ConfigurationError(what=what, hint="another name for the resource")
-    if code == "25P02":
-        return ConfigurationError(what=what, hint="ROLLBACK comes first")
+    if code in _REWRITTEN and "plan" not in what.lower():  # "cached plan must not …"
+        return _refused(what, _PLAIN)
+    for codes, hint in _LACKING:
+        if code.startswith(codes):
+            return _refused(what, hint)
+    for codes, hint in _UNUSABLE:
+        if code.startswith(codes):
+            return ConfigurationError(what=what, hint=hint)
     return BackendUnavailable(what=what, nothing_done=True)
 
 

@@ -17,7 +17,8 @@ SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
   NULL AS fence,
   to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS created,
   d.version, d.record, m.ticket,
-  to_char(m.acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS since
+  to_char(CASE WHEN m.acquired_at >= '0001-01-01 00:00:00+00' THEN m.acquired_at END
+    AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS since
 FROM (SELECT :i_kind::varchar AS resource_type, :i_number::integer AS resource_id) AS k
 LEFT JOIN {schema}doormans AS d USING (resource_type, resource_id)
 LEFT JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
@@ -224,7 +225,8 @@ SELECT resource_type, resource_id,
   NULL AS fence,
   to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS created,
   d.version, d.record, m.ticket,
-  to_char(m.acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS since
+  to_char(CASE WHEN m.acquired_at >= '0001-01-01 00:00:00+00' THEN m.acquired_at END
+    AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS since
 FROM page
 LEFT JOIN {schema}doormans AS d USING (resource_type, resource_id)
 LEFT JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)

@@ -119,13 +119,12 @@ class PostgresqlStore(HostedStore):
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
         """As ``JoinsTransactions``: a connection of asyncpg's, or SQLAlchemy's."""
         text = statement("join", self._options.schema)
-        values = *self._cas.key(resource), ticket
+        values = *resource.row, ticket
         await lock_row(ASYNCPG, transaction, text, values=values)
 
     async def joined(self, resource: Resource, ticket: str) -> bool:
         """As ``JoinsTransactions``."""
-        key = self._cas.key(resource)
-        (row,) = await self._desk.rows("joined", *key, ticket)
+        (row,) = await self._desk.rows("joined", *resource.row, ticket)
         return bool(row["joined"])
 
     def examine(self) -> AsyncIterator[Finding]:
@@ -160,19 +159,15 @@ class PostgresqlStore(HostedStore):
         return PostgresqlDesk(side, lines, self._options).ask_all
 
     def _heard(self, kind: str, number: int, found: Found | None) -> None:
-        prefix = self._settings.prefix
-        if kind.startswith(prefix):
-            resource = from_row(kind.removeprefix(prefix), number)
-            if resource in self._waited:
-                if found is not None:
-                    with suppress(BadRecord):
-                        self._tell(resource, state_of(found))
-                self._bell(resource, 0.0)
+        resource = from_row(kind, number)
+        if resource in self._waited:
+            if found is not None:
+                with suppress(BadRecord):
+                    self._tell(resource, state_of(found))
+            self._bell(resource, 0.0)
 
     def _came(self, kind: str, number: int, version: str) -> None:
-        resource = self._wanted(kind, number, None)
-        if resource is not None:
-            self._newcomers.came(resource, version)
+        self._newcomers.came(from_row(kind, number), version)
 
     def _listens(self, now: bool) -> None:  # noqa: FBT001
         self._listening = self._hearing.hears = now

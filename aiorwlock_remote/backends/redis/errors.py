@@ -60,6 +60,10 @@ _NOT_IN_SCRIPTS = (
     "ACL failure in script",  # Redis 7.2 and later
 )
 _NEEDS = "the documentation of the Redis store lists the rights a user needs"
+_DAMAGED = (
+    "another program, or a newer version of this library, wrote there: mend it, or "
+    "delete the key once nobody holds the lock"
+)
 _NO_COMMAND = "Redis 7.0 or later is needed, and rename-command left alone"
 _CLUSTER = "it is a node of a cluster: redis+cluster://"
 
@@ -118,7 +122,7 @@ def _meaning(text: str, where: str) -> Refusal:
     if word == "ILLEGAL":
         return IllegalCommand(rest)
     if word == "BADRECORD":
-        return BadRecord(what=rest.partition(_IN_A_SCRIPT)[0])
+        return BadRecord(what=rest.partition(_IN_A_SCRIPT)[0], hint=_DAMAGED)
     if word in _BY_WORD:
         kind, hint = _BY_WORD[word]
         return kind(what=f"{where}: {text}", hint=hint)

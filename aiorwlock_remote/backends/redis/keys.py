@@ -37,15 +37,10 @@ class Keys:
     look: ClassVar[Script] = LOOK
 
     def __init__(
-        self,
-        prefix: str,
-        resource: Resource,
-        fence_memory: float = 3600.0,
-        *,
-        cluster: bool = False,
+        self, resource: Resource, fence_memory: float = 3600.0, *, cluster: bool = False
     ) -> None:
         """``fence_memory``: seconds that a record is kept after its last use."""
-        seat = f"{prefix}{SEAT}{resource.key}".encode()
+        seat = f"{SEAT}{resource.key}".encode()
         parts = (*PARTS, WAKE) if cluster else PARTS
         beside = (b"{%b}.%b" % (seat, part.encode()) for part in parts)
         self._use(resource, (seat, *beside), (seat,), fence_memory)
@@ -65,6 +60,6 @@ class Keys:
         self.args: tuple[int | bytes, ...] = (len(keys), *keys, memory)
 
 
-def channel(prefix: str, gate: str) -> bytes:
+def channel(gate: str) -> bytes:
     """Where a process hears that it may be its turn: the seat's key is sent."""
-    return f"{prefix}{WAKE}{gate}".encode()
+    return f"{WAKE}{gate}".encode()

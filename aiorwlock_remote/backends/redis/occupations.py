@@ -11,6 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
+from aiorwlock_remote.backends.redis.answers import (
+    bytes_of,
+    items_of,
+    legible,
+    number_of,
+    yes_no,
+)
 from aiorwlock_remote.backends.redis.cluster.slots import beside, one_slot
 from aiorwlock_remote.backends.redis.connection.calls import Call, Raw
 from aiorwlock_remote.backends.redis.connection.script import Arg, Script
@@ -60,7 +67,7 @@ class RedisOccupations:
 
     async def write(self, thing: str, who: str) -> None:
         """Add it to the set."""
-        await self._run(OCCUPY, thing, bool, "w", who)
+        await self._run(OCCUPY, thing, _done, "w", who)
 
     async def pendings(self, thing: str, who: str) -> Sequence[Record]:
         """The rest of the set; one that is not of this library is as old as its sight.
@@ -76,23 +83,23 @@ class RedisOccupations:
     async def drop(self, thing: str, record: Record, *, using: bool) -> None:
         """Take it out if it has that mark still."""
         kind = "x" if using else "d"
-        await self._run(VACATE, thing, bool, kind, record.who, str(record.mark))
+        await self._run(VACATE, thing, _done, kind, record.who, str(record.mark))
 
     async def promote(self, thing: str, who: str) -> bool:
         """Set the string if there is none, then leave the set."""
         if self._replicas is None:
-            return await self._run(OCCUPY, thing, bool, "m", who)
+            return await self._run(OCCUPY, thing, _done, "m", who)
         args = self._args(thing, "m", who)
-        call: Call[bool] = Call(bool, args, OCCUPY)
+        call: Call[bool] = Call(_done, args, OCCUPY)
         return await self._replicas.confirm(call, _doubt)
 
     async def extend(self, thing: str, who: str) -> bool:
         """Set its TTL anew."""
-        return await self._run(VACATE, thing, bool, "e", who)
+        return await self._run(VACATE, thing, _done, "e", who)
 
     async def remove(self, thing: str, who: str) -> bool:
         """Sent even if the connection has to be made anew."""
-        return await self._run(VACATE, thing, bool, "r", who)
+        return await self._run(VACATE, thing, _done, "r", who)
 
     def check(self, thing: str) -> None:
         """Refuse what cannot be changed in one step.
@@ -127,14 +134,24 @@ def _keys(names: tuple[str, str], thing: str, *, cluster: bool) -> tuple[bytes, 
     return (pending, using, *(beside(pending, part.encode()) for part in parts))
 
 
+@legible()
+def _done(answer: Raw) -> bool:
+    return yes_no(answer)
+
+
+@legible()
 def _records(answer: Raw) -> list[Record]:
-    return [
-        Record(shown(who), age / MICROS, mark=int(mark)) for who, age, mark in answer
-    ]
+    return [_record(*items_of(told)) for told in items_of(answer)]
 
 
+def _record(who: Raw, age: Raw, mark: Raw) -> Record:
+    name = shown(bytes_of(who))
+    return Record(name, number_of(age) / MICROS, mark=int(bytes_of(mark)))
+
+
+@legible()
 def _user(answer: Raw) -> list[Record]:
-    return [] if answer is None else [Record(shown(answer), 0.0)]
+    return [] if answer is None else [Record(shown(bytes_of(answer)), 0.0)]
 
 
 def _doubt(promoted: bool) -> Doubt[bool] | None:  # noqa: FBT001 - an answer

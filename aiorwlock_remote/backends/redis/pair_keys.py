@@ -28,13 +28,13 @@ class PairKeys(Keys):
 
     def __init__(
         self,
-        prefix: str,
         resource: Resource,
         fence_memory: float = 3600.0,
         *,
         cluster: bool = False,
+        prefix: str = "",
     ) -> None:
-        """As ``Keys``.
+        """As ``Keys``; ``prefix``: goes before the published names.
 
         Raises:
             ConfigurationError: in a cluster, the two would lie in different slots.
@@ -56,10 +56,11 @@ class PairKeys(Keys):
 def keys_of(
     prefix: str, resource: Resource, fence_memory: float, *, cluster: bool = False
 ) -> Keys:
-    """The keys of a resource, whichever layout it has.
+    """The keys of a resource, whichever layout it has; ``prefix``: of a pair's.
 
     Raises:
         ConfigurationError: in a cluster, they would lie in several slots.
     """
-    made = PairKeys if isinstance(resource, Pair) else Keys
-    return made(prefix, resource, fence_memory, cluster=cluster)
+    if isinstance(resource, Pair):
+        return PairKeys(resource, fence_memory, cluster=cluster, prefix=prefix)
+    return Keys(resource, fence_memory, cluster=cluster)

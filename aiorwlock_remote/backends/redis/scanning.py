@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from aiorwlock_remote.backends.redis.connection.calls import Ask
 from aiorwlock_remote.backends.redis.errors import of_decoding
 from aiorwlock_remote.backends.redis.keys import PARTS, SEAT
-from aiorwlock_remote.core.names import Resource, decode, from_key
+from aiorwlock_remote.core.names import Resource, decode, from_key, under
 from aiorwlock_remote.core.pair import READ_LOCK, WRITE_LOCK, pair_of
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -23,6 +23,7 @@ async def found_at(
     """
     cursor = 0
     pattern = scan_pattern(prefix, resource_type)
+    wanted = None if resource_type is None else decode(resource_type)
     while True:
         page = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", COUNT)
         try:
@@ -30,13 +31,15 @@ async def found_at(
             found = [resource_of(prefix, name) for name in names]
         except (TypeError, ValueError, LookupError, AttributeError) as exc:
             raise of_decoding(exc, "SCAN") from exc
-        yield {r for r in found if r is not None and _is_of(r, resource_type)}
+        yield {
+            r for r in found if r is not None and wanted in (None, prefix + r.shown[0])
+        }
         if cursor == 0:
             return
 
 
 def resource_of(prefix: str, name: bytes) -> Resource | None:
-    """The resource a key belongs to, if it is one of ours under this prefix.
+    """The resource a key belongs to, if it has a name under this prefix.
 
     Of a pair, its two published keys tell; those beside them are nothing without.
     """
@@ -51,25 +54,22 @@ def resource_of(prefix: str, name: bytes) -> Resource | None:
         text, brace, part = text[1:].rpartition("}.")
         if not brace or part not in PARTS:
             return None
-    if not text.startswith(prefix + SEAT):
+    if not text.startswith(SEAT):
         return None
-    found = from_key(text[len(prefix) + len(SEAT) :])
-    return found if found.type and found.id else None
+    found = from_key(text.removeprefix(SEAT))
+    return under(found, prefix) if found.type and found.id else None
 
 
 def scan_pattern(prefix: str, resource_type: str | None) -> str:
     """A glob that every key of these resources matches (and others may)."""
     # What mutex_locks/, readlock: and writelock: have in common: one reading for all.
-    start = f"*{_literal(prefix)}*[_de]lock[s:]*"
+    # The prefix is behind the first and before the others, so it is no part of this.
+    start = "*[_de]lock[s:]*"
     if (
         resource_type is None or "%" in resource_type
     ):  # encoded in one kind of name only
         return start
-    return f"{start}{_literal(resource_type)}[,:]*"
-
-
-def _is_of(found: Resource, resource_type: str | None) -> bool:
-    return resource_type is None or found.shown[0] == decode(resource_type)
+    return f"{start}{_literal(resource_type.removeprefix(prefix))}[,:]*"
 
 
 def _pair(name: str) -> Resource | None:

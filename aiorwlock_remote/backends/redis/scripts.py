@@ -30,26 +30,28 @@ def read(part: str) -> str:
 
 def body(parts: Iterable[str] = PARTS) -> str:
     """A step, without the line that says what the server may do with it."""
-    return "\n".join(read(part) for part in parts)
+    return "\n".join(read(part) for part in ("typed", *parts))
 
 
 _BODY = body()
 _PAIR = body(PAIR_PARTS)
 _SET = body(("mutex_set", "mutex_set_main"))
-_OCCUPANCY = read("occupancy")
+_OCCUPANCY = body(("occupancy",))
 
 ENTER = Script("enter", "#!lua\n" + _BODY)
 """A step; refused by a server that is out of memory."""
 LEAVE = Script("leave", "#!lua flags=allow-oom\n" + _BODY)
 """The same step, carried out whatever the memory."""
-LOOK = Script("look", "#!lua flags=no-writes\n" + read("look"), waits=False)
+LOOK = Script("look", "#!lua flags=no-writes\n" + body(("look",)), waits=False)
 """A resource as it stands."""
 PAIR_ENTER = Script("pair_enter", "#!lua\n" + _PAIR)
 """A step at a pair of keys; refused by a server that is out of memory."""
 PAIR_LEAVE = Script("pair_leave", "#!lua flags=allow-oom\n" + _PAIR)
 """The same, carried out whatever the memory."""
 PAIR_LOOK = Script(
-    "pair_look", "#!lua flags=no-writes\n" + read("pair_look"), waits=False
+    "pair_look",
+    "#!lua flags=no-writes\n" + body(("pair_look",)),
+    waits=False,
 )
 """A pair as it stands."""
 SET_ENTER = Script("set_enter", "#!lua\n" + _SET)

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiorwlock_remote.backends.redis.answers import legible
+from aiorwlock_remote.backends.redis.answers import (
+    bytes_of,
+    items_of,
+    legible,
+    number_of,
+    yes_no,
+)
 from aiorwlock_remote.backends.redis.cluster.slots import beside, one_slot
 from aiorwlock_remote.backends.redis.connection.calls import Raw
 from aiorwlock_remote.backends.redis.connection.script import Arg, Request
@@ -23,7 +29,7 @@ from aiorwlock_remote.core.commands import (
     Reply,
 )
 from aiorwlock_remote.core.lease import micros
-from aiorwlock_remote.core.pool import Ask, Busy, Took
+from aiorwlock_remote.core.pool import ANY, Ask, Busy, Took
 from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import LossReason, Unsupported
@@ -59,7 +65,7 @@ class SetKeys:
         if cluster:
             one_slot(*keys)
         memory = micros(settings.fence_memory)
-        channels = keys[-1] if cluster else channel(settings.prefix, "")
+        channels = keys[-1] if cluster else channel("")
         self.args: tuple[Arg, ...] = (len(keys), *keys, memory, channels, gate)
 
 
@@ -92,7 +98,7 @@ def decode_member(command: Command, answer: Raw) -> Reply:
     """The reply to such a command.
 
     Raises:
-        BadRecord: none of ours.
+        BackendError: none of ours.
     """
     if isinstance(command, Renew):
         outcomes = zip(command.tickets, answers(answer), strict=True)
@@ -111,18 +117,23 @@ def encode_ask(
 
 
 @legible()
-def decode_ask(answer: Raw) -> tuple[Took | Busy, ...]:
-    """Who got what.
+def decode_ask(asks: Sequence[Ask], answer: Raw) -> tuple[Took | Busy, ...]:
+    """Who got what of what was asked for.
 
     Raises:
-        BadRecord: none of our answers.
+        BackendError: none of our answers.
     """
-    return tuple(
-        Took(shown(second), first)
-        if first > 0
-        else Busy(None if second < 0 else second)
-        for first, second in answers(answer)
-    )
+    both = zip(asks, answers(answer), strict=True)
+    return tuple(_asked(ask, *items_of(told)) for ask, told in both)
+
+
+def _asked(ask: Ask, first: Raw, second: Raw) -> Took | Busy:
+    if number_of(first) > 0:
+        name = shown(bytes_of(second))
+        if ask.target not in {ANY, name}:
+            raise ValueError("another mutex than was asked for")
+        return Took(name, first)
+    return Busy(None if number_of(second) < 0 else second)
 
 
 def encode_withdraw(
@@ -143,16 +154,19 @@ def decode_release(answer: Raw) -> Released:
     """Whether the ticket held it.
 
     Raises:
-        BadRecord: none of our answers.
+        BackendError: none of our answers.
     """
     (told,) = answers(answer)
-    if told[0] == 1:
+    held, *why = items_of(told)
+    if yes_no(held):
         return Released(held=True)
-    return Released(held=False, reason=_REASONS[told[1]])
+    return Released(held=False, reason=_REASONS[why[0]])
 
 
 def answers(answer: Raw) -> Raw:
     """What follows the places that are rung."""
+    for place in items_of(items_of(answer)[0]):
+        bytes_of(place)
     return answer[1:]
 
 
@@ -167,7 +181,7 @@ def target_of(place: bytes) -> str:
 
 
 def _renewed(ticket: str, lease: int | None, told: Raw) -> Grant | NotHeld:
-    if told[0] == 0:
-        return NotHeld(_REASONS[told[1]])
-    score: int = told[0]
+    score, *why = items_of(told)
+    if number_of(score) <= 0:
+        return NotHeld(_REASONS[why[0]])
     return Grant(ticket, Mode.WRITE, score, score, score + (lease or 0))

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from aiorwlock_remote.backends.redis.answers import legible
+from aiorwlock_remote.backends.redis.answers import legible, yes_no
 from aiorwlock_remote.backends.redis.connection.calls import Call, Raw
 from aiorwlock_remote.backends.redis.lines import Endpoint
 from aiorwlock_remote.backends.redis.replicas import Doubt, Replicas
@@ -151,9 +151,10 @@ class RedisMembers:
     def ask(self, asks: Sequence[Ask], place_life: float) -> Pending[Told]:
         """Take what is wanted, in one script."""
         script, args = encode_ask(self.keys, self._pool, asks, micros(place_life))
+        told = partial(self._told, asks)
         if self._sets.replicas is None:
-            return self._sets.link.run(script, args, self._told)
-        call = Call(self._told, args, script)
+            return self._sets.link.run(script, args, told)
+        call = Call(told, args, script)
         return self._sets.replicas.confirm(call, partial(self._doubt, asks))
 
     def withdraw(
@@ -197,9 +198,9 @@ class RedisMembers:
                 return
 
     @legible()
-    def _told(self, answer: Raw) -> Told:
+    def _told(self, asks: Sequence[Ask], answer: Raw) -> Told:
         mine: list[str] = []
-        told = decode_ask(answer)
+        told = decode_ask(asks, answer)
         for place in answer[0]:
             if pool_of(place) == self._pool:
                 mine.append(target_of(place))
@@ -232,8 +233,10 @@ class RedisMembers:
 
 
 def _done(answer: Raw) -> bool:
-    return bool(answers(answer)[0])
+    (done,) = answers(answer)
+    return yes_no(done)
 
 
-def _nothing(_answer: object) -> None:
-    return None
+def _nothing(answer: Raw) -> None:
+    if answers(answer):
+        raise ValueError("an answer where none is due")

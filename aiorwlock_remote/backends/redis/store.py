@@ -121,7 +121,7 @@ class RedisStore:
         options, needed = self._options, self._options.min_replicas
         settings = self._settings
         self._link = await self._lines.open(
-            *(options, self._host, channel(settings.prefix, settings.gate)),
+            *(options, self._host, channel(settings.gate)),
             self._finder,
             on_message=self._message,
             on_reconnect=self._ring_all,

@@ -37,9 +37,8 @@ Row = tuple[str | None, str | None, str | None, str | int | None]
 class Connection:
     """A connection to the file at ``path``."""
 
-    def __init__(self, path: str, prefix: str, clock: Clock) -> None:
-        """Not open yet; ``prefix`` goes before every resource type."""
-        self._prefix = prefix
+    def __init__(self, path: str, clock: Clock) -> None:
+        """Not open yet."""
         self._clock = clock
         self._sql = statements("aiorwlock_remote.backends.sql", "sqlite.sql")
         self._file = SqliteFile(path, self._sql, clock)
@@ -83,7 +82,7 @@ class Connection:
         """One resource as it stands."""
         self._file.follow()
         with self._file.mapped:
-            row = self._run(self._sql["load"], self._key(resource)).fetchone()
+            row = self._run(self._sql["load"], resource.row).fetchone()
             return self._snapshot(resource, row)
 
     def scan(self, seen: Seen) -> None:
@@ -91,16 +90,15 @@ class Connection:
         self._file.follow()
         with self._file.mapped:
             for kind, number, *row in self._run(self._sql["scan"]).fetchall():
-                if kind.startswith(self._prefix):
-                    resource = from_row(kind.removeprefix(self._prefix), number)
-                    try:
-                        found = self._snapshot(resource, tuple(row))
-                    except BadRecord as exc:  # the others are to be seen all the same
-                        log_event(
-                            log, "bad_record", resource=resource.label, error=str(exc)
-                        )
-                        continue
-                    seen[f"{kind},{number}"] = found
+                resource = from_row(kind, number)
+                try:
+                    found = self._snapshot(resource, tuple(row))
+                except BadRecord as exc:  # the others are to be seen all the same
+                    log_event(
+                        log, "bad_record", resource=resource.label, error=str(exc)
+                    )
+                    continue
+                seen[f"{kind},{number}"] = found
 
     def forget(self, memory: float, after: Key = FIRST) -> Key | None:
         """As ``Connection.forget``, behind ``after``, in the order of the keys."""
@@ -138,7 +136,7 @@ class Connection:
         )
 
     def _step(self, resource: Resource, command: Command) -> Step | BadRecord:
-        key = self._key(resource)
+        key = resource.row
         return outcome(resource, lambda: self._carry_out(key, command))
 
     def _carry_out(self, key: tuple[str, int], command: Command) -> Step:
@@ -188,7 +186,3 @@ class Connection:
         now, wall = micros(self._clock.now()), micros(self._clock.wall())
         record, seat = self._read(row, now)
         return Snapshot(resource, record or UNUSED, seat, now, wall)
-
-    def _key(self, resource: Resource) -> tuple[str, int]:
-        kind, number = resource.row
-        return self._prefix + kind, number

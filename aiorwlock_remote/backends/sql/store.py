@@ -32,7 +32,7 @@ class SqliteStore(EmbeddedStore):
         ``rows``: the file of the user's tables, if it is another one.
         """
         file, table_file = _absolute(path), _absolute(rows or path)
-        connect = partial(Connection, file, settings.prefix, host.clock)
+        connect = partial(Connection, file, host.clock)
         super().__init__(connect, "sqlite", host, bell, settings)
         self._rows = Rows(table_file, host)
 

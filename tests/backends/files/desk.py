@@ -45,7 +45,6 @@ class Desk:
     def __init__(
         self,
         folder: Path,
-        prefix: str = "",
         gate: str = "",
         *,
         sync: bool = True,
@@ -55,7 +54,7 @@ class Desk:
         self.clock = Moved()
         self.patience = 20.0
         about = FileOptions(str(folder), create, sync, shared)
-        self.connection = Connection(about, prefix, self.clock, gate)
+        self.connection = Connection(about, self.clock, gate)
         self.connection.open(1.0)
 
     def ask(self, command: Command, of: Resource = ORDER) -> Reply:

@@ -67,7 +67,7 @@ def test_what_was_certainly_not_done(code: int, kind: type[Exception]) -> None:
         (1452, Unsupported, "rwlock schema mariadb"),
         (4025, Unsupported, "rwlock schema mariadb"),
         (1665, Unsupported, "binlog_format"),
-        (1406, ConfigurationError, "another name"),
+        (1406, ConfigurationError, "widen it"),
         (1104, ConfigurationError, "sql_big_selects = ON"),
         (1175, ConfigurationError, "sql_safe_updates = OFF"),
     ],

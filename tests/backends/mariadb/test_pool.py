@@ -161,14 +161,6 @@ async def test_cutting_long_names_is_refused(mariadb_tables: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_prefix_that_is_too_long(mariadb_tables: str) -> None:
-    async with connect(mariadb_tables, prefix="x" * 510) as locks:
-        with pytest.raises(ConfigurationError, match="another name"):
-            await locks.mutex("order", 1).acquire()
-    assert run(mariadb_tables, "SELECT count(*) FROM doormans") == [(0,)]
-
-
-@pytest.mark.asyncio
 async def test_none_is_free(mariadb_tables: str) -> None:
     async with (
         pool_of(mariadb_tables, most=1) as backend,

@@ -36,7 +36,7 @@ class Desk:
     """Commands of the process ``GATE``. ``calls``: what each script's calls were."""
 
     def __init__(self, server: RedisServer, name: int | str = 123) -> None:
-        self.keys: Keys = Keys("", resource("foobar", name), fence_memory=3600)
+        self.keys: Keys = Keys(resource("foobar", name), fence_memory=3600)
         self.seat, self.state, self.readers, self.queue = (
             str(key, "utf-8") for key in self.keys.args[1:5] if isinstance(key, bytes)
         )

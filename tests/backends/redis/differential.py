@@ -42,8 +42,8 @@ MORE = object()
 TURNS, FEW_TURNS = "local SEAT_TURNS = 100", "local SEAT_TURNS = 3"
 CLOCK = "local clock = call('TIME')"
 OUR_CLOCK = "local clock = call('HMGET', 'clock', 's', 'u')"
-SHORT_CUTS = "if stored[1] == '1' and keep and"
-NO_SHORT_CUTS = "if false and keep and"
+SHORT_CUTS = "if stored[1] == '1' and not odd and"
+NO_SHORT_CUTS = "if false and not odd and"
 
 
 class Wire:
@@ -86,9 +86,8 @@ class Comparison:
         self.steps = 0
         self._wire, self._ears = Wire(port), Wire(port)
         self._wire.ask([("SELECT", db), ("FLUSHDB",)])
-        self._prefix = f"db{db}/"
         for gate in HEARING:
-            self._ears.ask([("SUBSCRIBE", channel(self._prefix, gate))])
+            self._ears.ask([("SUBSCRIBE", channel(gate))])
         self._shas: dict[str, bytes] = {}
         for script in (self.keys.enter, self.keys.leave, self.keys.look):
             text = edited(script.text, CLOCK, OUR_CLOCK)
@@ -105,7 +104,7 @@ class Comparison:
 
     def run(self, commands: int, seed: int, *, quiet: bool = False) -> None:
         """At least so many commands, each compared in all it says and does."""
-        keys = self.keys(self._prefix, resource("story", seed), MEMORY)
+        keys = self.keys(resource("story", seed), MEMORY)
         teller = self.teller(seed, keys.seat.decode(), quiet=quiet)
         while commands > 0:
             with patch.object(transition, "SEAT_TURNS", 3):

@@ -45,13 +45,8 @@ def _rules(number: int) -> list[str]:
 
 def under(prefix: str, rules: list[str]) -> list[str]:
     """The patterns among the rules, for locks with that prefix."""
-    places = {"~{": f"~{{{prefix}", "~": f"~{prefix}", "&": f"&{prefix}"}
-    found: list[str] = []
-    for rule in rules:
-        start = rule[:2] if rule[:2] == "~{" else rule[0]
-        if start in places:
-            found.append(places[start] + rule[len(start) :])
-    return found
+    patterns = [rule for rule in rules if rule[0] in "~&"]
+    return [rule.replace("mutex_locks/", f"mutex_locks/{prefix}") for rule in patterns]
 
 
 def url_of(server: RedisServer, name: str = "locks") -> str:

@@ -41,7 +41,7 @@ async def locks(redis_cluster: Cluster, prefix: str) -> AsyncIterator[Locks]:
 
 
 def seat(prefix: str, kind: str, number: int) -> bytes:
-    return f"{prefix}mutex_locks/{kind},{number}".encode()
+    return f"mutex_locks/{prefix}{kind},{number}".encode()
 
 
 async def test_any_seed_will_do(redis_cluster: Cluster) -> None:

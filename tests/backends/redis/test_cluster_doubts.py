@@ -33,7 +33,7 @@ def prefix() -> str:
 
 
 def seat(prefix: str) -> bytes:
-    return f"{prefix}mutex_locks/moving,1".encode()
+    return f"mutex_locks/{prefix}moving,1".encode()
 
 
 async def test_closing_releases_where_the_slot_went(
@@ -139,7 +139,7 @@ def test_the_keeper_has_a_map_of_its_own(redis_cluster: Cluster, prefix: str) ->
     old = slots.owners[slot_of(key)]
     told: list[SlotMap] = []
     batches = NodeBatches(options, SystemClock(), ALL, slots, told.append)
-    request = encode_look(Keys(prefix, resource("moving", 1), cluster=True))
+    request = encode_look(Keys(resource("moving", 1, prefix), cluster=True))
     assert batches.lane(key) == old
     to = redis_cluster.another(slot_of(key))
     redis_cluster.move(slot_of(key), to)

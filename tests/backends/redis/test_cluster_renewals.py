@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def seat(prefix: str, kind: str, number: int) -> bytes:
-    return f"{prefix}mutex_locks/{kind},{number}".encode()
+    return f"mutex_locks/{prefix}{kind},{number}".encode()
 
 
 async def test_a_silent_node_costs_others_nothing(start_cluster: StartCluster) -> None:

@@ -3,11 +3,196 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
+import hiredis
 import pytest
 
 from aiorwlock_remote import BadRecord, connect
+from aiorwlock_remote.backends.redis.commands import decode_step, encode
+from aiorwlock_remote.backends.redis.connection.script import Request
+from aiorwlock_remote.backends.redis.scripts import OCCUPY, SET_ENTER
+from aiorwlock_remote.backends.redis.set_steps import (
+    SetKeys,
+    encode_ask,
+    encode_member,
+    encode_withdraw,
+)
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Adopt,
+    Claim,
+    Command,
+    Downgrade,
+    Force,
+    Release,
+    Renew,
+    Upgrade,
+    Withdraw,
+)
+from aiorwlock_remote.core.pool import Ask
+from aiorwlock_remote.core.ticket import Mode, holder_of
+from aiorwlock_remote.ports import Settings
+from tests.backends.redis.desk import GATE, LEASE, Desk
 from tests.servers.redis import RedisServer
+
+READ, WRITE = Mode.READ, Mode.WRITE
+NEW = Claim("new-ticket", LEASE)
+ASKS = [
+    *(Acquire((NEW,), mode, gate=GATE, may_queue=True) for mode in (READ, WRITE)),
+    *(Acquire((NEW,), mode) for mode in (READ, WRITE)),
+]
+DAMAGES = ("", "x", "nan", "-inf", "-5", "1e3", "9" * 30, "half", "nul")
+DEFAULTS = {  # of fields that mean something when they are empty
+    *("number", "barred_until", "admit_upto", "admit_until", "turns"),
+    *("upgraded", "endings", "upgrader", "places", "keep"),
+}
+NOT_READ = {"created", "updated"}  # by a step
+
+
+class Scene:
+    """A resource in use, of which one thing is damaged at a time."""
+
+    def __init__(self, desk: Desk, mode: Mode, *, queued: bool) -> None:
+        """``queued``: others wait, so that no step takes a short cut."""
+        self.desk = desk
+        one, two = (
+            ("writer-one", "nobody") if mode is WRITE else ("read-one", "read-two")
+        )
+        asked = desk.write if mode is WRITE else desk.read
+        asked(one)
+        if mode is READ:
+            desk.read(two)
+        if queued:
+            desk.write("other-writer", gate="othergate")
+            desk.read("other-reader", gate="othergate")
+            if mode is READ:
+                desk.do(
+                    Upgrade(one, Claim("upgraded", LEASE), "othergate", may_wait=True)
+                )
+            later = int(time.time() * 1e6) + 10**9
+            more = ("endings", "5,abc,forced", "turns", "3", "admit_until", str(later))
+            desk.ask("HSET", desk.state, *more)
+        fence = int(desk.fields()["last"])
+        self.commands: list[Command] = [
+            *ASKS,
+            *(Release(one, None, then) for then in ((), (ASKS[0],), (ASKS[1],))),
+            Renew(((one, LEASE), (two, LEASE))),
+            Withdraw(GATE, mode, (one, two)),
+            Adopt(one, NEW),
+            Force(holder_of(one), fence),
+            Downgrade(one, NEW) if mode is WRITE else Upgrade(one, NEW),
+        ]
+        self.keys = desk.seat, desk.state, desk.readers, desk.queue
+        self.whole = desk.dump()
+
+    def fields(self) -> Iterator[tuple[str, str, str]]:
+        """Key, field and its text: all that is there."""
+        for key in (self.desk.state, self.desk.queue):
+            flat = [text.decode() for text in self.desk.ask("HGETALL", key)]
+            yield from (
+                (key, *pair) for pair in zip(flat[::2], flat[1::2], strict=True)
+            )
+
+    def reset(self) -> None:
+        for key, dump in zip(self.keys, self.whole, strict=True):
+            self.desk.ask("DEL", key)
+            if dump is not None:
+                self.desk.ask("RESTORE", key, 0, dump)
+
+    def refusal(self, command: Command) -> str | None:
+        """What a step on it is refused with, after which nothing has changed."""
+        before = self.desk.dump()
+        script, args = encode(self.desk.keys, command, GATE)
+        try:
+            answer = self.desk.ask("EVALSHA", script.sha, *args)
+        except hiredis.ReplyError as exc:
+            told = str(exc)
+            assert told.startswith("BADRECORD "), (told, command)
+            assert self.desk.dump() == before, (told, command)
+            return told
+        decode_step(command, answer)
+        return None
+
+
+@pytest.fixture
+def desk(desk: Desk) -> Iterator[Desk]:
+    """Whose hashes are dumped in one order, however often they were looked up."""
+    setting = "hash-max-listpack-value"
+    _, before = desk.ask("CONFIG", "GET", setting)
+    desk.ask("CONFIG", "SET", setting, 1024)
+    yield desk
+    desk.ask("CONFIG", "SET", setting, before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queued", [True, False])
+@pytest.mark.parametrize("mode", [READ, WRITE])
+def test_every_field_in_every_way(desk: Desk, mode: Mode, queued: bool) -> None:
+    """Told by key and field before anything is written, or it makes no difference.
+
+    With a queue every step reads all but what it does not need of the readers; without
+    one there are short cuts, which read less.
+    """
+    scene = Scene(desk, mode, queued=queued)
+    refused = 0
+    for key, field, text in list(scene.fields()):
+        for damage in DAMAGES:
+            bad = {"half": text[: len(text) // 2], "nul": f"{text}\0"}.get(
+                damage, damage
+            )
+            fits = text.isdigit() or field == "seat"  # half of it does, too
+            if bad == text or (damage == "half" and fits):
+                continue
+            for command in scene.commands:
+                scene.reset()
+                desk.ask("HSET", key, field, bad)
+                told = scene.refusal(command)
+                if told is not None:
+                    start = "reader:" if field.startswith("reader:") else field[:12]
+                    named = {start, "seat"} if field == "writer" else {start}
+                    assert any(f"{key}: field {name}" in told for name in named), told
+                    refused += 1
+                elif queued and not field.startswith("reader:"):
+                    fine = not bad and field in DEFAULTS
+                    assert fine or field in NOT_READ, (field, bad, command)
+    assert refused > 100
+
+
+@pytest.mark.parametrize("mode", [READ, WRITE])
+def test_every_key_of_another_type(desk: Desk, mode: Mode) -> None:
+    scene = Scene(desk, mode, queued=True)
+    for key in scene.keys:
+        for command in scene.commands:
+            scene.reset()
+            desk.ask("DEL", key)
+            desk.ask("RPUSH", key, "x")
+            assert f"BADRECORD {key} is not a" in (scene.refusal(command) or "")
+
+
+@pytest.mark.parametrize("score", ["-inf", "-5", "1.5", "1e300"])
+@pytest.mark.parametrize("queued", [True, False])
+def test_every_score(desk: Desk, score: str, queued: bool) -> None:
+    scene = Scene(desk, READ, queued=queued)
+    for ticket in ("read-one", "read-two"):
+        for command in scene.commands:
+            scene.reset()
+            desk.ask("ZADD", desk.readers, score, ticket)
+            told = scene.refusal(command)
+            if queued or told is not None:
+                assert f"{desk.readers}: field score" in (told or "")
+                assert ticket not in (told or "")
+
+
+def test_a_reader_that_nobody_recorded(desk: Desk) -> None:
+    """Met by whoever names it, or would be shown it."""
+    scene = Scene(desk, READ, queued=True)
+    for command in scene.commands:
+        scene.reset()
+        desk.ask("HDEL", desk.state, "reader:read-one")
+        told = scene.refusal(command)
+        assert f"{desk.state}: field reader:re... is damaged" in (told or "")
+
 
 pytestmark = pytest.mark.anyio
 
@@ -50,3 +235,58 @@ async def test_it_is_not_shown(fresh_redis: RedisServer, field: str, text: str) 
         with pytest.raises(BadRecord):
             await locks.mutex("damaged", 1).info()
         assert [seen async for seen in locks.list()] == []
+
+
+def steps_of_a_set(desk: Desk) -> tuple[SetKeys, list[Request]]:
+    """One held, one place, and what is done at the set of them."""
+    keys = SetKeys(Settings("gate"), "proxies", "gate")
+    asks = [Ask("", ticket, LEASE) for ticket in ("set-ticket", "another")]
+    two = Renew((("set-ticket", LEASE), ("another", LEASE)))
+    head = SET_ENTER, (*keys.args, "c", LEASE, "a")
+    for script, args in (head, encode_ask(keys, b"gate.1", asks, 10**9)):
+        desk.ask("EVALSHA", script.sha, *args)
+    return keys, [
+        encode_ask(keys, b"gate.1", asks, 10**9),
+        encode_member(keys, two),
+        encode_member(keys, Release("set-ticket")),
+        encode_withdraw(keys, [b"gate.1,"], ["another", "set-ticket"], LEASE),
+    ]
+
+
+@pytest.mark.parametrize("bad", ["x", "-5", "9" * 30, "1e3", "nan", "\0"])
+def test_every_field_of_a_set(desk: Desk, bad: str) -> None:
+    """Told before anything is written; in a renewal of two, whichever it is."""
+    keys, steps = steps_of_a_set(desk)
+    _, names, state, queue = keys.args[:4]
+    flat = desk.ask("HGETALL", state)
+    every = (names, state, queue)
+    whole = [desk.ask("DUMP", key) for key in every]
+    damaged = {field for field in flat[::2] if not field.startswith(b"m")}
+    assert len(damaged) == 4
+    for field in damaged:
+        for number, (script, args) in enumerate(steps):
+            for key, dump in zip(every, whole, strict=True):
+                desk.ask("RESTORE", key, 0, dump, "REPLACE")
+            desk.ask("HSET", state, field, bad)
+            before = [desk.ask("DUMP", key) for key in every]
+            if field.startswith(b"p") and number == 1:
+                continue  # a renewal does not look at who waits
+            shown = field[:5].decode() if field.startswith(b"t") else field.decode()
+            with pytest.raises(hiredis.ReplyError, match=f"^BADRECORD .* {shown}"):
+                desk.ask("EVALSHA", script.sha, *args)
+            assert [desk.ask("DUMP", key) for key in every] == before
+
+
+@pytest.mark.parametrize("bad", ["x", "-5", "9" * 30, "inf", "", "\0"])
+@pytest.mark.parametrize("key", ["{pending:a}.since", "{pending:a}.seen"])
+def test_every_time_of_who_is_pending(desk: Desk, key: str, bad: str) -> None:
+    """Also of one that is forgotten in that step."""
+    keys = ("pending:a", "using:a", "{pending:a}.since", "{pending:a}.seen")
+    desk.ask("SADD", "pending:a", "somebody")
+    for name in keys[2:]:
+        desk.ask("HSET", name, "gone", 5, "somebody", 5)
+    desk.ask("HSET", key, "somebody", bad)
+    before = [desk.ask("DUMP", name) for name in keys]
+    with pytest.raises(hiredis.ReplyError, match=f"^BADRECORD {key}: field somebody"):
+        desk.ask("EVALSHA", OCCUPY.sha, 4, *keys, "p", "me", 1000)
+    assert [desk.ask("DUMP", name) for name in keys] == before

@@ -91,7 +91,7 @@ def test_a_user_who_may_not_ask_for_the_run() -> None:
         (ReplyError("NOAUTH HELLO must be called"), Unsupported, "password"),
         (ReplyError("WRONGPASS invalid"), Unsupported, "password"),
         (ReplyError("LOADING Redis is loading"), BackendUnavailable, "starting"),
-        (ReplyError("ERR unknown command 'HELLO'"), Unsupported, "older than 6.0"),
+        (ReplyError("ERR unknown command 'HELLO'"), Unsupported, "renamed"),
         (ReplyError("ILLEGAL nonsense"), BackendError, "nonsense"),
     ],
 )
@@ -116,6 +116,20 @@ def test_the_password_is_in_no_error(text: str) -> None:
     while seen is not None:
         assert SECRET not in f"{seen} {seen!r}"
         seen = seen.__cause__ or seen.__context__
+
+
+@pytest.mark.parametrize(
+    ("info", "said"),
+    [
+        (b"redis_version:5.0.14\r\n", r"version is 5\.0\.14; Redis 7\.0 or later"),
+        (INFO, r"version 7\.0\.15 does not know the command HELLO; was it renamed"),
+        (ReplyError("NOAUTH"), "tells no version does not know the command HELLO"),
+    ],
+)
+def test_hello_is_not_known(info: object, said: str) -> None:
+    """By an old server, or by one whose HELLO was renamed."""
+    with pytest.raises(Unsupported, match=said):
+        judged("redis://h", ReplyError("ERR unknown command 'HELLO'"), info)
 
 
 def test_no_such_database() -> None:

@@ -17,7 +17,7 @@ from tests.backends.redis.desk import Desk
 
 def test_the_keys_lie_in_one_slot_and_are_all_declared() -> None:
     """Every key a script names is one of KEYS, and so are all it is called with."""
-    keys = Keys("p:", resource("foobar", 123))
+    keys = Keys(resource("foobar", 123, "p:"))
     names = [key for key in keys.args if isinstance(key, bytes)]
     assert keys.args[0] == len(names)
     assert {name.strip(b"{").split(b"}")[0] for name in names} == {keys.seat}
@@ -33,21 +33,23 @@ def _declared() -> set[str]:
 
 @pytest.mark.parametrize("prefix", ["", "app:", "a/mutex_locks/", "ü*[x]?\\"])
 def test_a_key_tells_its_resource(prefix: str) -> None:
-    found = resource("a/b,c", "{d}")
-    keys = Keys(prefix, found)
+    found = resource("a/b,c", "{d}", prefix)
+    keys = Keys(found)
     for name in keys.args[1:5]:
         assert isinstance(name, bytes)
-        assert resource_of(prefix, name) == found
+        told = resource_of(prefix, name)
+        assert told == found
+        assert told.shown == ("a/b,c", "{d}")
         assert resource_of(prefix + "x", name) is None
     assert resource_of(prefix, b"\xff") is None
     assert resource_of(prefix, b"{" + keys.seat + b"}.other") is None
-    assert resource_of(prefix, f"{prefix}mutex_locks/nothing".encode()) is None
+    assert resource_of(prefix, f"mutex_locks/{prefix}nothing".encode()) is None
 
 
 @pytest.mark.parametrize("prefix", ["", "app:", "ü*[x]?"])
 def test_published_keys_of_a_pair_tell_it(prefix: str) -> None:
     found = pair("a:b", "{c}/d,e")
-    *_, readers = names = PairKeys(prefix, found).args[1:6]
+    *_, readers = names = PairKeys(found, prefix=prefix).args[1:6]
     for name in (names[0], readers):
         assert isinstance(name, bytes)
         assert resource_of(prefix, name) == found
@@ -59,12 +61,12 @@ def test_published_keys_of_a_pair_tell_it(prefix: str) -> None:
 def test_scan_patterns_are_literal(desk: Desk) -> None:
     names = []
     for prefix in ("p*", "pq"):
-        keys = Keys(prefix, resource("t?", 1))
+        keys = Keys(resource("t?", 1, prefix))
         desk.ask("SET", keys.seat, "x")
         desk.ask("HSET", keys.args[2], "v", 1)
         names += [keys.seat, keys.args[2]]
-    desk.ask("SET", "p*mutex_locks/tx,1", "x")
+    desk.ask("SET", "mutex_locks/p*tx,1", "x")
     desk.ask("SET", "p*block:t?", "x")
-    found = desk.ask("KEYS", scan_pattern("p*", "t?"))
-    assert sorted(found) == sorted(names[:2])
-    assert len(desk.ask("KEYS", scan_pattern("p*", None))) == 3
+    found = desk.ask("KEYS", scan_pattern("p*", "p*t?"))
+    assert sorted(found) == sorted(names)  # the other prefix is told by resource_of
+    assert len(desk.ask("KEYS", scan_pattern("p*", None))) == 5

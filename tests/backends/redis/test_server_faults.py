@@ -12,7 +12,13 @@ import pytest
 import redis
 from anyio.to_thread import run_sync
 
-from aiorwlock_remote import BackendError, BackendUnavailable, Locks, connect
+from aiorwlock_remote import (
+    BackendError,
+    BackendUnavailable,
+    Locks,
+    Unsupported,
+    connect,
+)
 from aiorwlock_remote.recipes import MutexSet
 from tests.backends.redis.linking import eventually
 from tests.faults.redis_waits import (
@@ -267,3 +273,14 @@ async def test_no_room_for_the_keeper(start_redis: StartRedis) -> None:
             plain.config_set("maxclients", 100)
             await eventually(lambda: len(plain.client_list()) == 3, "it has its own")
             await still_works(server, locks, held)
+
+
+async def test_hello_was_renamed(start_redis: StartRedis) -> None:
+    """The server is new enough, and the error says what it lacks."""
+    server = start_redis(config={"rename-command": "HELLO ''"})
+    with pytest.raises(Unsupported) as caught:
+        await connect(server.url)
+    told = str(caught.value)
+    assert "does not know the command HELLO" in told
+    assert "rename-command" in told
+    assert "older" not in told

@@ -12,7 +12,8 @@ from aiorwlock_remote.backends.redis.set_steps import (
 )
 from aiorwlock_remote.backends.redis.sets import Sets
 from aiorwlock_remote.core.commands import Release, Renew
-from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.core.pool import Ask
+from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Settings
 
 NONSENSE: list[Raw] = [
@@ -26,26 +27,27 @@ NONSENSE: list[Raw] = [
     [[], [0, b"odd"]],
     [[], [0]],
 ]
+ASKS = [Ask("", "t", 1)]
 RENEW = Renew((("t", 1), ("u", 1)))
 
 
 @pytest.mark.parametrize("answer", NONSENSE)
 def test_of_a_member(answer: Raw) -> None:
     for command in (RENEW, Release("t")):
-        with pytest.raises(BadRecord, match="damaged"):
+        with pytest.raises(BackendError, match="cannot be read"):
             decode_member(command, answer)
-    with pytest.raises(BadRecord, match="damaged"):
+    with pytest.raises(BackendError, match="cannot be read"):
         decode_release(answer)
 
 
 @pytest.mark.parametrize("answer", [*NONSENSE[:3], *NONSENSE[4:7], [[], [1, 2]]])
 def test_of_who_asks(answer: Raw) -> None:
-    with pytest.raises(BadRecord, match="damaged"):
-        decode_ask(answer)
+    with pytest.raises(BackendError, match="cannot be read"):
+        decode_ask(ASKS, answer)
 
 
 @pytest.mark.parametrize("answer", [None, 7, [], [None], [[7]]])
 def test_of_whom_to_ring(answer: Raw) -> None:
     sets = Sets(0, Settings("gate"), cluster=False)
-    with pytest.raises(BadRecord, match="damaged"):
+    with pytest.raises(BackendError, match="cannot be read"):
         sets.ringing(bool)(answer)

@@ -39,7 +39,7 @@ def test_the_same_as_the_server(redis_cluster: Cluster) -> None:
 
 @given(st.text(min_size=1), st.one_of(st.integers(), st.text(min_size=1)))
 def test_all_keys_of_a_resource_lie_in_one_slot(kind: str, name: int | str) -> None:
-    count, *keys = Keys("p:", resource(kind, name), cluster=True).args[:6]
+    count, *keys = Keys(resource(kind, name, "p:"), cluster=True).args[:6]
     assert count == len(keys) == 5
     assert len({slot_of(key) for key in keys if isinstance(key, bytes)}) == 1
 

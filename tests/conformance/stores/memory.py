@@ -22,7 +22,7 @@ class MemoryHarness(Harness):
     def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
         """A shelf of its own."""
         name = uuid4().hex
-        return Site(f"memory://{name}", foreigner=OnTheShelf(shelf(f"|{name}")))
+        return Site(f"memory://{name}", foreigner=OnTheShelf(shelf(name)))
 
 
 class OnTheShelf(Foreigner):

@@ -79,19 +79,18 @@ class SentinelHarness(RedisHarness):
 class RightsHarness(RedisHarness):
     """A user of its own for each test, with the rights of the documentation.
 
-    Besides them the one that lists need. Every pattern begins with the prefix, and with
-    those that the suite puts behind it.
+    Besides them the one that lists need. Every pattern of a key has the prefix in it.
     """
 
     def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
         """Keys and a user of its own."""
         name = uuid4().hex
-        prefixes = [f"{name}:{more}" for more in ("", "eu:", "us:")]
-        patterns = [rule for prefix in prefixes for rule in under(prefix, rules())]
+        prefix = f"{name}:"
+        patterns = under(prefix, rules())
         others = [rule for rule in rules() if rule[0] not in "~&"]
         self.server.ask("ACL", "SETUSER", name, *others, *patterns, "+scan")
         url = url_of(self.server, name)
-        return Site(url, prefixes[0], foreigner=PlainRedis(url, prefixes[0]))
+        return Site(url, prefix, foreigner=PlainRedis(url, prefix))
 
 
 class TlsHarness(RedisHarness):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import hiredis
 
@@ -26,6 +26,7 @@ from aiorwlock_remote.errors import (
 )
 
 NEEDED = (7, 0)
+_NEEDS = f"Redis {'.'.join(map(str, NEEDED))} or later, or Valkey, is needed"
 SHORT = 6
 """Shorter passwords are also parts of ordinary words."""
 
@@ -72,14 +73,26 @@ class Greeting:
         """
         raw = self._hello.result()
         if isinstance(raw, hiredis.ReplyError) and "unknown command" in str(raw):
-            raise _too_old(self._options.where, "older than 6.0")
+            self._without_hello(self._info.result())
         hello = self._fields(raw)
         self._fit(hello)
         if self._select is not None:
             self._selected(self._select.result())
         for call in self._rest:
             self._checked(call.result())
-        return Peer(number=int(hello.get("id", 0)), run=_run(self._info.result()))
+        run = _line(self._info.result(), "run_id")
+        return Peer(number=int(hello.get("id", 0)), run=run)
+
+    def _without_hello(self, info: object) -> NoReturn:
+        where, told = self._options.where, _line(info, "redis_version")
+        if told and _numbers(told) < NEEDED:
+            raise _too_old(where, told)
+        version = f"version {told}" if told else "a server that tells no version"
+        raise Unsupported(
+            what=f"{where}: {version} does not know the command HELLO",
+            hint="was it renamed or disabled (rename-command, an ACL, a proxy)? It is "
+            f"needed, and known since Redis 6.0; {_NEEDS}",
+        )
 
     def _fields(self, raw: object) -> dict[str, str]:
         raw = self._checked(raw)
@@ -151,11 +164,7 @@ def _hello(options: Options) -> list[str | int]:
 
 
 def _too_old(where: str, version: str) -> Unsupported:
-    needed = ".".join(map(str, NEEDED))
-    return Unsupported(
-        what=f"{where}: the server's version is {version}",
-        hint=f"Redis {needed} or later, or Valkey, is needed",
-    )
+    return Unsupported(what=f"{where}: the server's version is {version}", hint=_NEEDS)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -163,10 +172,10 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in parts)
 
 
-def _run(info: object) -> str:
+def _line(info: object, wanted: str) -> str:
     for line in _text(info).splitlines():
         name, _, value = line.partition(":")
-        if name == "run_id":
+        if name == wanted:
             return value
     return ""
 

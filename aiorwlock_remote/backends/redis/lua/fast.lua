@@ -9,29 +9,37 @@
 --   e  a reader enters or joins, nobody queues
 --
 -- `stored` by number: 2 last, 3 number, 4 seat, 5 writer, 6 places, 9 endings,
--- 10 admit_upto, 12 turns, 13 upgraded, 14 keep (ms).
+-- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms).
+--
+-- What is read and is not as we write it, or of another type, falls through, too, as
+-- `try` gives an error where a value was hoped for: record.lua says what is wrong.
 
 local barred = stored[7] or ''
+local odd = string.find((stored[2] or '-') .. (stored[3] or '') .. barred
+  .. (stored[10] or '') .. (stored[11] or '') .. (stored[12] or '') .. (stored[14] or '-'),
+  '%D')
 local keep = tonumber(stored[14])
 local last = tonumber(stored[2])
 
-if stored[1] == '1' and keep and last and (stored[8] or '') == ''
-  and (stored[13] or '') == '' and last < 2 ^ 53 - 1 and (barred == '' or (tonumber(barred) or now) < now) then
+if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
+  and (stored[13] or '') == '' and last < 2 ^ 53 - 1 and keep < 2 ^ 53
+  and (barred == '' or (tonumber(barred) or now) < now) then
   local seat, writer, places = stored[4] or '', stored[5] or '', stored[6] or ''
-  local match, ceil = string.match, math.ceil
+  local match, ceil, try = string.match, math.ceil, redis.pcall
   local memory = ARGV[1] / 1000
   local fence, fence_text = now, now_text
   if last >= now then fence, fence_text = last + 1, format('%d', last + 1) end
 
-  if op == 'w' and seat == '' and (places == '' or places == '1') then
+  if op == 'w' and seat == '' and writer == '' and (places == '' or places == '1') then
     local place = places == '1' and match(ARGV[4], '=$')
-      and call('HGET', QUEUE, 'w:' .. own)
+      and tostring(try('HGET', QUEUE, 'w:' .. own))
     local value = ARGV[5] .. ',' .. clock[1]
     local ends = now + ARGV[6]
     local ms = ceil(ends / 1000)
     if keep >= ms + memory
-      and (places == '' or place and tonumber(match(place, '^%d+,%d+,(%d+)')) > now)
-      and not call('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
+      and (places == '' or place
+        and tonumber(match(place, '^%d+,%d+,(%d+),%d+,%d+,%d*,') or 0) > now)
+      and not try('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
       call('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
         'writer', format('%s,%s,%d,%s', ARGV[5], now_text, ends, ARGV[7]))
       if place then
@@ -48,7 +56,7 @@ if stored[1] == '1' and keep and last and (stored[8] or '') == ''
     local ticket, expires = match(writer, '^([^,]*),%d+,(%d+),')
     if ticket == ARGV[5] and tonumber(expires) > now and ARGV[4] ~= 'r' then
       if op == 'r' then
-        if places == '' and call('GET', SEAT) == seat then
+        if places == '' and try('GET', SEAT) == seat then
           call('DEL', SEAT)
           local number = stored[3] or ''
           if number == '' then
@@ -63,14 +71,17 @@ if stored[1] == '1' and keep and last and (stored[8] or '') == ''
         local more, life, window = match(ARGV[7],
           '^%a,%a+,%d,(%d+),%d+,%-?%d*,(%d+),(%d+),=$')
         local turns = (tonumber(stored[12]) or 0) + 1
-        local place = places == '1' and call('HGET', QUEUE, 'w:' .. own)
+        local place = places == '1' and tostring(try('HGET', QUEUE, 'w:' .. own))
         local since, until_us
-        if place then since, until_us = match(place, '^%d+,(%d+),(%d+)') end
+        if place then
+          since, until_us = match(place, '^%d+,(%d+),(%d+),%d+,%d+,%d*,')
+        end
         local ends = now + ARGV[9]
         local ms = ceil(ends / 1000)
-        if turns <= SEAT_TURNS and keep >= math.max(ends, now + life) / 1000 + memory
-          and (places == '' and more == '0' or place and tonumber(until_us) > now)
-          and call('GET', SEAT) == seat then
+        if turns <= SEAT_TURNS and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2
+          and keep >= math.max(ends, now + life) / 1000 + memory
+          and (places == '' and more == '0' or place and tonumber(until_us or 0) > now)
+          and try('GET', SEAT) == seat then
           local value = ARGV[8] .. ',' .. clock[1]
           call('SET', SEAT, value, 'PXAT', format('%d', ms))
           writer = format('%s,%s,%d,%s', ARGV[8], now_text, ends, ARGV[10])
@@ -96,18 +107,18 @@ if stored[1] == '1' and keep and last and (stored[8] or '') == ''
     if keep >= ms + memory then
       local fields = {'updated', now_text, 'reader:' .. ARGV[5], now_text .. ',' .. ARGV[7]}
       if seat ~= '' then
-        local first = call('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2]
-        if first and tonumber(first) > now and call('GET', SEAT) == seat
-          and call('ZADD', READERS, 'NX', format('%d', ends), ARGV[5]) == 1 then
+        local first = try('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2]
+        if first and tonumber(first) > now and try('GET', SEAT) == seat
+          and try('ZADD', READERS, 'NX', format('%d', ends), ARGV[5]) == 1 then
           if call('ZRANGE', READERS, -1, -1)[1] == ARGV[5] then
             call('SET', SEAT, seat, 'PXAT', format('%d', ms))
           end
           call('HSET', STATE, unpack(fields))
           return {last, now}
         end
-      elseif call('ZCARD', READERS) == 0 then
+      elseif try('ZCARD', READERS) == 0 then
         local value = 'readers,' .. clock[1]
-        if not call('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
+        if not try('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
           -- The seat names no ticket, so nobody could take it back: see save.agree.
           for _, write in ipairs({
             {'ZADD', READERS, format('%d', ends), ARGV[5]},
@@ -127,11 +138,14 @@ if stored[1] == '1' and keep and last and (stored[8] or '') == ''
     end
 
   elseif op == 'r' and not ARGV[6] and seat ~= '' and places == '' and ARGV[4] ~= 'w' then
-    local first = call('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2]
-    if first and tonumber(first) > now and call('GET', SEAT) == seat
-      and call('ZREM', READERS, ARGV[5]) == 1 then
+    local first = try('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2]
+    local ends = try('ZRANGE', READERS, -2, -1, 'WITHSCORES')
+    if first and tonumber(first) > now
+      and not string.find((ends[2] or '-') .. (ends[4] or ''), '%D')
+      and try('GET', SEAT) == seat and call('ZREM', READERS, ARGV[5]) == 1 then
       call('HDEL', STATE, 'reader:' .. ARGV[5])
-      local latest = call('ZRANGE', READERS, -1, -1, 'WITHSCORES')[2]
+      local latest = ends[#ends]
+      if ends[#ends - 1] == ARGV[5] then latest = ends[#ends - 2] end
       if latest then
         call('SET', SEAT, seat, 'PXAT', format('%d', ceil(latest / 1000)))
         call('HSET', STATE, 'updated', now_text)

@@ -19,8 +19,10 @@ local now_text = format('%d', now)
 if now_text + 0 ~= now then
   return redis.error_reply('ERR a 32-bit server cannot be used')
 end
-local stored = call('HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
+local stored = typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
   'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
   'upgraded', 'keep')
 local op, own, wake = ARGV[2], ARGV[3], KEYS[5]
 local SEAT_TURNS = 100
+-- What the field `seat` looks like; pair_head.lua has others.
+local WRITER_SEAT, READERS_SEAT = '^(.+),%d+$', '^readers,%d+$'

@@ -114,8 +114,38 @@ local function settled(answer, foreign)
   return {-1, position - 1, wait, unpack(holders)}
 end
 
+-- The tickets that a command names, and whether its answer may show who holds it.
+local function named()
+  local tickets = {}
+  local function add(first, last, by)
+    for i = first, last, by do tickets[#tickets + 1] = ARGV[i] end
+  end
+  if op == 'n' then
+    add(4, #ARGV, 2)
+  elseif op == 't' then
+    add(8, #ARGV, 1)
+  elseif op == 'r' or op == 'h' then
+    add(5, 5, 1)
+    local i = 6
+    while ARGV[i] do
+      local after = i + 2 + 3 * ARGV[i]
+      add(i + 2, after - 1, 3)
+      i = after
+    end
+    return tickets, ARGV[6] ~= nil
+  elseif op == 'u' or op == 'd' or op == 'o' then
+    add(4, 5, 1)
+    return tickets, op == 'u'
+  elseif op ~= 'f' and op ~= 's' then
+    add(5, #ARGV, 3)
+    return tickets, true
+  end
+  return tickets, false
+end
+
 local wrong = illegal()
 if wrong then return redis.error_reply('ILLEGAL ' .. wrong) end
+record.check_readers(named())
 local foreign = seat.foreign_seat()
 seat.expire()
 seat.reconcile()

@@ -27,10 +27,65 @@ local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local rung = {}
 
--- A wrong type under a key is found before anything is changed.
-call('ZCARD', SET)
-call('HLEN', STATE)
-call('ZCARD', QUEUE)
+-- A wrong type under a key is found before anything is changed, and so is a damaged
+-- field that this step reads: check() below.
+typed('sorted set', 'ZCARD', SET)
+typed('hash', 'HLEN', STATE)
+typed('sorted set', 'ZCARD', QUEUE)
+
+local MOST = 2 ^ 53 - 2
+
+local function fits(digits)
+  return string.match(digits, '^%d+$') ~= nil and tonumber(digits) <= MOST
+end
+
+local function damaged(field)
+  local shown = string.gsub(string.sub(field, 1, 40), '[^%w_:.,-]', '?')
+  error({err = 'BADRECORD ' .. STATE .. ': field ' .. shown .. ' is damaged'})
+end
+
+local function check_number(field)
+  local text = call('HGET', STATE, field)
+  if text and not fits(text) then damaged(field) end
+end
+
+-- A ticket is a secret: of its name little is told.
+local function check_tickets(first, by)
+  for i = first, #ARGV, by do
+    local told = call('HGET', STATE, 't' .. ARGV[i])
+    local score, lease = string.match(told or '0,0,', '^(%d+%.?%d*),(%d+),')
+    if not score or tonumber(score) > MOST or not fits(lease) then
+      damaged('t' .. string.sub(ARGV[i], 1, 4) .. '...')
+    end
+  end
+end
+
+local function check_places()
+  for _, place in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
+    local told = call('HGET', STATE, 'p' .. place)
+    local expires, called = string.match(told or '0,', '^(%d+),(%d*)$')
+    if not expires or not fits(expires) or not (called == '' or fits(called))
+      or not string.find(place, ',', 1, true) then
+      damaged('p' .. place)
+    end
+  end
+end
+
+-- Else a renewal of two would have renewed the first when it meets the second.
+local function check()
+  check_number('last')
+  check_number('number')
+  if kind == 'a' then
+    check_tickets(8, 4)
+  elseif kind == 'r' then
+    check_tickets(5, #ARGV)
+  elseif kind == 'n' then
+    check_tickets(5, 1)
+  elseif kind == 't' then
+    check_tickets(7 + ARGV[6], 1)
+  end
+  if kind ~= 'n' and kind ~= 'd' and call('ZCARD', QUEUE) > 0 then check_places() end
+end
 
 local function seconds(us)
   return string.format('%.0f.%06d', math.floor(us / 1000000), us % 1000000)

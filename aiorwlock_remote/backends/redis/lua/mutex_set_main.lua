@@ -1,5 +1,6 @@
 -- What is to be done; see mutex_set.lua for ARGV and the answers.
 
+check()
 local answers = {}
 
 if kind == 'a' then

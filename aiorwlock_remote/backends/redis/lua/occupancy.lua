@@ -19,10 +19,10 @@ local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
 -- A wrong type under a key is found before anything is changed.
-call('SCARD', PENDING)
-local user = call('GET', USING)
-call('HLEN', SINCE)
-call('HLEN', SEEN)
+typed('set', 'SCARD', PENDING)
+local user = typed('string', 'GET', USING)
+typed('hash', 'HLEN', SINCE)
+typed('hash', 'HLEN', SEEN)
 
 local function text(us)
   return string.format('%.0f', us)
@@ -32,6 +32,17 @@ local function leave(name)
   call('SREM', PENDING, name)
   call('HDEL', SINCE, name)
   call('HDEL', SEEN, name)
+end
+
+-- Found before anything is forgotten: a time that is none.
+local function check(key)
+  local flat = call('HGETALL', key)
+  for i = 1, #flat, 2 do
+    if not string.match(flat[i + 1], '^%d+$') or tonumber(flat[i + 1]) > 2 ^ 53 then
+      local shown = string.gsub(string.sub(flat[i], 1, 40), '[^%w_:.-]', '?')
+      error({err = 'BADRECORD ' .. key .. ': field ' .. shown .. ' is damaged'})
+    end
+  end
 end
 
 -- Times of those that are pending still: the others' are forgotten.
@@ -48,6 +59,8 @@ local function times(key, pending)
 end
 
 local function pendings()
+  check(SINCE)
+  check(SEEN)
   local others, pending = {}, {}
   local names = call('SMEMBERS', PENDING)
   for _, name in ipairs(names) do pending[name] = true end

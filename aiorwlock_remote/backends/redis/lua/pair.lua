@@ -112,10 +112,3 @@ end
 function save.never_ends()
   return door.readers > 0 or pair.never_ends()
 end
-
--- The two published keys begin alike with the prefix, and differ from there.
-function save.prefix()
-  local i = 1
-  while SEAT:byte(i) == SET:byte(i) do i = i + 1 end
-  return sub(SEAT, 1, i - 1)
-end

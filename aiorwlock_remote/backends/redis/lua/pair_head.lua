@@ -5,4 +5,5 @@
 
 local SET = KEYS[5]
 wake = KEYS[6]
-local members = call('SCARD', SET)
+WRITER_SEAT, READERS_SEAT = '^w(.+)$', '^r$'
+local members = typed('set', 'SCARD', SET)

@@ -23,25 +23,55 @@ local match, sub = string.match, string.sub
 
 local record = {}
 
-function record.damaged(what)
-  error({err = 'BADRECORD the stored record is damaged: ' .. what})
+-- Whatever a step reads is checked before its first write: else a release that meets a
+-- damaged reader would have dropped its own one already (test_damaged.py).
+function record.damaged(key, field)
+  local shown = string.gsub(sub(field, 1, 40), '[^%w_:.-]', '?')
+  error({err = 'BADRECORD ' .. key .. ': field ' .. shown .. ' is damaged'})
 end
 
 local MOST = 2 ^ 53 - 2 -- one more is exact, too
 
+function record.fits(digits)
+  return match(digits, '^%d+$') ~= nil and tonumber(digits) <= MOST
+end
+
 function record.number_in(text, what)
   if not text or text == '' then return 0 end
-  local number = match(text, '^%d+$') and tonumber(text)
-  if not number or number > MOST then record.damaged(what) end
-  return number
+  if not record.fits(text) then record.damaged(STATE, what) end
+  return tonumber(text)
+end
+
+-- holder,lock_delay,who: as commands.py writes them and answers.py reads them.
+function record.details_fit(text)
+  local delay, who = match(text, '^%x+,(%d+),(%[.*%])$')
+  if not who or string.find(who, '%c') or not record.fits(delay) then return false end
+  local fine, found = pcall(cjson.decode, who)
+  return fine and type(found[1]) == 'string' and type(found[2]) == 'number'
+    and found[2] % 1 == 0 and type(found[3]) == 'string' and type(found[4]) == 'string'
+end
+
+-- A score is microseconds, or inf.
+function record.score_in(entry)
+  local text = entry[2]
+  if text ~= 'inf' and not record.fits(text) then
+    record.damaged(READERS, 'score of ' .. record.some_of(entry[1]))
+  end
+  return tonumber(text)
+end
+
+-- Of a ticket, which is a secret.
+function record.some_of(ticket)
+  return sub(ticket, 1, math.min(4, math.floor(#ticket / 4))) .. '...'
 end
 
 function record.text_in(text)
   return text and text ~= '' and text or nil
 end
 
-local seat_value = call('GET', SEAT)
-local flat_queue = call('HGETALL', QUEUE)
+local seat_value = typed('string', 'GET', SEAT)
+local flat_queue = typed('hash', 'HGETALL', QUEUE)
+local kept = typed('sorted set', 'ZCARD', READERS)
 
 local door = {
   last = record.number_in(stored[2], 'last'),
@@ -55,6 +85,14 @@ local door = {
   upgraded = stored[13] == '1',
   readers = 0,
 }
+record.number_in(stored[6], 'places')
+if stored[14] ~= 'never' then record.number_in(stored[14], 'keep') end
+if stored[13] and stored[13] ~= '' and stored[13] ~= '1' then
+  record.damaged(STATE, 'upgraded')
+end
+for ending in string.gmatch(door.endings, '[^;]+') do
+  if not match(ending, '^%d+,[%x*]+,%a+$') then record.damaged(STATE, 'endings') end
+end
 local queue = {} -- the places, by number
 local step = {
   changed = false, -- anything in the record
@@ -72,32 +110,44 @@ local step = {
 if stored[1] ~= '1' then
   for i = 1, 14 do
     if stored[i] then
-      return redis.error_reply('BADRECORD the stored record is of an unknown version')
+      return redis.error_reply('BADRECORD ' .. STATE .. ': field v is of an unknown version')
     end
   end
   -- The state is gone, what belonged to it means nothing.
-  if flat_queue[1] or call('ZCARD', READERS) > 0 then call('DEL', READERS, QUEUE) end
-  flat_queue = {}
+  if flat_queue[1] or kept > 0 then call('DEL', READERS, QUEUE) end
+  flat_queue, kept = {}, 0
 end
 
 if record.text_in(stored[5]) then
   local ticket, since, expires, details = match(stored[5], '^([^,]*),(%d+),(%w+),(.*)$')
-  if not ticket then record.damaged('writer') end
+  local fits = ticket and match(ticket, '^%C+$') and record.fits(since)
+    and (expires == 'never' or record.fits(expires)) and record.details_fit(details)
+  if not fits then record.damaged(STATE, 'writer') end
+  if not door.seat or match(door.seat, WRITER_SEAT) ~= ticket then
+    record.damaged(STATE, 'seat')
+  end
   door.writer = {ticket = ticket, since = since, expires = tonumber(expires),
     details = details}
 elseif door.seat then
-  step.soonest = tonumber(call('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2])
-  if step.soonest then
-    door.readers = call('ZCARD', READERS)
+  if not match(door.seat, READERS_SEAT) then record.damaged(STATE, 'seat') end
+  if kept > 0 then
+    step.soonest = record.score_in(call('ZRANGE', READERS, 0, 0, 'WITHSCORES'))
+    step.latest = record.score_in(call('ZRANGE', READERS, -1, -1, 'WITHSCORES'))
+    door.readers = kept
   else
     step.unclaimed = door.seat
     door.seat = nil -- ours, but whose? The readers were lost: it is foreign.
   end
 end
+if kept > door.readers then record.damaged(STATE, 'seat') end
+if door.last == 0 and (door.writer or kept > 0) then record.damaged(STATE, 'last') end
 
 if record.text_in(stored[8]) then
   local expires, called, gate, ticket = match(stored[8], '^(%d+),(%d),([^,]*),(.*)$')
-  if not expires then record.damaged('upgrader') end
+  if not expires or ticket == '' or not record.fits(expires)
+    or string.find(stored[8], '%c') then
+    record.damaged(STATE, 'upgrader')
+  end
   door.slot = {expires = tonumber(expires), called = called == '1', gate = gate,
     ticket = ticket}
 end
@@ -106,7 +156,11 @@ for i = 1, #flat_queue, 2 do
   local field = flat_queue[i]
   local number, since, expires, window, waiting, claim, who = match(flat_queue[i + 1],
     '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d*),(.*)$')
-  if not number then record.damaged('queue') end
+  if not number or not match(field, '^[rw]:.') or not match(who, '^%["[^%c]*%]$') or not record.fits(number)
+    or not record.fits(since) or not record.fits(expires) or not record.fits(window)
+    or not record.fits(waiting) or not (claim == '' or record.fits(claim)) then
+    record.damaged(QUEUE, field)
+  end
   queue[#queue + 1] = {field = field, mode = sub(field, 1, 1), gate = sub(field, 3),
     number = tonumber(number), since = since, expires = tonumber(expires),
     window = tonumber(window), waiting = tonumber(waiting),
@@ -149,7 +203,8 @@ end
 function record.ends() -- of the last grant; nil: one never does, or there is none
   if door.writer then return door.writer.expires end
   if door.readers == 0 then return nil end
-  local last = step.latest or tonumber(call('ZRANGE', READERS, -1, -1, 'WITHSCORES')[2])
+  local last = step.latest
+    or record.score_in(call('ZRANGE', READERS, -1, -1, 'WITHSCORES'))
   step.latest = last
   return last < math.huge and last or nil
 end
@@ -174,8 +229,40 @@ function record.details_of(ticket)
   local text = step.comers[ticket] or call('HGET', STATE, record.reader_field(ticket))
     or ''
   local since, details = match(text, '^(%d+),(.*)$')
-  if not since then record.damaged('reader') end
+  if not since then record.damaged(STATE, 'reader:' .. record.some_of(ticket)) end
   return since, details
+end
+
+local CHUNK = 1000
+
+-- Check those readers that are about to be read: of these tickets, those that expire, and
+-- as many more, in their order, as may be shown or noted. Not all: there may be many.
+function record.check_readers(tickets, shows)
+  if door.readers == 0 then return end
+  local gone = {}
+  if step.soonest <= now then gone = call('ZRANGEBYSCORE', READERS, '-inf', now) end
+  local count = (shows or seat_value ~= door.seat) and #gone + #tickets + 5 or #gone
+  if op == 'f' then count = door.readers end
+  for first = 0, count - 1, CHUNK do
+    local last = math.min(count, first + CHUNK) - 1
+    record.check_some(call('ZRANGE', READERS, first, last), true)
+  end
+  for first = 1, #tickets, CHUNK do
+    record.check_some({unpack(tickets, first, math.min(#tickets, first + CHUNK - 1))})
+  end
+end
+
+function record.check_some(tickets, are_readers)
+  if not tickets[1] then return end
+  local fields = {}
+  for i, ticket in ipairs(tickets) do fields[i] = record.reader_field(ticket) end
+  for i, text in ipairs(call('HMGET', STATE, unpack(fields))) do
+    local since, details = match(text or '', '^(%d+),(.*)$')
+    local fits = since and record.fits(since) and record.details_fit(details)
+    if not fits and (are_readers or call('ZSCORE', READERS, tickets[i])) then
+      record.damaged(STATE, 'reader:' .. record.some_of(tickets[i]))
+    end
+  end
 end
 
 function record.delay_in(details)

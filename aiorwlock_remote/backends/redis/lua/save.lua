@@ -2,22 +2,17 @@
 
 local save = {}
 
-function save.prefix()
-  return match(SEAT, '^(.*)mutex_locks/')
-end
-
 -- Call whose turn it is; who is gone (nobody subscribes to its channel) is passed over.
 -- Returns whether the caller itself is to be woken.
 function save.tell(gates, own)
   local rung = false
-  local channel
+  local channel = wake or 'rwlock.wake/'
   while gates[1] do
     local deaf, somebody = {}, false
     for _, gate in ipairs(gates) do
       if gate == own then
         rung = true
       elseif not match(gate, ':') then -- the published calls' places: nobody listens
-        channel = channel or wake or save.prefix() .. 'rwlock.wake/'
         -- pcall: a user without the right to publish must still be able to release.
         if redis.pcall(wake and 'SPUBLISH' or 'PUBLISH', channel .. gate, SEAT) == 0 then
           deaf[gate], somebody = true, true

@@ -2,8 +2,6 @@
 
 local seat = {}
 
-local CHUNK = 1000
-
 function seat.note(holder, reason)
   local kept = {}
   for ending in string.gmatch(door.endings, '[^;]+') do kept[#kept + 1] = ending end

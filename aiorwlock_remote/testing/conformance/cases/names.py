@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from aiorwlock_remote import Locks
+from aiorwlock_remote import ConfigurationError, LockLost, Locks
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
@@ -139,3 +139,44 @@ class OneNameOneLockCases(Cases):
                 assert await same.mutex("order", 1).try_acquire() is None
                 assert len([d async for d in here.list()]) == 1
             assert [d async for d in there.list()] == []
+
+    @pytest.mark.parametrize("kind", ["order", "a/b", "x" * 300])
+    async def test_a_prefix_is_the_beginning_of_the_type(
+        self, store: Store, kind: str
+    ) -> None:
+        """A name with a prefix, and the same name written out, are one lock.
+
+        Each ``Locks`` lists the resource by the name that it has there.
+        """
+        async with (
+            store.connect("shop/") as shop,
+            store.connect() as plain,
+            party(store) as guests,
+        ):
+            short, whole = shop.mutex(kind, 1), plain.mutex(f"shop/{kind}", 1)
+            first = await guests.enters(short, "first")
+            assert await whole.try_acquire() is None
+            listed = [[d async for d in one.list()] for one in (shop, plain)]
+            for lock, seen in zip((short, whole), listed, strict=True):
+                shown = (await lock.info()).resource_type
+                assert [d.resource_type for d in seen] == [shown]
+                assert shown.startswith("shop/") == (lock is whole)
+            assert [d async for d in plain.list(f"shop/{kind}")]
+            assert [d async for d in shop.list(kind)]
+            second = await guests.queues(whole, "second")
+            await first.leave()
+            assert (await second.inside()).resource == whole.resource
+            (shown_short,) = [d async for d in shop.list()]
+            assert (
+                await shop.force_release(shown_short, reason="seen by the short name")
+                == 1
+            )
+            assert isinstance(await second.gone(), LockLost)
+
+    async def test_a_prefix_is_no_type(self, store: Store) -> None:
+        """What is named by the prefix alone has no name under the prefix."""
+        async with store.connect("shop-") as shop, store.connect() as plain:
+            async with plain.mutex("shop-", 1):
+                assert [d async for d in shop.list()] == []
+            with pytest.raises(ConfigurationError):
+                shop.mutex("", 1)

@@ -1,0 +1,11 @@
+-- Read a key that is to be of this type; another one is told by the key's name.
+
+local function typed(ours, command, key, ...)
+  local found = redis.pcall(command, key, ...)
+  if type(found) ~= 'table' or not found.err then return found end
+  if string.find(found.err, 'WRONGTYPE', 1, true) then
+    error({err = 'BADRECORD ' .. key .. ' is not a ' .. ours})
+  end
+  return error(found)
+end
+
