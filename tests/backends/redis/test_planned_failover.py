@@ -51,7 +51,7 @@ class Scene:
         ports = [each.port for each in self.sentinels]
         async with (
             sentinel_client(ports, NAME) as client,
-            connect(RedisBackend(client), connect_timeout=0.5) as locks,
+            connect(RedisBackend(client), connect_timeout=2) as locks,
         ):
             yield locks
 
