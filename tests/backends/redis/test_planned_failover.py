@@ -51,7 +51,7 @@ class Scene:
         ports = [each.port for each in self.sentinels]
         async with (
             sentinel_client(ports, NAME) as client,
-            connect(RedisBackend(client), connect_timeout=0.5) as locks,
+            connect(RedisBackend(client), connect_timeout=2) as locks,
         ):
             yield locks
 
@@ -106,6 +106,8 @@ async def test_a_message_is_enough(scene: Scene, channel: bytes) -> None:
         assert scene.tell(channel)
         for gone in (held, for_ever, read):
             await lost(gone)
+        await moved(others)
+        await moved(locks)
         async with others.mutex("order", 1).acquire(timeout=5):
             assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
             assert await locks.mutex("order", 1).try_acquire() is None
@@ -231,6 +233,7 @@ async def test_with_a_client_of_redis_py(scene: Scene) -> None:
         assert scene.old.ask("EXISTS", "mutex_locks/order,2") == 0
         behind.names(scene.new.port, 2)
         await lost(held)
+        await moved(locks)
         async with locks.mutex("order", 1).acquire(timeout=5):
             assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
 
@@ -243,6 +246,17 @@ async def listened(locks: Locks) -> None:
         lambda: listener._link._talk is not None and not listener._asking._running,
         "subscribed",
     )
+
+
+async def moved(locks: Locks) -> None:
+    """It is connected to the new primary."""
+    store: Any = locks._session.drive.store
+
+    def is_there() -> bool:
+        talk = store._link._talk
+        return finder_of(locks).switches == 1 and talk is not None and talk._current()
+
+    await eventually(is_there, "connected to the new primary")
 
 
 def finder_of(locks: Locks) -> PrimaryFinder:
