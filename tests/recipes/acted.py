@@ -140,7 +140,9 @@ class Server:
 
     def _load(self, script: Script) -> bytes:
         text = edited(script.text, "local call = redis.call\n", LATER + CALLS)
-        sha = self.ask("SCRIPT", "LOAD", text.replace("redis.pcall(", "call("))
+        head, calls, rest = text.partition(CALLS)
+        text = head + calls + rest.replace("redis.pcall(", "call(")
+        sha = self.ask("SCRIPT", "LOAD", text)
         assert isinstance(sha, bytes), sha
         return sha
 
