@@ -84,8 +84,8 @@ def add_locks(app: FastAPI, connecting: Connecting) -> None:
             ``connect(…)``.
 
     Raises (when the application starts):
-        ConfigurationError: a ``hold`` does not fit the path it stands on, or a mounted
-            application has ``Locks`` of its own, which nothing has opened.
+        ConfigurationError: a ``hold`` does not fit the path it stands on.
+        ConfigurationError: nothing has opened the ``Locks`` of a mounted application.
         BackendError: as ``connect``.
     """
     check_connecting(connecting)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import anyio
 import hiredis
@@ -80,7 +81,7 @@ async def test_scripts_are_forgotten_under_load(fresh_redis: RedisServer) -> Non
             await locks.release_writer_lock("published", *ticket)
             async with pool_of(locks).acquire(timeout=30):
                 pass
-            if turn == 2:
+            if turn == 1:
                 async with locks.occupancy("book", number).occupy(30):
                     pass
         done += 1
@@ -208,31 +209,40 @@ async def test_the_primary_becomes_a_replica_and_comes_back(
     async with connect(server.url) as locks:
         held = await locks.mutex("kept", 1).acquire()
         server.ask("REPLICAOF", "127.0.0.1", 1)
+        fences: list[int] = []
         async with anyio.create_task_group() as group:
-            group.start_soon(refused, locks.mutex("new", 1))
+            # READONLY says that nothing was done: it is asked again until it is let in.
+            group.start_soon(take_turn, locks.mutex("new", 1), fences)
             # It hangs up: whoever answers there next may be the primary.
             await eventually(lambda: lost(locks), "refused")
             server.ask("REPLICAOF", "NO", "ONE")
+        assert len(fences) == 1
         await still_works(server, locks, held)
         assert not await locks.mutex("new", 1).locked()
 
 
+def loading(server: RedisServer) -> bool:
+    try:
+        server.ask("PING")
+    except hiredis.ReplyError as exc:
+        return str(exc).startswith("LOADING")
+    return False
+
+
 async def test_loading(start_redis: StartRedis) -> None:
     """It answers LOADING while it reads its data, here for the second time."""
-    slow = {"key-load-delay": "4000", "loading-process-events-interval-bytes": "1024"}
+    slow = {"key-load-delay": "20000", "loading-process-events-interval-bytes": "1024"}
     server = start_redis(config={"enable-debug-command": "yes"} | slow)
     server.ask_all(*[("SET", f"filler{n}", "x" * 1024) for n in range(80)])
     async with connect(server.url) as locks:
         held = await locks.mutex("kept", 1).acquire()
-        told = 0
         async with anyio.create_task_group() as group:
             group.start_soon(run_sync, server.ask, "DEBUG", "RELOAD")
-            while not told:
-                try:
-                    async with locks.mutex("new", 1).acquire(timeout=5):
-                        pass
-                except REFUSED as exc:
-                    told += "LOADING" in f"{exc}{exc.__cause__}"
+            await run_sync(until, partial(loading, server), "it answers LOADING")
+            with pytest.raises(REFUSED, match="LOADING"):
+                await locks.mutex("new", 1).acquire(timeout=0.01)
+            async with locks.mutex("new", 1).acquire(timeout=30):
+                pass
         await still_works(server, locks, held)
 
 
