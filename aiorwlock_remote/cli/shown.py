@@ -36,7 +36,7 @@ Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
   queue       list of waiting processes, first come first: mode, waiting (how
               many tasks), age, host, pid, reason
   created_at, updated_at      null if unknown
-  clock_set_back  by so much the store's clock was set back since the last change
+  clock_set_back  seconds by which the store's clock was set back; 0 if not
 """
 
 

@@ -233,4 +233,5 @@ def _too_long(record: Record, resource: Resource) -> BackendError:
         what=f"{resource.label}: {len(record.grants)} holders and "
         f"{len(record.queue)} waiting processes are more than a record can hold",
         hint="one reader for many tasks, or the readers on several names",
+        nothing_done=True,
     )

@@ -37,6 +37,7 @@ LEASE = 600.0
 LEASES = [None, LEASE]
 
 NOT_SENT = BackendUnavailable(what="not sent", nothing_done=True)
+NO_RIGHT = Unsupported(what="no right", nothing_done=True)
 LOST = BackendUnavailable(what="no answer")
 
 
@@ -94,7 +95,7 @@ def times(fault: Fault, number: int) -> Callable[[], bool]:
 
 @pytest.mark.parametrize("lease", LEASES)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("error", [NOT_SENT, Unsupported(what="no right")])
+@pytest.mark.parametrize("error", [NOT_SENT, NO_RIGHT])
 async def test_a_release_that_did_not_arrive(
     sqlite: LocksSite,
     fault: Fault,
