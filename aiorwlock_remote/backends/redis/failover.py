@@ -46,6 +46,8 @@ from aiorwlock_remote.ports import Clock, Host
 CHANNELS = (b"+switch-master", b"+promoted-slave")
 """The Sentinel that leads a failover tells of the second some seconds earlier: it waits
 until all replicas follow the new primary, and sends newcomers there meanwhile."""
+FIRST_AFTER = 0.05
+"""Seconds until a Sentinel is connected to; what was missed until then is asked for."""
 POLL = 1.0
 """Seconds between two questions over the subscription, which may be dead, and seconds
 that an answer may take."""
@@ -113,6 +115,8 @@ class FailoverListener:
         self._asking.start()
 
     async def _poll(self) -> None:
+        # A program that ends at once, as `rwlock run true`, does not connect at all.
+        await anyio.sleep(FIRST_AFTER)
         while True:
             try:
                 answer = await self._link.call(

@@ -170,7 +170,7 @@ OLD = (
     ("says", "kind", "said"),
     [
         (OLD, Unsupported, r"version is 6\.2\.14.*7\.0"),
-        (b"-ERR unknown command `HELLO`\r\n" * 4, Unsupported, "was it renamed or disabled"),
+        (b"-ERR unknown command `HELLO`\r\n" * 4, Unsupported, "renamed or disabled"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", Unsupported, "does not speak"),
         (b"-ERR max number of clients reached\r\n", BackendUnavailable, "max number"),
         (b"", BackendUnavailable, "closed"),
