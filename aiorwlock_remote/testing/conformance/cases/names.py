@@ -140,6 +140,7 @@ class OneNameOneLockCases(Cases):
                 assert len([d async for d in here.list()]) == 1
             assert [d async for d in there.list()] == []
 
+    @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("kind", ["order", "a/b", "x" * 300])
     async def test_a_prefix_is_the_beginning_of_the_type(
         self, store: Store, kind: str
