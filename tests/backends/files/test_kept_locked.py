@@ -70,6 +70,7 @@ async def test_unrelated_locks_go_on(tmp_path: Path) -> None:
         assert entered.is_set()
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_request_is_bounded_and_names_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -102,6 +103,7 @@ async def test_a_withdrawal_does_not_overtake_its_acquire(tmp_path: Path) -> Non
         assert not await locks.mutex("order", 1).locked()
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_step_that_hangs_in_the_middle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
