@@ -90,13 +90,15 @@ def state_of(found: Found) -> State:
     """
     seat, record = None, None
     if found.ticket is not None:
-        if found.since is None:  # e.g. 'infinity', or a time before Christ
+        try:
+            since = _seconds(found.since or "")  # None: infinity, or before Christ
+        except BadRecord as exc:
             raise BadRecord(
                 what="acquired_at of the row in mutex_locks is not a time of the years "
                 "1 to 9999",
                 hint=TIMELESS,
-            )
-        seat = Seat(f"{found.ticket},{_seconds(found.since)}")
+            ) from exc
+        seat = Seat(f"{found.ticket},{since}")
     if found.record is None and found.version is not None:
         raise BadRecord(what="a version stands there, and no record", hint=HALF)
     if found.record is not None:

@@ -275,6 +275,9 @@ class Swapping:
         self._failed(line, error)
 
     def _failed(self, line: Line, error: BaseException) -> None:
+        if isinstance(error, BadRecord):  # the row does not know whose it is
+            label = f"{line.resource.label}: "
+            error.what = label + error.what.removeprefix(label)
         _, pending = line.waiting.popleft()
         try:
             pending.fail(after_doubt(error) if line.doubtful else error)

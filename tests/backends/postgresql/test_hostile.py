@@ -38,7 +38,7 @@ async def test_a_seat_taken_at_no_time(tables: str, since: str) -> None:
     run(tables, THEIRS, since)
     async with connect(tables) as locks:
         lock = locks.mutex("order", 1)
-        with pytest.raises(BadRecord):
+        with pytest.raises(BadRecord, match=r"order/1: acquired_at of the row"):
             await lock.try_acquire()
         async with locks.mutex("order", 2):
             pass
@@ -55,7 +55,7 @@ async def test_half_a_doorman_is_no_doorman(tables: str) -> None:
         lock = locks.mutex("order", 1)
         for _ in range(2):
             with pytest.raises(
-                BadRecord, match="a version stands there, and no record"
+                BadRecord, match="order/1: a version stands there, and no record"
             ):
                 await lock.try_acquire()
         run(tables, "UPDATE doormans SET version = NULL")
