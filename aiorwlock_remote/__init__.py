@@ -37,17 +37,11 @@ from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting, connect
 from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.in_transaction import InTransaction
 from aiorwlock_remote.locks.info import Doorman, Holder, Queued
-from aiorwlock_remote.locks.joined import InTransaction
-from aiorwlock_remote.locks.lock import (
-    AnyLock,
-    Mutex,
-    ReaderLock,
-    RWLock,
-    WriterLock,
-)
+from aiorwlock_remote.locks.lock import AnyLock, Mutex, ReaderLock, RWLock, WriterLock
 from aiorwlock_remote.locks.multi import Multi
-from aiorwlock_remote.locks.observing import Attempt, End, Following, Observer
+from aiorwlock_remote.locks.observers import Attempt, End, Following, Observer
 from aiorwlock_remote.locks.option_args import OnLost, OptionArgs
 from aiorwlock_remote.locks.options import PolicyName
 from aiorwlock_remote.ports import Finding

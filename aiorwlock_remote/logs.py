@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-from aiorwlock_remote.core.shown import MAX_REASON, one_line
+from aiorwlock_remote.core.text import MAX_REASON, one_line
 
 LATER = 0.1
 """Seconds after which an interrupt that came amid code of the user's is given again."""

@@ -18,7 +18,7 @@ GROUP = "aiorwlock_remote.backends"
 _BUILT_IN = {
     "memory": "aiorwlock_remote.backends.memory:open_store",
     "file": "aiorwlock_remote.backends.files.store:open_store",
-    "sqlite": "aiorwlock_remote.backends.sql.store:open_store",
+    "sqlite": "aiorwlock_remote.backends.sqlite.store:open_store",
     "redis": "aiorwlock_remote.backends.redis.store:open_store",
     "rediss": "aiorwlock_remote.backends.redis.store:open_store",
     "redis+cluster": "aiorwlock_remote.backends.redis.store:open_store",

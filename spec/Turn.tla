@@ -1,7 +1,7 @@
 ------------------------------- MODULE Turn -------------------------------
 (* Whose turn it is: the rule of entry as pure operators over a record.    *)
 (* LockRec (safety) and LockLive (liveness) both extend this module, so    *)
-(* that the rule is written once, as it is in aiorwlock_remote/core/turn.py*)
+(* that the rule is written once, as it is in aiorwlock_remote/core/admission.py*)
 (*                                                                         *)
 (* A record r has the fields used here:                                    *)
 (*   grants    set of [g, m, ..]  g: gate (a process), m: "R" or "W"       *)

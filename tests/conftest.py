@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from aiorwlock_remote.testing.conformance.often import renew_often
+from aiorwlock_remote.testing.conformance.fast_renewal import renew_often
 from tests.loops import LOOPS, is_in_share, is_on, turn_of
 from tests.servers.shared import file_lock
 
@@ -63,18 +63,18 @@ SLOW = (
     "tests/backends/redis/test_client_valkey.py",
     "tests/backends/redis/test_closing.py",
     "tests/backends/redis/test_cluster",
-    "tests/backends/redis/test_connecting.py",
+    "tests/backends/redis/test_connector.py",
     "tests/backends/redis/test_differential",
-    "tests/backends/redis/test_giving_up.py",
-    "tests/backends/redis/test_link_story.py",
-    "tests/backends/redis/test_lookups.py",
+    "tests/backends/redis/test_abort.py",
+    "tests/backends/redis/test_connection_random_histories.py",
+    "tests/backends/redis/test_dns.py",
     "tests/backends/redis/test_lost.py",
     "tests/backends/redis/test_other_programs.py",
-    "tests/backends/redis/test_outage.py",
+    "tests/backends/redis/test_outage_log.py",
     "tests/backends/redis/test_planned_failover.py",
-    "tests/backends/redis/test_replicas.py",
+    "tests/backends/redis/test_replica_acks.py",
     "tests/backends/redis/test_rights.py",
-    "tests/backends/redis/test_routes.py",
+    "tests/backends/redis/test_slot_router.py",
     "tests/backends/redis/test_sentinel",
     "tests/backends/redis/test_server_faults.py",
     "tests/backends/test_refused_threads.py",
@@ -83,7 +83,7 @@ SLOW = (
     "tests/cli/bench/test_bench.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_doctor.py",
-    "tests/cli/test_helper.py",
+    "tests/cli/test_worker_process.py",
     "tests/cli/test_look.py",
     "tests/cli/test_main.py",
     "tests/cli/test_run",
@@ -105,7 +105,7 @@ SLOW = (
     "tests/core/test_machine.py::test_from_any_state_every_fair_waiter_is_served",
     "tests/docs/test_blocks.py",
     "tests/docs/test_testing_page.py",
-    "tests/embedded/test_forgetting.py",
+    "tests/embedded/test_purge.py",
     "tests/embedded/test_one_boot.py",
     "tests/faults/test_pause.py",
     "tests/faults/test_processes.py",
@@ -126,12 +126,12 @@ SLOW = (
     "tests/recipes/test_set_others.py",
     "tests/recipes/test_set_replicas.py",
     "tests/recipes/test_set_rwlock_",
-    "tests/runtime/test_keeper_lanes.py",
-    "tests/runtime/test_keeper_story.py",
-    "tests/runtime/test_keeper_threads.py",
-    "tests/runtime/test_moves.py::test_a_thousand_random_sequences",
-    "tests/swapping/test_swap_story.py",
-    "tests/testing/test_judge.py::test_a_long_queue_is_judged_fast",
+    "tests/runtime/test_parallel_renewals.py",
+    "tests/runtime/test_lease_keeper_random_histories.py",
+    "tests/runtime/test_lease_keeper_threads.py",
+    "tests/runtime/test_conversion.py::test_a_thousand_random_sequences",
+    "tests/cas/test_random_histories.py",
+    "tests/testing/test_checker.py::test_a_long_queue_is_judged_fast",
     "tests/testing/test_plugin.py",
 )
 

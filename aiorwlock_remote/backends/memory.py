@@ -12,10 +12,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
+from aiorwlock_remote.core.doorman import UNUSED, Grant, Record, Seat
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.record import UNUSED, Grant, Record, Seat
+from aiorwlock_remote.core.polling import Pace
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError

@@ -8,16 +8,9 @@ from dataclasses import dataclass, replace
 import click
 
 from aiorwlock_remote import Doorman, Holder, connect
-from aiorwlock_remote.cli.exits import REFUSED
-from aiorwlock_remote.cli.failure import plain, tell
-from aiorwlock_remote.cli.named import look
-from aiorwlock_remote.cli.options import (
-    as_json,
-    resource_argument,
-    store,
-    store_option,
-)
-from aiorwlock_remote.cli.shown import (
+from aiorwlock_remote.cli.cut_names import look
+from aiorwlock_remote.cli.exit_codes import REFUSED
+from aiorwlock_remote.cli.format import (
     fence_of,
     lease_left,
     print_json,
@@ -25,6 +18,8 @@ from aiorwlock_remote.cli.shown import (
     resource_of,
     who,
 )
+from aiorwlock_remote.cli.options import as_json, resource_argument, store, store_option
+from aiorwlock_remote.cli.report import plain, tell
 
 _EPILOG = """\b
 --json gives, whether it was broken or not:

@@ -7,9 +7,9 @@ import asyncio
 import click
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.cli.exits import REFUSED
+from aiorwlock_remote.cli.exit_codes import REFUSED
+from aiorwlock_remote.cli.format import print_json, table
 from aiorwlock_remote.cli.options import as_json, store, store_option
-from aiorwlock_remote.cli.shown import print_json, table
 from aiorwlock_remote.cli.streams import reader_may_leave
 from aiorwlock_remote.ports import Finding
 

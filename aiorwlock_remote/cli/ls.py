@@ -7,8 +7,8 @@ import asyncio
 import click
 
 from aiorwlock_remote import Doorman, connect
+from aiorwlock_remote.cli.format import RESOURCE_KEYS, nothing, print_resources
 from aiorwlock_remote.cli.options import as_json, store, store_option, type_argument
-from aiorwlock_remote.cli.shown import RESOURCE_KEYS, nothing, print_resources
 
 
 @click.command(

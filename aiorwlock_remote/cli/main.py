@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from aiorwlock_remote.cli.exits import SIGNAL, USAGE
+from aiorwlock_remote.cli.exit_codes import SIGNAL, USAGE
 from aiorwlock_remote.cli.streams import discard_stdout, nowhere
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def _write_anything() -> None:
 
 def _run(arguments: list[str]) -> int:
     # Imported here: without the extra there is no click.
-    from aiorwlock_remote.cli.failure import report  # noqa: PLC0415
     from aiorwlock_remote.cli.group import rwlock  # noqa: PLC0415
+    from aiorwlock_remote.cli.report import report  # noqa: PLC0415
 
     try:
         code: object = rwlock.main(

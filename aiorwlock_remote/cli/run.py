@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from aiorwlock_remote.cli import exits
-from aiorwlock_remote.cli.errand import Errand, Job
-from aiorwlock_remote.cli.named import whole
+from aiorwlock_remote.cli import exit_codes
+from aiorwlock_remote.cli.cut_names import whole
+from aiorwlock_remote.cli.locked_command import Errand, Job
 from aiorwlock_remote.cli.options import resource_argument, store, store_option
 from aiorwlock_remote.cli.signals import Signals
 from aiorwlock_remote.core.lease import check_seconds
@@ -76,7 +76,7 @@ The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126
 @click.option(
     "--conflict-exit-code",
     type=click.IntRange(0, 255),
-    default=exits.CONFLICT,
+    default=exit_codes.CONFLICT,
     show_default=True,
     metavar="N",
     help="Exit code if the lock is not obtained in time.",

@@ -12,7 +12,7 @@ from aiorwlock_remote.backends.oracle.options import check_schema
 from aiorwlock_remote.backends.oracle.schema import statements_of
 from aiorwlock_remote.backends.postgresql import options as postgresql_options
 from aiorwlock_remote.backends.postgresql import schema as postgresql_schema
-from aiorwlock_remote.backends.sql.schema import statements_of_sqlite
+from aiorwlock_remote.backends.sqlite.schema import statements_of_sqlite
 
 
 class _Stores(click.Group):

@@ -7,15 +7,8 @@ import asyncio
 import click
 
 from aiorwlock_remote import Doorman, connect
-from aiorwlock_remote.cli.failure import plain
-from aiorwlock_remote.cli.named import look
-from aiorwlock_remote.cli.options import (
-    as_json,
-    resource_argument,
-    store,
-    store_option,
-)
-from aiorwlock_remote.cli.shown import (
+from aiorwlock_remote.cli.cut_names import look
+from aiorwlock_remote.cli.format import (
     RESOURCE_KEYS,
     fence_of,
     lease_left,
@@ -27,6 +20,8 @@ from aiorwlock_remote.cli.shown import (
     table,
     who,
 )
+from aiorwlock_remote.cli.options import as_json, resource_argument, store, store_option
+from aiorwlock_remote.cli.report import plain
 
 
 @click.command(epilog=f"{RESOURCE_KEYS}\n--json gives one resource.")

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast, get_args
 
-from aiorwlock_remote.core.record import (
+from aiorwlock_remote.core.doorman import (
     Ending,
     Extra,
     Grant,

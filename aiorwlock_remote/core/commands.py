@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from aiorwlock_remote.core.doorman import NOBODY, Grant, Who
 from aiorwlock_remote.core.lease import MICROS
-from aiorwlock_remote.core.record import NOBODY, Grant, Who
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import LossReason

@@ -7,7 +7,7 @@ lets two clients believe at once: model ``LeaseTime``, config T2.)
 
 from __future__ import annotations
 
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 MICROS = 1_000_000

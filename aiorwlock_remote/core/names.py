@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 from uuid import UUID
 
-from aiorwlock_remote.core.shown import check_text, quoted
+from aiorwlock_remote.core.text import check_text, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 ResourceId = int | str | UUID

@@ -40,10 +40,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from uuid import UUID
 
+from aiorwlock_remote.core.key_pair import pair
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.core.pair import pair
-from aiorwlock_remote.core.shown import one_line, quoted
+from aiorwlock_remote.core.text import one_line, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 MAX_BYTES = 200

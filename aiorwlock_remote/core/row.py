@@ -22,7 +22,7 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
-from aiorwlock_remote.core.shown import check_text, quoted
+from aiorwlock_remote.core.text import check_text, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 UNLOCK, READ_LOCK, WRITE_LOCK = "Unlock", "ReadLock", "WriteLock"

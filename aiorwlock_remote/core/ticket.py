@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Literal
 
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 READERS = "readers"

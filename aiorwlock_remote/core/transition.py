@@ -5,7 +5,7 @@ locks. Stores either run it under their own mutual exclusion or implement the sa
 function in their own language and are held equal to it by a differential test.
 
 ``now``: microseconds of the store's clock, read inside the step; or, where a store only
-compares and sets, the least that clock can show (``swapping/server_time.py``: the swap
+compares and sets, the least that clock can show (``cas/server_time.py``: the swap
 is refused if it came too late for that to be true enough). ``floor``: the
 store's wall clock in microseconds, the least value a new fence may have, so that
 fences rise even when the record was lost. A store that numbers its records otherwise
@@ -16,7 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from aiorwlock_remote.core import seat as seats
+from aiorwlock_remote.core import mutex_record as seats
+from aiorwlock_remote.core.acquire import Entry, Queued, acquire, withdraw
+from aiorwlock_remote.core.admission import (
+    may_enter,
+    offer,
+    pass_over,
+    retry_after,
+    settle,
+    suspend,
+)
 from aiorwlock_remote.core.commands import (
     SEAT_TURNS,
     Acquire,
@@ -39,20 +48,11 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.entering import Entry, Queued, acquire, withdraw
-from aiorwlock_remote.core.lone import lone
-from aiorwlock_remote.core.moment import Moment, describe, without_own
-from aiorwlock_remote.core.moves import adopt, downgrade, upgrade
-from aiorwlock_remote.core.record import UNUSED, Ending, Grant, Record, Seat
+from aiorwlock_remote.core.conversion import adopt, downgrade, upgrade
+from aiorwlock_remote.core.doorman import UNUSED, Ending, Grant, Record, Seat
+from aiorwlock_remote.core.fast_path import lone
+from aiorwlock_remote.core.step_context import Moment, describe, without_own
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
-from aiorwlock_remote.core.turn import (
-    may_enter,
-    offer,
-    pass_over,
-    retry_after,
-    settle,
-    suspend,
-)
 from aiorwlock_remote.core.value import replace, value
 
 

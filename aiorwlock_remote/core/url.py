@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from aiorwlock_remote.core.shown import check_text, nearest, quoted
+from aiorwlock_remote.core.text import check_text, nearest, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 OF_CONNECT = frozenset(

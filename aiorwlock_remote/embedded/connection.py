@@ -8,7 +8,7 @@ from typing import Protocol
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
-from aiorwlock_remote.embedded.alarm import Alarm
+from aiorwlock_remote.embedded.wake_event import Alarm
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.forgetting import FIRST, Key
 from aiorwlock_remote.ports import Snapshot

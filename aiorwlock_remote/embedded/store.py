@@ -9,9 +9,9 @@ from contextlib import nullcontext
 from random import uniform
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.polling import Pace
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import Connection, KeptLocked, Seen
 from aiorwlock_remote.embedded.watcher import Rhythm, Watcher

@@ -12,11 +12,12 @@ import threading
 from dataclasses import dataclass
 from random import uniform
 
+from aiorwlock_remote._util.threads import running
+from aiorwlock_remote.core.doorman import Record
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.core.transition import prospect
-from aiorwlock_remote.embedded.alarm import Alarm, Deaf
 from aiorwlock_remote.embedded.connection import Connection, KeptLocked
+from aiorwlock_remote.embedded.wake_event import Alarm, Deaf
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -25,7 +26,6 @@ from aiorwlock_remote.errors import (
 )
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Bell, Host
-from aiorwlock_remote.threads import running
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 

@@ -20,18 +20,14 @@ from queue import Empty, SimpleQueue
 from random import uniform
 from typing import Any
 
+from aiorwlock_remote._util.threads import finish_at_exit, running
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import Connection, KeptLocked
-from aiorwlock_remote.errors import (
-    BackendError,
-    BackendUnavailable,
-    ConfigurationError,
-)
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Host, Pending
-from aiorwlock_remote.threads import finish_at_exit, running
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 

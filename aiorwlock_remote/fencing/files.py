@@ -16,7 +16,7 @@ from aiorwlock_remote.errors import (
     StaleFence,
     WouldDeadlock,
 )
-from aiorwlock_remote.fencing.alone import Stay, alone
+from aiorwlock_remote.fencing.file_lock import Stay, alone
 from aiorwlock_remote.fencing.numbers import HIGHEST, check_fence
 
 _FENCE = re.compile(rb"[0-9]{1,16}\n")

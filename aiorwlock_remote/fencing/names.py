@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from re import Pattern
 from typing import TypeVar
 
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 T = TypeVar("T")

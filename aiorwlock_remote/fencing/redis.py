@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any, Protocol
 
 from aiorwlock_remote.core.lease import check_seconds
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
 from aiorwlock_remote.fencing.numbers import check_fence
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, final, get_args
 
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
 from aiorwlock_remote.fencing.names import check_columns, check_distinct, check_table
 from aiorwlock_remote.fencing.narrow import too_narrow

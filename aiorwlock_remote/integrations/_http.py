@@ -15,12 +15,8 @@ from uuid import UUID
 
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId, resource
-from aiorwlock_remote.core.shown import check_reason, quoted
-from aiorwlock_remote.errors import (
-    ConfigurationError,
-    LockError,
-    LockTimeout,
-)
+from aiorwlock_remote.core.text import check_reason, quoted
+from aiorwlock_remote.errors import ConfigurationError, LockError, LockTimeout
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.option_args import OptionArgs

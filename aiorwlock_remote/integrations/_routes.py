@@ -13,7 +13,7 @@ from starlette.convertors import FloatConvertor, PathConvertor, StringConvertor
 from starlette.routing import BaseRoute, Host, Mount, compile_path
 from starlette.types import ASGIApp
 
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.integrations._asgi import KEY, MOUNTED, Site
 from aiorwlock_remote.integrations._http import Hold

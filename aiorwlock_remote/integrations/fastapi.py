@@ -53,11 +53,11 @@ from aiorwlock_remote.integrations._routes import (
     check_routes,
     holds,
 )
+from aiorwlock_remote.locks.acquirers import NotWanted
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.option_args import OptionArgs
-from aiorwlock_remote.locks.source import NotWanted
 
 __all__ = [
     "FenceDep",

@@ -21,7 +21,7 @@ from opentelemetry.context import get_current
 from opentelemetry.trace import Span, Status, StatusCode, TracerProvider, get_tracer
 
 from aiorwlock_remote.integrations._outcomes import outcome_of
-from aiorwlock_remote.locks.observing import Attempt, End
+from aiorwlock_remote.locks.observers import Attempt, End
 
 __all__ = ["OtelObserver"]
 

@@ -28,7 +28,7 @@ from typing import final
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Histogram
 
 from aiorwlock_remote.integrations._outcomes import outcome_of
-from aiorwlock_remote.locks.observing import Attempt, End
+from aiorwlock_remote.locks.observers import Attempt, End
 
 __all__ = ["PrometheusObserver"]
 

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, final
 
-from aiorwlock_remote.locks.body import Body, obtained
-from aiorwlock_remote.locks.grip import Grip
+from aiorwlock_remote.locks.acquirers import Source, Watched
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.inside import Inside
+from aiorwlock_remote.locks.held_scope import Body, obtained
+from aiorwlock_remote.locks.held_state import Grip
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.locks.source import Source, Watched
+from aiorwlock_remote.locks.single_entry import Inside
 from aiorwlock_remote.runtime.request import Request
 
 

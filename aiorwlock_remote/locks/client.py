@@ -20,23 +20,23 @@ from aiorwlock_remote.core.names import (
     resource,
     under,
 )
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
 from aiorwlock_remote.locks import passing
-from aiorwlock_remote.locks.findings import closed, findings
-from aiorwlock_remote.locks.grip import Grip
+from aiorwlock_remote.locks.diagnostics import closed, findings
 from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.held_state import Grip
 from aiorwlock_remote.locks.info import Doorman, Holder
 from aiorwlock_remote.locks.lock import AnyLock, Mutex, RWLock
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.option_args import OptionArgs
 from aiorwlock_remote.locks.options import Options, but_fair
-from aiorwlock_remote.locks.published import PublishedCalls
-from aiorwlock_remote.locks.recipes import RecipeCalls
+from aiorwlock_remote.locks.recipe_factories import RecipeCalls
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.ticket_calls import PublishedCalls
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Finding
-from aiorwlock_remote.runtime import moves
+from aiorwlock_remote.runtime import conversion
 from aiorwlock_remote.runtime.request import Request
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
@@ -229,7 +229,7 @@ class Locks(PublishedCalls, RecipeCalls):
             reason=passed.reason,
             lock_delay=passed.lock_delay,
         )
-        obtain = moves.share if passed.shared else moves.adopt
+        obtain = conversion.share if passed.shared else conversion.adopt
         with session.asked(request) as followers:
             lease = await obtain(session.drive, passed.ticket, request)
             if lease is None:

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 import anyio
 
 from aiorwlock_remote import registry
+from aiorwlock_remote._util.random_ids import nonce
+from aiorwlock_remote._util.threads import forbidden, refused
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import Resource, check_prefix
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.client import Locks
-from aiorwlock_remote.locks.inside import Inside
-from aiorwlock_remote.locks.observing import Observer, check_observers
+from aiorwlock_remote.locks.observers import Observer, check_observers
 from aiorwlock_remote.locks.option_args import OptionArgs
 from aiorwlock_remote.locks.options import Options, check_count
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.nonces import nonce
+from aiorwlock_remote.locks.single_entry import Inside
 from aiorwlock_remote.ports import Backend, Bell, Host, Replicated, Settings, Store
-from aiorwlock_remote.runtime.closing import Closing
-from aiorwlock_remote.runtime.drive import Drive
-from aiorwlock_remote.runtime.insisting import Insisting
+from aiorwlock_remote.runtime.cleanup import Insisting
+from aiorwlock_remote.runtime.in_flight import Closing
 from aiorwlock_remote.runtime.loops import current_host
-from aiorwlock_remote.runtime.room import Room
-from aiorwlock_remote.threads import forbidden, refused
+from aiorwlock_remote.runtime.store_client import Drive
+from aiorwlock_remote.runtime.wait_queue_registry import Room
 
 
 def connect(

@@ -13,7 +13,7 @@ import anyio
 
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.lease import check_seconds
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.ticket import Mode, ModeName, holder_of
 from aiorwlock_remote.errors import (
     ConfigurationError,
@@ -22,8 +22,8 @@ from aiorwlock_remote.errors import (
     NotOwner,
 )
 from aiorwlock_remote.locks import passing
-from aiorwlock_remote.locks.grip import Grip
-from aiorwlock_remote.runtime import moves
+from aiorwlock_remote.locks.held_state import Grip
+from aiorwlock_remote.runtime import conversion
 from aiorwlock_remote.runtime.lease import State
 
 T = TypeVar("T")
@@ -189,7 +189,7 @@ class Held:
             ConfigurationError: it is a reader.
         """
         drive = self._grip.session.drive
-        mover = partial(moves.downgrade, drive, self._lease)
+        mover = partial(conversion.downgrade, drive, self._lease)
         new = await self._grip.move(Mode.READ, mover)
         assert new is not None, "a writer's downgrade is granted or lost"
         return self._moved(new)
@@ -243,7 +243,7 @@ class Held:
     async def _upgrade(self, timeout: float | None) -> Held | None:
         check_seconds("timeout", timeout)
         drive = self._grip.session.drive
-        mover = partial(moves.upgrade, drive, self._lease, timeout=timeout)
+        mover = partial(conversion.upgrade, drive, self._lease, timeout=timeout)
         new = await self._grip.move(Mode.WRITE, mover)
         return None if new is None else self._moved(new)
 

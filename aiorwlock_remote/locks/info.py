@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from aiorwlock_remote.core.doorman import Grant, Place, Record, Seat
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Grant, Place, Record, Seat
 from aiorwlock_remote.core.ticket import READERS, Mode, ModeName, holder_of
 from aiorwlock_remote.core.transition import peek
 from aiorwlock_remote.ports import Guest, Snapshot

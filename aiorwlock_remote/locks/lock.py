@@ -12,10 +12,10 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode, ModeName, Policy
 from aiorwlock_remote.errors import NotOwner
 from aiorwlock_remote.locks.acquisition import Acquisition, tried
-from aiorwlock_remote.locks.body import Body, obtained
 from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.held_scope import Body, obtained
+from aiorwlock_remote.locks.in_transaction import LEASE, InTransaction
 from aiorwlock_remote.locks.info import Doorman
-from aiorwlock_remote.locks.joined import LEASE, InTransaction
 from aiorwlock_remote.locks.option_args import OptionArgs
 from aiorwlock_remote.locks.options import POLICIES, Options, but_fair
 from aiorwlock_remote.locks.session import Session

@@ -10,17 +10,17 @@ from typing import Any, final
 import anyio
 
 from aiorwlock_remote.core.lease import check_seconds
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import BackendError, ConfigurationError, LockTimeout
+from aiorwlock_remote.locks.acquirers import Source
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held, grip_of
-from aiorwlock_remote.locks.inside import Inside
 from aiorwlock_remote.locks.lock import AnyLock, made_of
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.locks.source import Source
+from aiorwlock_remote.locks.single_entry import Inside
+from aiorwlock_remote.runtime.acquire_all import try_all
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
-from aiorwlock_remote.runtime.together import try_all
 
 
 @final

@@ -13,7 +13,7 @@ from aiorwlock_remote.core.lease import (
     check_seconds,
     default_margin,
 )
-from aiorwlock_remote.core.shown import nearest, quoted
+from aiorwlock_remote.core.text import nearest, quoted
 from aiorwlock_remote.core.ticket import Policy
 from aiorwlock_remote.core.url import OF_CONNECT
 from aiorwlock_remote.core.value import replace, value

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import Closed, WouldDeadlock
 from aiorwlock_remote.locks.info import Doorman, doorman
-from aiorwlock_remote.locks.observing import Followers, Observer, asked
+from aiorwlock_remote.locks.observers import Followers, Observer, asked
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Snapshot
 from aiorwlock_remote.runtime.doors import Doors
-from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.lease import Lease, State
 from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.store_client import Drive
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 

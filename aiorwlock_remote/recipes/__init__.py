@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from aiorwlock_remote.recipes.occupancy import Occupancies as Occupancies
     from aiorwlock_remote.recipes.occupancy import Occupancy as Occupancy
     from aiorwlock_remote.recipes.occupied import Occupied as Occupied
-    from aiorwlock_remote.recipes.row_held import RowAcquisition as RowAcquisition
-    from aiorwlock_remote.recipes.row_held import RowHeld as RowHeld
-    from aiorwlock_remote.recipes.row_lock import RowLock as RowLock
+    from aiorwlock_remote.recipes.row_lock.held import RowAcquisition as RowAcquisition
+    from aiorwlock_remote.recipes.row_lock.held import RowHeld as RowHeld
+    from aiorwlock_remote.recipes.row_lock.lock import RowLock as RowLock
 
 # Most programs use none of these, and do not wait for their import.
 _WHEN_NEEDED = {

@@ -8,21 +8,21 @@ from functools import partial
 from typing import final
 from weakref import WeakValueDictionary
 
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Reply
 from aiorwlock_remote.core.lease import check_seconds, micros
-from aiorwlock_remote.core.pool import ANY, Member, check_name
+from aiorwlock_remote.core.mutex_set import ANY, Member, check_name
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import ConfigurationError, NotOwner
 from aiorwlock_remote.locks.acquisition import Acquisition, tried
-from aiorwlock_remote.locks.grip import Grip
 from aiorwlock_remote.locks.held import Held, grip_of
+from aiorwlock_remote.locks.held_state import Grip
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.recipe_ports import HoldsSets
+from aiorwlock_remote.ports.recipes import HoldsSets
 from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.pool import Pool
 from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.set_acquirer import Pool
 
 
 @final

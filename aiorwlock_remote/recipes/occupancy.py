@@ -22,8 +22,8 @@ import anyio
 from aiorwlock_remote.core.lease import check_seconds, local_deadline
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.occupancy import Do, Record, label_from, pair_of, thing_of
-from aiorwlock_remote.core.pauses import back_off
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.polling import back_off
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import (
     BackendError,
     Closed,
@@ -33,9 +33,9 @@ from aiorwlock_remote.errors import (
     LockTimeout,
 )
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.recipe_ports import Occupations
-from aiorwlock_remote.recipes.contending import Attempt, carried_out, log
+from aiorwlock_remote.ports.recipes import Occupations
 from aiorwlock_remote.recipes.occupied import Occupied, Occupying
+from aiorwlock_remote.recipes.occupy_attempt import Attempt, carried_out, log
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.loops import current_host
 

@@ -9,17 +9,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, final
 
-from aiorwlock_remote.errors import (
-    BackendError,
-    Closed,
-    LockLost,
-    LossReason,
-    NotOwner,
-)
-from aiorwlock_remote.locks.inside import Inside
+from aiorwlock_remote.errors import BackendError, Closed, LockLost, LossReason, NotOwner
+from aiorwlock_remote.locks.single_entry import Inside
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.recipe_ports import Occupations
-from aiorwlock_remote.recipes.contending import carried_out, log, taken_out
+from aiorwlock_remote.ports.recipes import Occupations
+from aiorwlock_remote.recipes.occupy_attempt import carried_out, log, taken_out
 from aiorwlock_remote.runtime.host import LoopHost
 
 

@@ -10,22 +10,18 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote._util.random_ids import nonce
 from aiorwlock_remote.core.row import RowState
-from aiorwlock_remote.core.row_ledger import RowGrant
+from aiorwlock_remote.core.row_grants import RowGrant
 from aiorwlock_remote.core.row_plans import looking
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.errors import (
-    LockError,
-    LockTimeout,
-    WouldDeadlock,
-)
-from aiorwlock_remote.nonces import nonce
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.recipes.row_faults import Kind, Row
-from aiorwlock_remote.recipes.row_holding import Holding, keep, why_gone
-from aiorwlock_remote.recipes.row_requests import Carrier, RowRequests
-from aiorwlock_remote.recipes.row_waiting import RowWaiting, Wish
-from aiorwlock_remote.recipes.row_ways import Attempt, Got, Leased
+from aiorwlock_remote.errors import LockError, LockTimeout, WouldDeadlock
+from aiorwlock_remote.recipes.row_lock.lease import Holding, keep, why_gone
+from aiorwlock_remote.recipes.row_lock.requests import Carrier, RowRequests
+from aiorwlock_remote.recipes.row_lock.strategies import Attempt, Got, Leased
+from aiorwlock_remote.recipes.row_lock.target import Kind, Row
+from aiorwlock_remote.recipes.row_lock.wait_queue import RowWaiting, Wish
 from aiorwlock_remote.runtime.host import LoopHost
 
 S = TypeVar("S")

@@ -7,11 +7,11 @@ from functools import partial
 from aiorwlock_remote.core.row import RowKey, RowTable
 from aiorwlock_remote.core.row_plans import Statement
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.recipe_ports import HoldsRows, TellsOfRows
+from aiorwlock_remote.ports.recipes import HoldsRows, TellsOfRows
 from aiorwlock_remote.recipes.row_desk import RowDesk
-from aiorwlock_remote.recipes.row_faults import Row
-from aiorwlock_remote.recipes.row_lock import RowLock
-from aiorwlock_remote.recipes.row_texts import Texts
+from aiorwlock_remote.recipes.row_lock.lock import RowLock
+from aiorwlock_remote.recipes.row_lock.sql import Texts
+from aiorwlock_remote.recipes.row_lock.target import Row
 
 
 class Rows:

@@ -7,16 +7,16 @@ from functools import partial
 
 import anyio
 
+from aiorwlock_remote._util.pending import checkpoint
 from aiorwlock_remote.core.commands import Acquire, Granted, Refused
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import Closed, LockError, LockTimeout
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.pending import checkpoint
-from aiorwlock_remote.runtime.drive import Drive
 from aiorwlock_remote.runtime.gate import Gate
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import Request
-from aiorwlock_remote.runtime.slow import slow_line, waited
+from aiorwlock_remote.runtime.slow_wait import slow_line, waited
+from aiorwlock_remote.runtime.store_client import Drive
 from aiorwlock_remote.runtime.taking import Taking
 from aiorwlock_remote.runtime.visitor import Visitor
 

@@ -1,6 +1,6 @@
 """The gate: all tasks of this process that wait for one resource.
 
-Runs the two lanes' plans (``core.lane``) over a store. Everything here happens in the
+Runs the two lanes' plans (``core.mode_queue``) over a store. Everything happens in the
 loop's thread and without awaiting: requests are handed to the store, answers come back
 as callbacks. Nobody's cancellation can tear it.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from random import random
 
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,
@@ -23,15 +24,14 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.doubt import may_be_repeated
-from aiorwlock_remote.core.lane import Lane, News
+from aiorwlock_remote.core.mode_queue import Lane, News
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.uncertainty import may_be_repeated
 from aiorwlock_remote.errors import BackendUnavailable, TooManyWaiters
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Clock, Store
-from aiorwlock_remote.runtime.admission import Admission
-from aiorwlock_remote.runtime.insisting import Insisting
+from aiorwlock_remote.runtime.cleanup import Insisting
+from aiorwlock_remote.runtime.throttle import Admission
 from aiorwlock_remote.runtime.visitor import Visitor
 
 _ANSWERS = Granted, Waiting, Refused

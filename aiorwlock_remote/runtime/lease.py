@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
+from aiorwlock_remote.core.doorman import Grant, Who
 from aiorwlock_remote.core.lease import local_deadline, renew_at
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Grant, Who
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import LossReason

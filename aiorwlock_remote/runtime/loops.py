@@ -14,10 +14,10 @@ def current_host(clock: Clock | None = None) -> LoopHost:
     """The host of the running loop."""
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_run():
-        from aiorwlock_remote.runtime.trio_host import TrioHost  # noqa: PLC0415
+        from aiorwlock_remote.runtime.trio_loop import TrioHost  # noqa: PLC0415
 
         return TrioHost(clock or SystemClock())
-    from aiorwlock_remote.runtime.asyncio_host import AsyncioHost  # noqa: PLC0415
+    from aiorwlock_remote.runtime.asyncio_loop import AsyncioHost  # noqa: PLC0415
 
     return AsyncioHost(clock or SystemClock())
 

@@ -6,14 +6,14 @@ import os
 import socket
 from functools import lru_cache
 
+from aiorwlock_remote._util.random_ids import nonce
 from aiorwlock_remote.core.commands import Claim
+from aiorwlock_remote.core.doorman import Who
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Who
-from aiorwlock_remote.core.shown import check_reason, one_line
+from aiorwlock_remote.core.text import check_reason, one_line
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.value import replace, value
-from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.lease import Terms
 

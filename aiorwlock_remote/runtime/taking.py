@@ -10,10 +10,10 @@ import anyio
 from aiorwlock_remote.errors import BackendError, LockTimeout
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.runtime.admission import Admission
-from aiorwlock_remote.runtime.keep import Keeper
 from aiorwlock_remote.runtime.lease import Lease
+from aiorwlock_remote.runtime.lease_keeper import Keeper
 from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.throttle import Admission
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aiorwlock_remote.core.doubt import in_doubt
-from aiorwlock_remote.core.lane import Waiter
-from aiorwlock_remote.pending import Pending
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.mode_queue import Waiter
+from aiorwlock_remote.core.uncertainty import in_doubt
 
 
 def _unanswered() -> Pending[None]:

@@ -11,14 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from aiorwlock_remote.errors import (
-    BackendError,
-    BackendUnavailable,
-    ConfigurationError,
-)
+from aiorwlock_remote.cas.driver.pool import Lines
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
 from aiorwlock_remote.swapping.deadlines import Deadlines
 from aiorwlock_remote.swapping.lent_lines import Lender, Reach, lent
-from aiorwlock_remote.swapping.own_lines import Lines
 
 Failure = BackendError | ConfigurationError
 

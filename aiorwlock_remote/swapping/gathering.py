@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas.table_rows import Found
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping.rows import Found
 from aiorwlock_remote.swapping.tables import Values
 
 Send = Callable[[str, Sequence[Values]], list[Pending[Found]]]

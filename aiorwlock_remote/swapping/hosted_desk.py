@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
+from aiorwlock_remote._util.driver_loop import Side, handed, outcome
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas.driver.pool import Lines
+from aiorwlock_remote.cas.table_rows import Found
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.hosted import Side, handed, outcome
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.swapping.carrying import Carrier, Custom
-from aiorwlock_remote.swapping.own_lines import Lines
-from aiorwlock_remote.swapping.rows import Found
 from aiorwlock_remote.swapping.tables import Values
 
 EACH = 32

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Generic, Protocol, TypeVar
 
+from aiorwlock_remote.cas.driver.pool import in_time, later, none_free
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.swapping.own_lines import in_time, later, none_free
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas.port import State
 from aiorwlock_remote.core.commands import Acquire, Command, Renew, Reply, Withdraw
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping.cas import State
 
 
 @dataclass(slots=True)

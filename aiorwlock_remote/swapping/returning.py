@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from aiorwlock_remote.cas.driver.pool import in_time
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.swapping.lent_lines import Lender, Lending
-from aiorwlock_remote.swapping.own_lines import in_time
 
 RETURNS_IN = 5.0
 """Seconds for a connection to be taken back."""

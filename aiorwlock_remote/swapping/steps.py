@@ -18,17 +18,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas.port import Cas, GaveUp, State
+from aiorwlock_remote.cas.replies import claims_of, each_grant, with_fences
 from aiorwlock_remote.core.commands import Command, Granted, IllegalCommand, Reply
-from aiorwlock_remote.core.doubt import after_doubt, in_doubt
+from aiorwlock_remote.core.doorman import UNUSED, Seat
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import UNUSED, Seat
 from aiorwlock_remote.core.transition import Step, transition
+from aiorwlock_remote.core.uncertainty import after_doubt, in_doubt
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Unsupported
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.swapping.cas import Cas, GaveUp, State
 from aiorwlock_remote.swapping.line import Line, may_be_repeated, may_guess
-from aiorwlock_remote.swapping.replies import claims_of, each_grant, with_fences
 from aiorwlock_remote.swapping.server_time import stretched
 
 REMEMBERED = 4096

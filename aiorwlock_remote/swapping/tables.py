@@ -14,21 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from aiorwlock_remote.core.commands import Command, Granted, Reply
-from aiorwlock_remote.core.lease import micros
-from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Record, Seat
-from aiorwlock_remote.core.value import replace
-from aiorwlock_remote.errors import BackendError
-from aiorwlock_remote.nonces import nonce
-from aiorwlock_remote.pending import Pending, mapped
-from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.swapping.cas import State, Times
-from aiorwlock_remote.swapping.ears import Ears, queued
-from aiorwlock_remote.swapping.line import Line
-from aiorwlock_remote.swapping.pausing import Later, Pausing
-from aiorwlock_remote.swapping.replies import each_grant
-from aiorwlock_remote.swapping.rows import (
+from aiorwlock_remote._util.pending import Pending, mapped
+from aiorwlock_remote._util.random_ids import nonce
+from aiorwlock_remote.cas.arrivals import Ears, queued
+from aiorwlock_remote.cas.backoff import Later, Pausing
+from aiorwlock_remote.cas.durability import may_be_undone
+from aiorwlock_remote.cas.port import State, Times
+from aiorwlock_remote.cas.replies import each_grant
+from aiorwlock_remote.cas.table_rows import (
     FENCE,
     Found,
     Mark,
@@ -40,9 +33,16 @@ from aiorwlock_remote.swapping.rows import (
     text_at,
     text_of,
 )
+from aiorwlock_remote.core.commands import Command, Granted, Reply
+from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.swapping.line import Line
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.steps import Swapping, Wakes
-from aiorwlock_remote.swapping.undoing import may_be_undone
 
 MOST = 32_767
 """Bytes of a stored record that a request can carry."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from aiorwlock_remote.cas.table_rows import micros_of
 from aiorwlock_remote.core.lease import MICROS, micros
 from aiorwlock_remote.ports import Clock, Finding
-from aiorwlock_remote.swapping.rows import micros_of
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.tables import Desk, Values
 

@@ -8,9 +8,9 @@ from enum import Enum, auto
 from typing import final
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.polling import Pace
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import (
     Bell,

@@ -11,18 +11,12 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager
 from typing import Unpack, final, get_args
 
-from aiorwlock_remote import (
-    ConfigurationError,
-    Locks,
-    LossReason,
-    OptionArgs,
-    connect,
-)
+from aiorwlock_remote import ConfigurationError, Locks, LossReason, OptionArgs, connect
 from aiorwlock_remote.backends.memory import MemoryStore, Shelf
 from aiorwlock_remote.core.commands import Force
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId, resource
-from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.polling import Pace
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.locks.client import session_of
 from aiorwlock_remote.locks.session import Session

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar, Unpack
 
-from benchmarks.shared.fleet import Worker, workers
 from benchmarks.shared.jobs import Details, Job
+from benchmarks.shared.workers import Worker, workers
 
 
 class AnyServer(Protocol):

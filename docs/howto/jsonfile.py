@@ -16,10 +16,10 @@ from typing import Any
 
 from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
+from aiorwlock_remote.core.doorman import Grant, Record, Seat
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource, from_key
-from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.polling import Pace
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError

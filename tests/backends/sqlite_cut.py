@@ -16,8 +16,8 @@ from unittest.mock import patch
 import anyio
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.backends.sql import lasting, sqlite
-from aiorwlock_remote.embedded import boots
+from aiorwlock_remote.backends.sqlite import connection, durability
+from aiorwlock_remote.embedded import boot_id
 
 
 async def main(url: str, cycles: int, ends: str) -> None:
@@ -34,9 +34,9 @@ async def main(url: str, cycles: int, ends: str) -> None:
 if __name__ == "__main__":
     url, cycles, ends, how = sys.argv[1:]
     if how == "nowhere":
-        patch.object(boots, "_boot_id", lambda: "").start()
+        patch.object(boot_id, "_boot_id", lambda: "").start()
     elif how != "well":
-        patch.object(lasting, "_only_ends", lambda _: True).start()
+        patch.object(durability, "_only_ends", lambda _: True).start()
     if how == "careless":
-        patch.object(sqlite, "check", lambda *_: None).start()
+        patch.object(connection, "check", lambda *_: None).start()
     anyio.run(main, url, int(cycles), ends)

@@ -11,7 +11,7 @@ import pytest
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends import memory
-from tests.forking import exit_code, fork
+from tests.forked_children import exit_code, fork
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("no loop has a part in it")]
 

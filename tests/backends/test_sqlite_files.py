@@ -20,8 +20,8 @@ from aiorwlock_remote import (
     connect,
     registry,
 )
-from aiorwlock_remote.backends.sql.sqlite import Connection
-from aiorwlock_remote.embedded import boots
+from aiorwlock_remote.backends.sqlite.connection import Connection
+from aiorwlock_remote.embedded import boot_id
 from aiorwlock_remote.runtime.clock import SystemClock
 from tests.embedded.descriptors import no_descriptors
 
@@ -92,8 +92,8 @@ async def test_no_descriptor_is_left(
     path = tmp_path / "locks.db"
     if exists:
         await _open_and_close(path)
-    boot = boots.this_boot()
-    monkeypatch.setattr(boots, "this_boot", lambda: boot)
+    boot = boot_id.this_boot()
+    monkeypatch.setattr(boot_id, "this_boot", lambda: boot)
     connection = Connection(str(path), SystemClock())
     with no_descriptors(), pytest.raises(BackendUnavailable, match="descriptors"):
         connection.open(1.0)

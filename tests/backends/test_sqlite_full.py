@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote.backends.sql.sqlite import Connection
+from aiorwlock_remote.backends.sqlite.connection import Connection
 from aiorwlock_remote.core.commands import Granted, Release, Released
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.clock import SystemClock
-from tests.swapping.opened import ORDER, acquire, orders
+from tests.cas.open_stores import ORDER, acquire, orders
 
 
 def grow(connection: Connection, pages: int) -> None:

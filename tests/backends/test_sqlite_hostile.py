@@ -12,10 +12,10 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BadRecord, ConfigurationError, LockLost, connect
-from aiorwlock_remote.backends.sql.sqlite import Connection
+from aiorwlock_remote.backends.sqlite.connection import Connection
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.runtime.clock import SystemClock
-from tests.renewing import renewed
+from tests.renewals import renewed
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.embedded import boots
+from aiorwlock_remote.embedded import boot_id
 from tests.servers.preloading import preloading
 
 DISK = Path(__file__).parents[1] / "servers" / "disk.c"
@@ -45,7 +45,7 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def next_boot(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host has been started again, and does not know the time."""
-    monkeypatch.setattr(boots, "_boot_id", lambda: "another")
+    monkeypatch.setattr(boot_id, "_boot_id", lambda: "another")
     monkeypatch.setattr(time, "time", lambda: 1_000_000_000.0)
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import ConfigurationError, Held, LockLost, connect
-from aiorwlock_remote.testing.conformance.party import until
-from tests.renewing import renewed
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.renewals import renewed
 
 pytestmark = pytest.mark.anyio
 

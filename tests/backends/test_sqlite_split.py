@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, connect
-from aiorwlock_remote.backends.sql import sqlite_file
+from aiorwlock_remote.backends.sqlite import sqlite_file
 from aiorwlock_remote.embedded.mounts import Mount, mount_of
 
 pytestmark = pytest.mark.anyio

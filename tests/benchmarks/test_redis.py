@@ -10,14 +10,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from benchmarks.redis.adapters import (
-    BLPOP,
-    FLOOR,
-    MEMORY,
-    OURS,
-    REDIS_PY,
-    RUEIDIS,
-)
+from benchmarks.redis.adapters import BLPOP, FLOOR, MEMORY, OURS, REDIS_PY, RUEIDIS
 from benchmarks.redis.bars import BARS
 from benchmarks.redis.run import main
 from benchmarks.redis.scenarios import SCENARIOS

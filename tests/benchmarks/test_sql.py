@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.shared.crowd import SERVED
 from benchmarks.shared.figures import Figures
 from benchmarks.shared.handover import TOOK
+from benchmarks.shared.many_tasks import SERVED
 from benchmarks.sql.adapters import FLOOR, MARIADB_OURS, OURS
 from benchmarks.sql.bars import BARS
 from benchmarks.sql.run import main

@@ -5,12 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
-from tests.cli.fix_cli import (
-    PATIENCE,
-    Store,
-    every_store,
-    line,
-)
+from tests.cli.fix_cli import PATIENCE, Store, every_store, line
 
 if TYPE_CHECKING:
     pass

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from aiorwlock_remote.cli.demo import ledger
+from aiorwlock_remote.cli.demo.faults import Staged, Victim
 from aiorwlock_remote.cli.demo.ledger import DEPOSIT, TOTAL, Entry, Ledger
-from aiorwlock_remote.cli.demo.scene import Scene
-from aiorwlock_remote.cli.demo.script import Staged, Victim
-from aiorwlock_remote.cli.demo.stage import Board, Lines
+from aiorwlock_remote.cli.demo.output import Board, Lines
+from aiorwlock_remote.cli.demo.state import Scene
 from aiorwlock_remote.cli.demo.verdict import Report, report
 from aiorwlock_remote.testing.history import History, now, read
 

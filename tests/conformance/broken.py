@@ -12,6 +12,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 from aiorwlock_remote.backends.memory import MemoryRenewer, MemoryStore, Shelf
+from aiorwlock_remote.cas.replies import each_grant
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -31,19 +32,11 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
     Withdrawn,
 )
+from aiorwlock_remote.core.doorman import Grant, Record, Seat
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.polling import Pace
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
-from aiorwlock_remote.ports import (
-    Bell,
-    Host,
-    Pending,
-    Renewal,
-    Settings,
-    Store,
-)
-from aiorwlock_remote.swapping.replies import each_grant
+from aiorwlock_remote.ports import Bell, Host, Pending, Renewal, Settings, Store
 
 NEVER = Pace(poll_min=1000, poll_max=1000, place_life=3000)
 

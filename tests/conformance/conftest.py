@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from aiorwlock_remote.core.lane import Lane
-from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.mode_queue import Lane
+from aiorwlock_remote.core.polling import Pace
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.runtime import gate
 from aiorwlock_remote.testing.conformance import Harness

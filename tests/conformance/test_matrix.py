@@ -18,9 +18,7 @@ from aiorwlock_remote.testing.conformance import (
     Harness,
     Site,
 )
-from aiorwlock_remote.testing.conformance.cases.native import (
-    NativeCancellationCases,
-)
+from aiorwlock_remote.testing.conformance.cases.native import NativeCancellationCases
 from tests.conformance.stores.memory import MemoryHarness
 from tests.conformance.test_cassandra import TestCassandra as Cassandra
 from tests.conformance.test_cassandra_published import (

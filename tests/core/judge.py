@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aiorwlock_remote.core import codec
+from aiorwlock_remote.core.admission import may_enter
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -22,10 +23,9 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
     Withdrawn,
 )
-from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.doorman import Grant, Record, Seat
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
 from aiorwlock_remote.core.transition import Step
-from aiorwlock_remote.core.turn import may_enter
 from tests.core.named import acquires, claims, gives_up, names
 
 

@@ -26,7 +26,7 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
     Withdraw,
 )
-from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.doorman import Record, Seat
 from aiorwlock_remote.core.ticket import Mode, Policy
 from tests.core.world import LEASES, MS, SECOND, World
 

@@ -14,7 +14,7 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
     Withdraw,
 )
-from aiorwlock_remote.core.record import Grant, Seat
+from aiorwlock_remote.core.doorman import Grant, Seat
 from aiorwlock_remote.core.ticket import Mode
 
 

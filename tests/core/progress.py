@@ -18,7 +18,7 @@ from aiorwlock_remote.core.commands import (
     Released,
     Waiting,
 )
-from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.core.doorman import Record
 from aiorwlock_remote.core.ticket import Mode, Policy
 from tests.core.machine import Machine
 from tests.core.world import MS, SECOND

@@ -4,24 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote.core.commands import (
-    Granted,
-    NotHeld,
-    Release,
-    Released,
-)
-from aiorwlock_remote.core.record import Seat
+from aiorwlock_remote.core.commands import Granted, NotHeld, Release, Released
+from aiorwlock_remote.core.doorman import Seat
 from aiorwlock_remote.core.ticket import Mode
-from tests.core.door import (
-    LEASE,
-    READ,
-    WRITE,
-    Door,
-    granted,
-    last,
-    over,
-    up,
-)
+from tests.core.resource import LEASE, READ, WRITE, Door, granted, last, over, up
 
 
 def test_an_adopted_writer_starts_a_phase() -> None:

@@ -20,8 +20,7 @@ from aiorwlock_remote.core.commands import (
     Renew,
     Upgrade,
 )
-from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.record import (
+from aiorwlock_remote.core.doorman import (
     Ending,
     Grant,
     Place,
@@ -30,13 +29,14 @@ from aiorwlock_remote.core.record import (
     Upgrader,
     Who,
 )
+from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import transition
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.locks.info import doorman
 from aiorwlock_remote.ports import Snapshot
-from tests.core.door import LEASE, READ, WRITE, Door, ask
+from tests.core.resource import LEASE, READ, WRITE, Door, ask
 
 SECRET = "hunter2"  # noqa: S105 - looked for where it must not be
 

@@ -12,7 +12,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from aiorwlock_remote.core import entering, moves, seat, transition, turn
+from aiorwlock_remote.core import (
+    acquire,
+    admission,
+    conversion,
+    mutex_record,
+    transition,
+)
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -24,8 +30,8 @@ from aiorwlock_remote.core.commands import (
     Renew,
     Withdraw,
 )
-from aiorwlock_remote.core.moment import Moment
-from aiorwlock_remote.core.record import Grant, Place, Record, Seat
+from aiorwlock_remote.core.doorman import Grant, Place, Record, Seat
+from aiorwlock_remote.core.step_context import Moment
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import Step
 from tests.core.machine import POLICIES, STORIES, Event, Machine
@@ -154,11 +160,11 @@ def test_a_broken_transition_is_found(law: Transition) -> None:
 # ------------------------------------------------------------ broken from inside
 
 may_enter, enter, without, expire, adopt = (
-    turn.may_enter,
-    entering._enter,
-    seat.without,
-    seat.expire,
-    moves.adopt,
+    admission.may_enter,
+    acquire._enter,
+    mutex_record.without,
+    mutex_record.expire,
+    conversion.adopt,
 )
 
 
@@ -221,33 +227,37 @@ def kept(door: Record) -> Seat | None:
 
 
 INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
-    "a reader ignores the writer": ((entering, "may_enter", readers_see_no_writer),),
+    "a reader ignores the writer": ((acquire, "may_enter", readers_see_no_writer),),
     "the fence is raised by writers alone": (
-        (entering, "_enter", writers_alone_raise_the_fence),
+        (acquire, "_enter", writers_alone_raise_the_fence),
     ),
-    "every reader has a new fence": ((entering, "_enter", every_reader_a_new_fence),),
-    "moves keep their phase": ((moves, "new_fence", lambda door, _floor: door.last),),
+    "every reader has a new fence": ((acquire, "_enter", every_reader_a_new_fence),),
+    "moves keep their phase": (
+        (conversion, "new_fence", lambda door, _floor: door.last),
+    ),
     "an adopted writer keeps its phase": ((transition, "adopt", adopted_in_its_phase),),
     "fences without a clock": (
-        (entering, "new_fence", lambda door, _floor: door.last + 1),
+        (acquire, "new_fence", lambda door, _floor: door.last + 1),
     ),
-    "a lost seat is ignored": ((seat, "reconcile", lambda door, _seat: door),),
-    "a foreign seat is ignored": ((seat, "foreign_seat", lambda _door, _seat: None),),
+    "a lost seat is ignored": ((mutex_record, "reconcile", lambda door, _seat: door),),
+    "a foreign seat is ignored": (
+        (mutex_record, "foreign_seat", lambda _door, _seat: None),
+    ),
     "the first out frees all": (
-        (seat, "without", first_out_frees_all),
-        (entering, "without", first_out_frees_all),
+        (mutex_record, "without", first_out_frees_all),
+        (acquire, "without", first_out_frees_all),
     ),
-    "an upgrade pushes readers out": ((moves, "len", lambda _grants: 1),),
+    "an upgrade pushes readers out": ((conversion, "len", lambda _grants: 1),),
     "the upgrader's slot lingers": (
-        (seat, "without", the_slot_lingers),
-        (entering, "without", the_slot_lingers),
+        (mutex_record, "without", the_slot_lingers),
+        (acquire, "without", the_slot_lingers),
     ),
-    "grants outlive their leases": ((seat, "expire", nothing_expires),),
-    "places outlive their owners": ((seat, "expire", places_stay),),
+    "grants outlive their leases": ((mutex_record, "expire", nothing_expires),),
+    "places outlive their owners": ((mutex_record, "expire", places_stay),),
     "the late head is never skipped": ((Place, "late", lambda _place, _now: False),),
     "nobody is called": ((transition, "offer", lambda door, _now: (door, ())),),
     "the seat is never vacated": (
-        (seat, "agree", lambda door, at, _wall: (door.seat, at or kept(door))),
+        (mutex_record, "agree", lambda door, at, _wall: (door.seat, at or kept(door))),
     ),
 }
 
@@ -269,6 +279,6 @@ UNFAIR: dict[str, Callable[..., object]] = {
 @pytest.mark.parametrize("fault", UNFAIR)
 def test_a_broken_order_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody starves, and the ending tells."""
-    monkeypatch.setattr(turn, "writer_waits", UNFAIR[fault])
+    monkeypatch.setattr(admission, "writer_waits", UNFAIR[fault])
     with pytest.raises(AssertionError):
         tell(to_the_end=True)

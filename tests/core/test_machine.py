@@ -10,7 +10,7 @@ from aiorwlock_remote.core.ticket import Mode, Policy
 from tests.core.machine import GATES, POLICIES, STORIES, Event, Machine
 from tests.core.progress import Ending
 from tests.core.world import SECOND
-from tests.telling import many
+from tests.examples_of_histories import many
 
 LEAST_STEPS = 10_000
 COMERS = st.tuples(st.sampled_from(["dan", "eve"]), st.sampled_from(Mode))

@@ -18,7 +18,7 @@ from aiorwlock_remote.core.occupancy import (
     after,
     thing_of,
 )
-from tests.core.occupying import (
+from tests.core.occupancy_interleavings import (
     AGES,
     Contender,
     Explored,

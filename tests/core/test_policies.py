@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiorwlock_remote.core.commands import CLAIM_WINDOW, Waiting
 from aiorwlock_remote.core.ticket import Policy
-from tests.core.door import MS, READ, WRITE, Door, granted
+from tests.core.resource import MS, READ, WRITE, Door, granted
 
 
 def test_barging() -> None:

@@ -12,9 +12,9 @@ from aiorwlock_remote.core.commands import (
     Renew,
     Renewed,
 )
-from aiorwlock_remote.core.record import Seat
+from aiorwlock_remote.core.doorman import Seat
 from aiorwlock_remote.core.ticket import Mode, holder_of
-from tests.core.door import LEASE, READ, SECOND, WRITE, Door, ask, granted
+from tests.core.resource import LEASE, READ, SECOND, WRITE, Door, ask, granted
 
 
 def reason(door: Door, ticket: str) -> str:

@@ -9,7 +9,7 @@ from aiorwlock_remote.core.commands import (
     Released,
     Waiting,
 )
-from tests.core.door import READ, WRITE, Door, ask, granted
+from tests.core.resource import READ, WRITE, Door, ask, granted
 
 
 def answers(reply: object) -> list[type]:

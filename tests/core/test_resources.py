@@ -7,9 +7,9 @@ import pickle
 
 import pytest
 
+from aiorwlock_remote.core.key_pair import Pair
+from aiorwlock_remote.core.mutex_set import Member
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pair import Pair
-from aiorwlock_remote.core.pool import Member
 
 KINDS = Resource, Pair, Member
 

@@ -16,7 +16,7 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
     Withdrawn,
 )
-from aiorwlock_remote.core.record import Grant, Record, Seat
+from aiorwlock_remote.core.doorman import Grant, Record, Seat
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import Step, transition
 from tests.core.judge import Judge

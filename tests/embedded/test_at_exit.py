@@ -13,7 +13,7 @@ from aiorwlock_remote import connect
 LEAVE = """
 import sys, anyio
 from aiorwlock_remote import connect
-from aiorwlock_remote.backends.sql.sqlite import Connection as Sqlite
+from aiorwlock_remote.backends.sqlite.connection import Connection as Sqlite
 from aiorwlock_remote.backends.files.connection import Connection as Files
 
 entered = False

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockError, connect
-from aiorwlock_remote.embedded import boots
-from aiorwlock_remote.embedded.boots import Boot
+from aiorwlock_remote.embedded import boot_id
+from aiorwlock_remote.embedded.boot_id import Boot
 from tests.embedded.descriptors import no_descriptors
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def live_in(patch: pytest.MonkeyPatch, boot: Boot) -> None:
     """From now on, for what is opened."""
-    patch.setattr(boots, "this_boot", lambda: boot)
+    patch.setattr(boot_id, "this_boot", lambda: boot)
 
 
 def as_before(path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_opening_while_the_boot_cannot_be_read(
 
     async with connect(url) as locks, locks.mutex("order", 42) as held:
         with monkeypatch.context() as patch:
-            patch.setattr(boots, "this_boot", failing)
+            patch.setattr(boot_id, "this_boot", failing)
             with pytest.raises(BackendUnavailable):
                 await connect(url)
         held.check()
@@ -118,7 +118,7 @@ async def test_what_the_directory_says(tmp_path: Path) -> None:
     for left in (b"", b"\0" * 512):
         path.write_bytes(left)
         async with connect(url):
-            assert json.loads(path.read_text())["boot"] == boots.this_boot().id
+            assert json.loads(path.read_text())["boot"] == boot_id.this_boot().id
     path.write_text("Tuesday")
     with pytest.raises(LockError, match="remove it"):
         await connect(url)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from aiorwlock_remote.core.commands import Renew, Renewed, Withdraw
+from aiorwlock_remote.core.doorman import UNUSED, Grant
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.record import UNUSED, Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import Batch, Connection
 from aiorwlock_remote.embedded.store import ConnectionRenewer
 from aiorwlock_remote.embedded.worker import RenewalsFirst, Worker
 from aiorwlock_remote.ports import Host, Renewal
-from tests.standing import StandingClock
+from tests.fixed_clock import StandingClock
 
 ORDER = resource("order", 1)
 STEP = Withdraw("here", Mode.WRITE, ("t",))

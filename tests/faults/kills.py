@@ -13,10 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from aiorwlock_remote.testing.checker import Verdict, judge
 from aiorwlock_remote.testing.events import Granted
 from aiorwlock_remote.testing.history import now
-from aiorwlock_remote.testing.judge import Verdict, judge
-from tests.faults.fleet import Fleet
+from tests.faults.workers import Fleet
 
 LEASE = 0.5
 BAR = LEASE + 0.25

@@ -6,7 +6,7 @@ import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, Held, Locks
 from aiorwlock_remote.locks.lock import Mutex, ReaderLock, WriterLock
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.servers.redis import RedisServer
 
 AnyLock = Mutex | ReaderLock | WriterLock

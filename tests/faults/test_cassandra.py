@@ -9,10 +9,10 @@ import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, Mutex, connect
 from aiorwlock_remote.backends.cassandra import CassandraBackend
-from aiorwlock_remote.testing.conformance.party import until as seen
+from aiorwlock_remote.testing.conformance.actors import until as seen
 from aiorwlock_remote.testing.history import now
-from tests.faults.crowd import PATIENCE, Crowd, acquit
-from tests.faults.fleet import Fleet
+from tests.faults.shared_store import PATIENCE, Crowd, acquit
+from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.cassandra_ring import IPS, CassandraRing, Visit
 

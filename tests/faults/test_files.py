@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from aiorwlock_remote import connect
+from aiorwlock_remote.testing.checker import judge
 from aiorwlock_remote.testing.history import now
-from aiorwlock_remote.testing.judge import judge
-from tests.faults.crowd import LOOPS, Crowd, acquit
-from tests.faults.fleet import Fleet
+from tests.faults.shared_store import LOOPS, Crowd, acquit
+from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 
 pytestmark = pytest.mark.slow

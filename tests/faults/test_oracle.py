@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.backends.oracle.programs import make_tables, seats
-from tests.faults.crowd import LOOPS, Crowd, acquit, clashes
-from tests.faults.fleet import Fleet
+from tests.faults.shared_store import LOOPS, Crowd, acquit, clashes
+from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.oracle.client import OracleUser
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.backends.oracle.programs import make_tables, seats
 from tests.faults.counter import Counter
-from tests.faults.fleet import ROOT
+from tests.faults.workers import ROOT
 from tests.servers.oracle.client import OracleUser
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote import connect
-from tests.faults.fleet import ROOT
 from tests.faults.register import Register
+from tests.faults.workers import ROOT
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])

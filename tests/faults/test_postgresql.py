@@ -7,8 +7,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.faults.crowd import Crowd, acquit, clashes
-from tests.faults.fleet import Fleet
+from tests.faults.shared_store import Crowd, acquit, clashes
+from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.fix_postgresql import StartPostgresql
 

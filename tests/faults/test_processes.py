@@ -8,10 +8,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from aiorwlock_remote.testing.checker import judge
 from aiorwlock_remote.testing.events import Event, Granted
-from aiorwlock_remote.testing.judge import judge
 from tests.faults import kills
-from tests.faults.fleet import Fleet
+from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.redis import RedisServer
 

@@ -13,12 +13,12 @@ import pytest
 
 from aiorwlock_remote import LockLost, connect
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
-from aiorwlock_remote.testing.judge import judge
-from tests.backends.redis.linking import eventually
-from tests.faults.crowd import Crowd
-from tests.faults.fleet import Fleet
+from aiorwlock_remote.testing.checker import judge
+from tests.backends.redis.connections import eventually
 from tests.faults.redis_waits import KEPT, UNAWARE, renewed, waits
 from tests.faults.register import Register
+from tests.faults.shared_store import Crowd
+from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.loops import one_each
 from tests.servers.cluster import Cluster

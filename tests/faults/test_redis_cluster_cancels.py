@@ -15,7 +15,7 @@ import redis
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.faults import redis_cancels
 from tests.faults.redis_cancels import HOT, LOCKS, Probe
 from tests.loops import one_each

@@ -11,21 +11,15 @@ import anyio.to_thread
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, LockLost, connect
+from aiorwlock_remote.testing.checker import judge
 from aiorwlock_remote.testing.events import Access, Event
-from aiorwlock_remote.testing.judge import judge
-from tests.backends.redis.linking import eventually
-from tests.faults.crowd import Crowd
-from tests.faults.failovers import (
-    BAR,
-    Connect,
-    by_client,
-    by_url,
-    planned_failover,
-)
+from tests.backends.redis.connections import eventually
+from tests.faults.failovers import BAR, Connect, by_client, by_url, planned_failover
 from tests.faults.failovers import KEPT as REPLICATED
-from tests.faults.fleet import Fleet
 from tests.faults.redis_waits import KEPT, UNAWARE, renewed, take_turn, waits
 from tests.faults.register import Register
+from tests.faults.shared_store import Crowd
+from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.loops import one_each
 from tests.servers.fix_redis import StartSentinels

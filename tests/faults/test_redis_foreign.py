@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.faults.counter import Counter
-from tests.faults.fleet import ROOT
 from tests.faults.redis_foreign import foreign_loop
+from tests.faults.workers import ROOT
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 

@@ -12,7 +12,7 @@ from aiorwlock_remote import (
     LockLost,
     connect,
 )
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.faults.redis_waits import killed, lost, refused, renewed, take_turn, waits
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote.testing.judge import judge
-from tests.faults.fleet import Fleet
+from aiorwlock_remote.testing.checker import judge
 from tests.faults.test_processes import NAMES, judged, turns_of
+from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.process import until
 from tests.servers.redis import RedisServer

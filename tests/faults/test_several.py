@@ -8,10 +8,10 @@ import anyio
 import pytest
 
 from aiorwlock_remote import connect
+from aiorwlock_remote.testing.checker import judge
 from aiorwlock_remote.testing.events import Event, Granted, Refused
-from aiorwlock_remote.testing.judge import judge
-from tests.faults.fleet import Fleet
 from tests.faults.several import LOCKS, TYPE
+from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.redis import RedisServer
 

@@ -14,7 +14,7 @@ import pytest
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from tests.backends.oracle.programs import make_tables
-from tests.renewing import renewed
+from tests.renewals import renewed
 from tests.servers.oracle.client import OracleUser
 from tests.servers.plain_mariadb import PlainMariadb
 from tests.servers.plain_oracle import PlainOracle

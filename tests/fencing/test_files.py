@@ -11,7 +11,7 @@ import pytest
 
 from aiorwlock_remote import BadRecord, StaleFence, WouldDeadlock
 from aiorwlock_remote.fencing.files import FencedFile
-from tests.fencing.staying import free
+from tests.fencing.file_holders import free
 from tests.fencing.writer import LINES
 
 FAR = 2**53 - 1

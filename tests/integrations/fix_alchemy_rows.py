@@ -10,10 +10,7 @@ from sqlalchemy import Column, Integer, MetaData, String, Table
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from aiorwlock_remote.integrations.sqlalchemy.row_lock import (
-    RowLeaseColumns,
-    row_lock,
-)
+from aiorwlock_remote.integrations.sqlalchemy.row_lock import RowLeaseColumns, row_lock
 from aiorwlock_remote.recipes import RowLock
 from tests.recipes.row_sites import LockOf, RowSite
 from tests.servers.plain_rows import PlainRows

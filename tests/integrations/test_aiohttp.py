@@ -14,12 +14,7 @@ import pytest
 from aiohttp import web
 
 from aiorwlock_remote import ConfigurationError, connect
-from aiorwlock_remote.integrations.aiohttp import (
-    add_locks,
-    get_held,
-    get_locks,
-    hold,
-)
+from aiorwlock_remote.integrations.aiohttp import add_locks, get_held, get_locks, hold
 from tests.integrations.guests import serve_aiohttp
 
 pytestmark = pytest.mark.asyncio

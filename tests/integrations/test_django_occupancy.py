@@ -16,10 +16,7 @@ from aiorwlock_remote import (
     LockBusy,
     Unsupported,
 )
-from aiorwlock_remote.integrations.django.occupancy import (
-    OccupancyRecord,
-    occupancies,
-)
+from aiorwlock_remote.integrations.django.occupancy import OccupancyRecord, occupancies
 from tests.recipes.occupied_django import Book, Novel, close, database
 from tests.recipes.occupied_places import BOOK
 from tests.recipes.occupied_tables import ModelPlace

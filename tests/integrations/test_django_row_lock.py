@@ -15,7 +15,7 @@ from aiorwlock_remote import ConfigurationError
 from aiorwlock_remote.errors import AcquireUncertain
 from aiorwlock_remote.integrations.django.row_lock import row_lock
 from aiorwlock_remote.recipes import RowLock
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.conformance.actors import until
 from tests.integrations.fix_django_rows import DjangoSite, Invoice
 from tests.recipes.fix_rows import port_of, postgresql_site, through
 from tests.recipes.occupied_django import close, database

@@ -20,7 +20,7 @@ from starlette.types import Message, Scope
 
 from aiorwlock_remote import ConfigurationError, Held, LockLost, connect
 from aiorwlock_remote.integrations.fastapi import LocksDep, add_locks, get_locks, hold
-from tests.integrations.asgi_line import Line, scope_of
+from tests.integrations.asgi_connection import Line, scope_of
 from tests.integrations.fastapi_apps import started, with_locks
 
 pytestmark = pytest.mark.asyncio

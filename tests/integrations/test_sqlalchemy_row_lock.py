@@ -16,7 +16,7 @@ from sqlalchemy.pool import QueuePool
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockLost
 from aiorwlock_remote.errors import AcquireUncertain, LockBusy
 from aiorwlock_remote.integrations.sqlalchemy.row_lock import RowWords, row_lock
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.integrations.fix_alchemy_rows import AlchemySite, Invoice, engine_of
 from tests.recipes.fix_rows import port_of, through
 from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask

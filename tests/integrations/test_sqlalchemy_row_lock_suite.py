@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integrations.fix_alchemy_rows import AlchemySite
-from tests.recipes.fix_rows import (
-    mariadb_site,
-    postgresql_site,
-    sqlite_site,
-)
+from tests.recipes.fix_rows import mariadb_site, postgresql_site, sqlite_site
 from tests.recipes.row_basics import RowLockBasics
 from tests.recipes.row_sites import RowSite
 from tests.recipes.row_suite import RowLockSuite

@@ -10,7 +10,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Closed, Held, LockLost, Locks, connect
-from tests.locks.bodies import Body
+from tests.locks.body_task import Body
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ import pytest
 from aiorwlock_remote import Held, Locks, connect
 from aiorwlock_remote.locks.client import session_of
 from aiorwlock_remote.locks.held import grip_of
-from tests.forking import exit_code, fork
+from tests.forked_children import exit_code, fork
 
 pytestmark = pytest.mark.anyio
 

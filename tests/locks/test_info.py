@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aiorwlock_remote.core.doorman import Grant, Record, Seat
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.record import Grant, Record, Seat
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.locks.info import doorman
 from aiorwlock_remote.ports import SET_BACK, Snapshot

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from aiorwlock_remote import Held, NotOwner, connect
-from aiorwlock_remote.locks.grip import Grip
+from aiorwlock_remote.locks.held_state import Grip
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("no loop has a part in it")]
 

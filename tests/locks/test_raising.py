@@ -25,7 +25,7 @@ from aiorwlock_remote import (
     logs,
 )
 from aiorwlock_remote.core.commands import Release
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.conformance.actors import until
 from aiorwlock_remote.testing.faults import Fate
 from aiorwlock_remote.testing.memory import FaultyMemory
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote import ConfigurationError, Locks, connect
-from aiorwlock_remote.core.shown import MAX_REASON, check_reason, one_line
+from aiorwlock_remote.core.text import MAX_REASON, check_reason, one_line
 
 pytestmark = pytest.mark.anyio
 

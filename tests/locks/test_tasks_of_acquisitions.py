@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote import Held, connect
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.conformance.actors import until
 
 pytestmark = pytest.mark.asyncio
 

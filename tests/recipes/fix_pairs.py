@@ -8,10 +8,10 @@ from typing import Any, Unpack
 
 from aiorwlock_remote import OptionArgs, RWLock, connect
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted
-from aiorwlock_remote.core.pair import Pair, pair
+from aiorwlock_remote.core.key_pair import Pair, pair
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.servers.redis import RedisServer
 
 NAME = "catalog:7"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import redis
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.recipes import Occupancies, folders
+from aiorwlock_remote.recipes import Occupancies, folder_occupancy
 
 BOOK = ("book", 42)
 NAME = "book:42"
@@ -73,7 +73,7 @@ class FolderPlace:
 
     @asynccontextmanager
     async def open(self, **ages: float | None) -> AsyncIterator[Occupancies]:
-        yield folders.occupancies(self._folder, **ages)  # type: ignore[arg-type]
+        yield folder_occupancy.occupancies(self._folder, **ages)  # type: ignore[arg-type]
 
     def records(self) -> tuple[list[str], list[str]]:
         found = [

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from aiorwlock_remote import registry
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.key_pair import Pair
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pair import Pair
-from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.polling import Pace
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import (
     Bell,
     Capability,

@@ -10,7 +10,8 @@ from typing import Protocol
 import anyio
 import pytest
 
-from aiorwlock_remote.recipes import RowAcquisition, RowHeld, RowLock, row_waiting
+from aiorwlock_remote.recipes import RowAcquisition, RowHeld, RowLock
+from aiorwlock_remote.recipes.row_lock import wait_queue
 from tests.servers.plain_rows import PlainRows
 
 FREE = ("Unlock", 0)
@@ -87,5 +88,5 @@ async def attended(plain: PlainRows, number: int = 1) -> bool:
 
 def never_look_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for a row and is not told waits for ever."""
-    monkeypatch.setattr(row_waiting, "LONGEST", NEVER)
-    monkeypatch.setattr(row_waiting, "back_off", lambda *_, **__: NEVER)
+    monkeypatch.setattr(wait_queue, "LONGEST", NEVER)
+    monkeypatch.setattr(wait_queue, "back_off", lambda *_, **__: NEVER)

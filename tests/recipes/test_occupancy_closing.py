@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Closed, LockTimeout
-from aiorwlock_remote.recipes import folders
+from aiorwlock_remote.recipes import folder_occupancy
 from aiorwlock_remote.runtime.loops import asyncio_only
 from tests.recipes.occupied_places import BOOK, FolderPlace
 from tests.recipes.watched_steps import NOTHING, watched
@@ -21,7 +21,7 @@ pytestmark = [
 
 async def test_closing_calls_off_and_gives_back(tmp_path: Path) -> None:
     place = FolderPlace(str(tmp_path))
-    home, store = watched(folders.occupancies(tmp_path))
+    home, store = watched(folder_occupancy.occupancies(tmp_path))
     held = await home.occupy(("book", 1))
     stands = anyio.Event()
 

@@ -10,8 +10,8 @@ import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, LockBusy
 from aiorwlock_remote.recipes import Occupancies
-from aiorwlock_remote.runtime.insisting import AGAIN
-from tests.backends.redis.linking import eventually
+from aiorwlock_remote.runtime.cleanup import AGAIN
+from tests.backends.redis.connections import eventually
 from tests.recipes.occupied_places import BOOK, Place
 from tests.recipes.watched_steps import (
     NOTHING,

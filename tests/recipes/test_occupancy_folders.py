@@ -24,8 +24,8 @@ from aiorwlock_remote import (
     Unsupported,
 )
 from aiorwlock_remote.core.occupancy import Ages, Record
-from aiorwlock_remote.recipes import Occupancies, folders, processes
-from aiorwlock_remote.recipes.folders import FolderOccupations
+from aiorwlock_remote.recipes import Occupancies, folder_occupancy, process_liveness
+from aiorwlock_remote.recipes.folder_occupancy import FolderOccupations
 from tests.recipes.occupied_places import BOOK, NAME
 
 pytestmark = [
@@ -35,12 +35,12 @@ pytestmark = [
 
 
 async def test_what_lies_there(tmp_path: Path) -> None:
-    books = folders.occupancies(tmp_path)
+    books = folder_occupancy.occupancies(tmp_path)
     async with books.occupy(BOOK, who="../Zoë, \n."):
         (file,) = (tmp_path / NAME / "using").iterdir()
         label, process, nonce = file.name.split(",")
         assert label == "%2E./Zo%C3%AB%2C %3F.".replace("/", "%2F")
-        assert process == processes.myself()
+        assert process == process_liveness.myself()
         assert len(nonce) == 32
         assert file.stat().st_size == 0
         assert await books.holders(BOOK) == ("../Zoë, ?.",)
@@ -63,7 +63,7 @@ def sweep(folder: Path) -> None:
 
 
 async def test_empty_folders_may_be_swept_away(tmp_path: Path) -> None:
-    books = folders.occupancies(tmp_path)
+    books = folder_occupancy.occupancies(tmp_path)
     store = books.store
     assert await books.holders(BOOK) == ()
     for _ in range(2):
@@ -81,7 +81,7 @@ async def test_empty_folders_may_be_swept_away(tmp_path: Path) -> None:
 
 async def test_of_a_long_name_the_beginning_is_shown(tmp_path: Path) -> None:
     """As much as a file's name holds; no letter is cut in two."""
-    store = folders.occupancies(tmp_path).store
+    store = folder_occupancy.occupancies(tmp_path).store
     shown, _, _ = store.sign("first" + "ä" * 200).split(",")
     assert shown == "first" + quote("ä") * 15
 
@@ -90,13 +90,13 @@ async def test_what_is_no_record(tmp_path: Path) -> None:
     for part in ("pending", "using"):
         (tmp_path / NAME / part / "folder").mkdir(parents=True)
         (tmp_path / NAME / part / ".nfs0001").touch()
-    async with folders.occupancies(tmp_path).occupy(BOOK):
+    async with folder_occupancy.occupancies(tmp_path).occupy(BOOK):
         pass
 
 
 async def test_the_age_is_by_the_file_servers_clock(tmp_path: Path) -> None:
     """Whatever our own says: what counts is the file that was made just now."""
-    books = folders.occupancies(tmp_path, using_age=60)
+    books = folder_occupancy.occupancies(tmp_path, using_age=60)
     using = tmp_path / NAME / "using"
     using.mkdir(parents=True)
     for age, busy in ((-3600, True), (59, True), (61, False)):
@@ -116,7 +116,7 @@ async def test_what_is_too_old_is_not_extended(
     tmp_path: Path, age: int, extended: bool
 ) -> None:
     """By the file server's clock: another may be about to delete it."""
-    store = folders.occupancies(tmp_path, using_age=60).store
+    store = folder_occupancy.occupancies(tmp_path, using_age=60).store
     me = store.sign("me")
     await store.write(NAME, me)
     assert await store.promote(NAME, me)
@@ -128,13 +128,13 @@ async def test_what_is_too_old_is_not_extended(
 
 
 async def test_only_proof_is_proof(tmp_path: Path) -> None:
-    books = folders.occupancies(tmp_path, using_age=None)
+    books = folder_occupancy.occupancies(tmp_path, using_age=None)
     using = tmp_path / NAME / "using"
     using.mkdir(parents=True)
-    world, pid, start = processes.myself().split(".")
+    world, pid, start = process_liveness.myself().split(".")
     dead = f"{world}.{_dead_process()}.{start}"
     reused = f"{world}.{pid}.{int(start) - 1}"
-    alive = processes.myself()
+    alive = process_liveness.myself()
     elsewhere = f"{'0' * 16}.{pid}.{start}"
     for process in (alive, elsewhere, "", "x", f"{world}.x.1", f"{world}.{pid}."):
         path = using / f"joe,{process},{'0' * 32}"
@@ -154,7 +154,7 @@ def _dead_process() -> int:
 
 
 def test_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told = "from aiorwlock_remote.recipes.processes import *; print(myself())"
+    told = "from aiorwlock_remote.recipes.process_liveness import *; print(myself())"
     child = subprocess.Popen(
         [sys.executable, "-c", f"{told}; import sys; sys.stdout.flush(); input()"],
         stdin=subprocess.PIPE,
@@ -165,17 +165,17 @@ def test_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert child.stdout is not None
     name = child.stdout.readline().strip()
     assert name.count(".") == 2
-    assert not processes.is_gone(name)
+    assert not process_liveness.is_gone(name)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert processes.is_gone(name), "nobody has asked how it ended, and it has"
+    assert process_liveness.is_gone(name), "nobody has asked how it ended, and it has"
     child.communicate()
-    assert processes.is_gone(name)
-    monkeypatch.setattr(processes, "_PROC", tmp_path)  # not Linux
-    assert not processes.is_gone(name)
-    processes._myself.cache_clear()
-    assert processes.myself() == ""
-    processes._myself.cache_clear()
+    assert process_liveness.is_gone(name)
+    monkeypatch.setattr(process_liveness, "_PROC", tmp_path)  # not Linux
+    assert not process_liveness.is_gone(name)
+    process_liveness._myself.cache_clear()
+    assert process_liveness.myself() == ""
+    process_liveness._myself.cache_clear()
 
 
 class Cached(FolderOccupations):
@@ -188,7 +188,7 @@ class Cached(FolderOccupations):
 
 async def test_an_old_look_is_found_out(tmp_path: Path) -> None:
     ours = Occupancies(Cached(tmp_path, Ages()))
-    async with folders.occupancies(tmp_path).occupy(BOOK, who="joe"):
+    async with folder_occupancy.occupancies(tmp_path).occupy(BOOK, who="joe"):
         with pytest.raises(LockTimeout) as late:
             await ours.occupy(BOOK, timeout=0.2)
         assert late.value.holders == ("joe",)
@@ -198,7 +198,7 @@ async def test_an_old_look_is_found_out(tmp_path: Path) -> None:
 
 async def test_a_move_whose_answer_was_lost_is_found(tmp_path: Path) -> None:
     """NFS repeats a request; the second is answered with "no such file"."""
-    store = folders.occupancies(tmp_path).store
+    store = folder_occupancy.occupancies(tmp_path).store
     me = store.sign("me")
     await store.write(NAME, me)
     await store.write(NAME, me)
@@ -208,7 +208,7 @@ async def test_a_move_whose_answer_was_lost_is_found(tmp_path: Path) -> None:
 
 async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    books = folders.occupancies(gone)
+    books = folder_occupancy.occupancies(gone)
     for call in (books.try_occupy, books.holders):
         with pytest.raises(BackendUnavailable, match=f"mkdir -p {gone}"):
             await call(BOOK)
@@ -218,20 +218,20 @@ async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
         with pytest.raises(Unsupported):
             await call(BOOK)
     with pytest.raises(Unsupported):
-        await folders.occupancies("/sys").occupy(BOOK)
+        await folder_occupancy.occupancies("/sys").occupy(BOOK)
     name: Any
     for name in ("", "a\0b", "\ud800", None, b"x", 5):
         with pytest.raises(ConfigurationError):
-            folders.occupancies(name)
+            folder_occupancy.occupancies(name)
     with pytest.raises(ConfigurationError):
-        folders.occupancies(tmp_path, using_age=0)
+        folder_occupancy.occupancies(tmp_path, using_age=0)
 
 
 async def test_a_mount_that_is_away_for_a_while(tmp_path: Path) -> None:
     """Nothing is lost by that, and what could not be given back can be later."""
     root, away = tmp_path / "books", tmp_path / "away"
     root.mkdir()
-    books = folders.occupancies(root, using_age=None)
+    books = folder_occupancy.occupancies(root, using_age=None)
     occupied = await books.occupy(BOOK)
     root.rename(away)
     for call in (occupied.extend, occupied.release):
@@ -262,7 +262,7 @@ def test_errors_of_the_system(tmp_path: Path) -> None:
 
 async def test_threads_of_others_are_not_needed(tmp_path: Path) -> None:
     """Who fills all threads with calls that wait for us waits for ever."""
-    books = folders.occupancies(tmp_path)
+    books = folder_occupancy.occupancies(tmp_path)
     free = anyio.to_thread.current_default_thread_limiter()
     tokens = [object() for _ in range(int(free.total_tokens))]
     for token in tokens:
@@ -277,7 +277,7 @@ async def test_threads_of_others_are_not_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["using", "pending"])
 async def test_a_record_whose_name_is_no_text(tmp_path: Path, part: str) -> None:
     """Of a shell script, in letters of its own: it counts as any, and ends as any."""
-    books = folders.occupancies(tmp_path, using_age=600)
+    books = folder_occupancy.occupancies(tmp_path, using_age=600)
     record = tmp_path / NAME / part / os.fsdecode(b"\xe9t\xe9")
     record.parent.mkdir(parents=True)
     record.touch()

@@ -10,17 +10,11 @@ from uuid import UUID
 import anyio
 import pytest
 
-from aiorwlock_remote import (
-    Closed,
-    ConfigurationError,
-    LockBusy,
-    LockLost,
-    NotOwner,
-)
-from aiorwlock_remote.recipes import Occupancies, folders
+from aiorwlock_remote import Closed, ConfigurationError, LockBusy, LockLost, NotOwner
+from aiorwlock_remote.recipes import Occupancies, folder_occupancy
 from aiorwlock_remote.recipes.occupied import Occupied
 from aiorwlock_remote.runtime.loops import current_host
-from tests.standing import StandingClock
+from tests.fixed_clock import StandingClock
 
 pytestmark = [
     pytest.mark.anyio,
@@ -30,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture
 def books(tmp_path: Path) -> Occupancies:
-    return folders.occupancies(tmp_path)
+    return folder_occupancy.occupancies(tmp_path)
 
 
 def book(_request: str, number: int) -> tuple[str, int]:
@@ -145,7 +139,7 @@ async def test_a_forked_child_gives_nothing_back(
 
 @pytest.mark.slow
 async def test_one_that_is_too_old_is_not_entered(tmp_path: Path) -> None:
-    short = folders.occupancies(tmp_path, using_age=1)
+    short = folder_occupancy.occupancies(tmp_path, using_age=1)
     occupied = await short.occupy(("book", 1))
     await anyio.sleep(1.1)
     with pytest.raises(LockLost, match="expired"):

@@ -15,7 +15,7 @@ import pytest
 
 from aiorwlock_remote import LockLost, Locks, WouldDeadlock, connect
 from aiorwlock_remote.recipes import RowLock
-from tests.forking import exit_code, fork
+from tests.forked_children import exit_code, fork
 from tests.recipes.fix_rows import LocksSite
 from tests.recipes.row_sites import FREE, LOCKED, PATIENCE
 

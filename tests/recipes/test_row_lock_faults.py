@@ -11,20 +11,10 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import (
-    BackendUnavailable,
-    Closed,
-    LockTimeout,
-    connect,
-)
+from aiorwlock_remote import BackendUnavailable, Closed, LockTimeout, connect
 from aiorwlock_remote.errors import AcquireUncertain
-from tests.locks.bodies import Body
-from tests.recipes.fix_rows import (
-    LocksSite,
-    oracle_site,
-    port_of,
-    through,
-)
+from tests.locks.body_task import Body
+from tests.recipes.fix_rows import LocksSite, oracle_site, port_of, through
 from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask
 from tests.runtime.cancel_at import CancelAt
 from tests.servers.oracle.client import OracleUser

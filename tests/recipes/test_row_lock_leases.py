@@ -9,11 +9,7 @@ import pytest
 
 from aiorwlock_remote import LockLost, NotOwner, connect
 from aiorwlock_remote.errors import AcquireUncertain, BadRecord, ConfigurationError
-from tests.recipes.fix_rows import (
-    LocksSite,
-    port_of,
-    through,
-)
+from tests.recipes.fix_rows import LocksSite, port_of, through
 from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask, opened
 from tests.servers.proxy import Proxy
 

@@ -11,14 +11,14 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import BackendError, BackendUnavailable, Closed, Locks, connect
+from aiorwlock_remote._util.pending import Pending, mapped
 from aiorwlock_remote.backends.mariadb.store import MariadbStore
 from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
-from aiorwlock_remote.backends.sql.store import SqliteStore
+from aiorwlock_remote.backends.sqlite.store import SqliteStore
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.errors import AcquireUncertain, Unsupported
-from aiorwlock_remote.pending import Pending, mapped
 from aiorwlock_remote.recipes import RowLock
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_rows import LocksSite
 from tests.recipes.row_sites import FREE, LOCKED, MODES, ask
 

@@ -11,19 +11,19 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import BackendUnavailable, Closed
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.row import UNLOCK, WRITE_LOCK, RowState
 from aiorwlock_remote.core.row_plans import Plan, Step
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.recipes import row_requests, row_waiting
-from aiorwlock_remote.recipes.row_faults import Hints, Kind, Row
-from aiorwlock_remote.recipes.row_holding import Holding
-from aiorwlock_remote.recipes.row_requests import RowRequests
-from aiorwlock_remote.recipes.row_waiting import Crowd, RowWaiting, Wish
-from aiorwlock_remote.recipes.row_ways import Attempt, Got, Leased, Published
+from aiorwlock_remote.recipes.row_lock import requests, wait_queue
+from aiorwlock_remote.recipes.row_lock.lease import Holding
+from aiorwlock_remote.recipes.row_lock.requests import RowRequests
+from aiorwlock_remote.recipes.row_lock.strategies import Attempt, Got, Leased, Published
+from aiorwlock_remote.recipes.row_lock.target import Hints, Kind, Row
+from aiorwlock_remote.recipes.row_lock.wait_queue import Crowd, RowWaiting, Wish
 from aiorwlock_remote.runtime.loops import current_host
-from aiorwlock_remote.testing.conformance.party import until
-from tests.standing import StandingClock
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.fixed_clock import StandingClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("nothing is sent")]
 
@@ -83,8 +83,8 @@ def row(lease: float | None = None) -> Row[Any]:
 @pytest.fixture
 async def acted(monkeypatch: pytest.MonkeyPatch) -> Acted:
     """It is asked without pauses."""
-    monkeypatch.setattr(row_waiting, "back_off", lambda *_, **__: 0.0)
-    monkeypatch.setattr(row_requests, "back_off", lambda *_: 0.0)
+    monkeypatch.setattr(wait_queue, "back_off", lambda *_, **__: 0.0)
+    monkeypatch.setattr(requests, "back_off", lambda *_: 0.0)
     return Acted()
 
 
@@ -121,8 +121,8 @@ async def test_looks_are_more_and_more_seldom_until_somebody_leaves(
         looks.append(look)
         return 0.0 if look < 3 else math.inf
 
-    monkeypatch.setattr(row_waiting, "back_off", pause)
-    monkeypatch.setattr(row_waiting, "LONGEST", math.inf)
+    monkeypatch.setattr(wait_queue, "back_off", pause)
+    monkeypatch.setattr(wait_queue, "LONGEST", math.inf)
 
     async def waits() -> bool:
         return looks[-1:] == [3]
@@ -182,7 +182,7 @@ async def test_closed_and_cancelled_it_is_given_back_once(acted: Acted) -> None:
 async def test_a_try_is_made_some_times_while_others_are_faster(acted: Acted) -> None:
     acted.answers = [FASTER] * 9
     assert isinstance(await acted.obtain(row()), RowState)
-    assert acted.sent == row_waiting.AT_ONCE
+    assert acted.sent == wait_queue.AT_ONCE
 
 
 async def test_a_lease_counts_from_before_it_was_asked_for(acted: Acted) -> None:

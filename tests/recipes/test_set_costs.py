@@ -10,7 +10,7 @@ import anyio
 import pytest
 import redis
 
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_sets import KEY, QUEUE, proxies, requests
 from tests.recipes.test_mutex_set import queued
 from tests.servers.fix_redis import StartRedis

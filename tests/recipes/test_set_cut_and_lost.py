@@ -10,9 +10,9 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import BackendUnavailable, LockError
-from aiorwlock_remote.core.pool import Ask, Told, Took
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.recipe_ports import Members
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.mutex_set import Ask, Told, Took
+from aiorwlock_remote.ports.recipes import Members
 from aiorwlock_remote.recipes import MutexSet
 from tests.recipes.fix_sets import proxies
 from tests.runtime.cancel_at import CancelAt

@@ -8,7 +8,7 @@ import pytest
 
 from aiorwlock_remote import Held, LockLost, connect
 from aiorwlock_remote.recipes import MutexSet
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.faults.redis_waits import KEPT, UNAWARE
 from tests.loops import one_each
 from tests.recipes.fix_sets import KEY, QUEUE, Place, proxies, score

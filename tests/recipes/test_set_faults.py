@@ -9,9 +9,9 @@ import anyio.lowlevel
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.core.pool import Ask, Told
-from aiorwlock_remote.pending import Pending
-from tests.backends.redis.linking import eventually
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.mutex_set import Ask, Told
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_sets import KEY, QUEUE, proxies, traces
 from tests.runtime.cancel_at import CancelAt
 from tests.servers.fix_redis import StartRedis

@@ -10,7 +10,7 @@ import pytest
 
 from aiorwlock_remote import LockTimeout, connect
 from aiorwlock_remote.recipes import MutexSet
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.conformance.actors import until
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio

@@ -8,18 +8,12 @@ import anyio
 import pytest
 
 from aiorwlock_remote import LockLost
-from aiorwlock_remote.core.commands import (
-    NotHeld,
-    Release,
-    Released,
-    Renew,
-    Renewed,
-)
-from aiorwlock_remote.core.pool import Ask, Member, Took
-from tests.backends.redis.linking import eventually
+from aiorwlock_remote.core.commands import NotHeld, Release, Released, Renew, Renewed
+from aiorwlock_remote.core.mutex_set import Ask, Member, Took
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_sets import KEY, STATE, proxies, score, traces
 from tests.recipes.published import Published
-from tests.renewing import renewed
+from tests.renewals import renewed
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio

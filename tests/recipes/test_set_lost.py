@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, connect
-from aiorwlock_remote.core.pool import Ask, Told, Took
-from aiorwlock_remote.pending import Pending
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.mutex_set import Ask, Told, Took
 from aiorwlock_remote.recipes import MutexSet
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_sets import KEY, proxies, score, traces
 from tests.servers.fix_redis import StartRedis
 from tests.servers.proxy import Proxy

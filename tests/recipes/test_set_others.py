@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Held, LockLost
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_sets import KEY, proxies, score
 from tests.recipes.published import Published
 from tests.servers.fix_redis import StartRedis

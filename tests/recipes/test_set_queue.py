@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import LockLost
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_sets import QUEUE, STATE, proxies, traces
 from tests.servers.redis import RedisServer
 

@@ -10,7 +10,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, connect
 from aiorwlock_remote.recipes import MutexSet
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_sets import KEY, QUEUE, score, traces
 from tests.servers.pair import QUICK, Pair, too_few
 from tests.servers.process import until

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendError, connect
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.backends.redis.rights import objects, rules, set_rules, user
 from tests.recipes.fix_sets import KEY, QUEUE, traces
 from tests.servers.fix_redis import StartRedis

@@ -7,14 +7,8 @@ import time
 import anyio
 import pytest
 
-from aiorwlock_remote import (
-    Held,
-    LockTimeout,
-    RWLock,
-    WouldDeadlock,
-    connect,
-)
-from tests.backends.redis.linking import eventually
+from aiorwlock_remote import Held, LockTimeout, RWLock, WouldDeadlock, connect
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_pairs import (
     EXPIRY,
     MODES,

@@ -8,7 +8,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, connect
 from aiorwlock_remote.errors import AcquireUncertain
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_pairs import (
     MODES,
     READ_KEY,

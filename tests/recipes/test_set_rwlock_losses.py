@@ -8,14 +8,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote import LockLost
-from aiorwlock_remote.core.commands import (
-    NotHeld,
-    Release,
-    Released,
-    Renew,
-    Renewed,
-)
-from tests.backends.redis.linking import eventually
+from aiorwlock_remote.core.commands import NotHeld, Release, Released, Renew, Renewed
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_pairs import (
     EXPIRY,
     MODES,
@@ -30,7 +24,7 @@ from tests.recipes.fix_pairs import (
     store_of,
     traces,
 )
-from tests.renewing import renewed
+from tests.renewals import renewed
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio

@@ -8,17 +8,11 @@ from uuid import UUID
 import anyio
 import pytest
 
-from aiorwlock_remote import (
-    BadRecord,
-    ConfigurationError,
-    Held,
-    Unsupported,
-    connect,
-)
+from aiorwlock_remote import BadRecord, ConfigurationError, Held, Unsupported, connect
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from aiorwlock_remote.backends.redis.pair_keys import PairKeys
+from aiorwlock_remote.core.key_pair import Pair, pair
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pair import Pair, pair
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
 from tests.recipes.fix_pairs import (
     EXPIRY,

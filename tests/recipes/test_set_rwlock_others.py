@@ -10,15 +10,9 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Held, LockTimeout
-from aiorwlock_remote.core.commands import (
-    NotHeld,
-    Release,
-    Released,
-    Renew,
-    Renewed,
-)
+from aiorwlock_remote.core.commands import NotHeld, Release, Released, Renew, Renewed
 from aiorwlock_remote.core.ticket import holder_of
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_pairs import (
     EXPIRY,
     MODES,

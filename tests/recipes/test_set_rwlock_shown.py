@@ -6,14 +6,7 @@ import pytest
 
 from aiorwlock_remote import LockLost, connect
 from aiorwlock_remote.core.ticket import holder_of
-from tests.recipes.fix_pairs import (
-    MODES,
-    READ_KEY,
-    WRITE_KEY,
-    catalog,
-    side,
-    traces,
-)
+from tests.recipes.fix_pairs import MODES, READ_KEY, WRITE_KEY, catalog, side, traces
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio

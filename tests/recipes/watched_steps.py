@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from aiorwlock_remote.core.occupancy import Record
-from aiorwlock_remote.recipe_ports import Occupations
+from aiorwlock_remote.ports.recipes import Occupations
 from aiorwlock_remote.recipes import Occupancies
 from tests.recipes.occupied_places import BOOK, Place
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aiorwlock_remote import Locks
-from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.polling import Pace
 from aiorwlock_remote.testing.faults import Link
 from aiorwlock_remote.testing.memory import FaultyMemory
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.runtime.lease import Lease, Terms
-from tests.standing import StandingClock
+from tests.fixed_clock import StandingClock
 
 
 def leased(terms: Terms, clock: StandingClock) -> Lease:

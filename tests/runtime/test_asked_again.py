@@ -10,10 +10,10 @@ import pytest
 from aiorwlock_remote import BackendUnavailable, Locks
 from aiorwlock_remote.core.commands import Command, Release, Withdraw
 from aiorwlock_remote.errors import Unsupported
-from aiorwlock_remote.runtime import insisting
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.runtime import cleanup
+from aiorwlock_remote.testing.conformance.actors import until
 from aiorwlock_remote.testing.faults import Fate, Link
-from tests.runtime.insisting import (
+from tests.runtime.cleanup import (
     LEASE,
     NAME,
     asked_again,
@@ -156,7 +156,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(attempt)
         return 0.0
 
-    monkeypatch.setattr(insisting, "back_off", pause)
+    monkeypatch.setattr(cleanup, "back_off", pause)
     return found
 
 
@@ -164,7 +164,7 @@ async def test_the_pauses_grow_as_long_as_it_fails(
     link: Link, locks: Locks, attempts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not for those that wait behind one that was answered."""
-    monkeypatch.setattr(insisting, "AT_ONCE", 1)
+    monkeypatch.setattr(cleanup, "AT_ONCE", 1)
     grants = [await locks.mutex("far", n, lease=LEASE).acquire() for n in (1, 2)]
     link.fate, sent = ends_fail, len(link.sent)
     for held in grants:

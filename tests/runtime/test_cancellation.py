@@ -15,8 +15,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held, Locks, connect
-from tests.runtime.cutting import Cut, Mine, by_scope, by_timeout, natively
-from tests.runtime.fuzzed import (
+from tests.runtime.cancel_fuzz import (
     NAME,
     STORIES,
     Free,
@@ -26,6 +25,7 @@ from tests.runtime.fuzzed import (
     settled,
     somebody,
 )
+from tests.runtime.cut_off import Cut, Mine, by_scope, by_timeout, natively
 from tests.servers.redis import RedisServer
 
 pytestmark = [

@@ -17,8 +17,8 @@ from aiorwlock_remote import LockError
 from aiorwlock_remote.core.commands import Command, Release, Withdraw
 from aiorwlock_remote.testing.faults import Fate, Link
 from aiorwlock_remote.testing.memory import FaultyMemory
-from tests.runtime.cutting import Cut, by_scope, natively
-from tests.runtime.fuzzed import NAME, OTHERS, STORIES, Free, somebody
+from tests.runtime.cancel_fuzz import NAME, OTHERS, STORIES, Free, somebody
+from tests.runtime.cut_off import Cut, by_scope, natively
 
 pytestmark = [
     pytest.mark.anyio,
@@ -67,8 +67,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     def at_once(*_: object) -> float:
         return 0.001
 
-    monkeypatch.setattr("aiorwlock_remote.runtime.insisting.back_off", at_once)
-    monkeypatch.setattr("aiorwlock_remote.core.lane.back_off", at_once)
+    monkeypatch.setattr("aiorwlock_remote.runtime.cleanup.back_off", at_once)
+    monkeypatch.setattr("aiorwlock_remote.core.mode_queue.back_off", at_once)
 
 
 @asynccontextmanager

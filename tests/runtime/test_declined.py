@@ -11,11 +11,11 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, Closed, Held, Locks
 from aiorwlock_remote.core.commands import Acquire, Command, Downgrade
-from aiorwlock_remote.runtime import insisting
-from aiorwlock_remote.runtime.insisting import AGAIN
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.runtime import cleanup
+from aiorwlock_remote.runtime.cleanup import AGAIN
+from aiorwlock_remote.testing.conformance.actors import until
 from aiorwlock_remote.testing.faults import Fate, Link
-from tests.runtime.insisting import NAME
+from tests.runtime.cleanup import NAME
 
 pytestmark = pytest.mark.anyio
 
@@ -85,7 +85,7 @@ USES: dict[str, Use] = {
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is sent again without a pause."""
-    monkeypatch.setattr(insisting, "back_off", lambda *_: 0.0)
+    monkeypatch.setattr(cleanup, "back_off", lambda *_: 0.0)
 
 
 @pytest.mark.parametrize("use", USES)
@@ -161,7 +161,7 @@ async def test_cancelled_between(
     link: Link, locks: Locks, near: Locks, ask: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What would have been sent next is not, once it was taken back."""
-    monkeypatch.setattr(insisting, "back_off", lambda *_: 1.0)
+    monkeypatch.setattr(cleanup, "back_off", lambda *_: 1.0)
     link.fate = lambda command: (
         Fate.DECLINE if isinstance(command, Acquire) else Fate.PASS
     )

@@ -13,10 +13,10 @@ from aiorwlock_remote.core.commands import Release
 from aiorwlock_remote.locks.held import grip_of
 from aiorwlock_remote.locks.lending import lend
 from aiorwlock_remote.runtime.lease import State
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.conformance.actors import until
 from aiorwlock_remote.testing.faults import Link
 from aiorwlock_remote.testing.memory import FaultyMemory
-from tests.runtime.insisting import NAME, ends_fail, is_free_once_the_store_hears
+from tests.runtime.cleanup import NAME, ends_fail, is_free_once_the_store_hears
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("nothing is sent")]
 

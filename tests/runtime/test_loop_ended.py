@@ -11,9 +11,9 @@ import pytest
 import trio
 
 from aiorwlock_remote import Held, Locks, connect
-from aiorwlock_remote.runtime.asyncio_host import AsyncioHost
+from aiorwlock_remote.runtime.asyncio_loop import AsyncioHost
 from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.runtime.trio_host import TrioHost
+from aiorwlock_remote.runtime.trio_loop import TrioHost
 
 
 def keepers() -> set[threading.Thread]:

@@ -14,7 +14,7 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.conformance.actors import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("renewed_often")]
 

@@ -15,7 +15,7 @@ from aiorwlock_remote import (
     NotOwner,
 )
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Release, Withdraw
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.conformance.actors import until
 from aiorwlock_remote.testing.faults import Fate, Link
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from socket import socket, socketpair
 import anyio
 import pytest
 
-from aiorwlock_remote.pending import Pending
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.runtime.host import LoopHost
 from aiorwlock_remote.runtime.loops import current_host
 

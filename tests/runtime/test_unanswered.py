@@ -9,7 +9,7 @@ import pytest
 
 from aiorwlock_remote import Locks, LockTimeout
 from aiorwlock_remote.core.commands import Acquire
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.conformance.actors import until
 from aiorwlock_remote.testing.faults import Link
 from aiorwlock_remote.testing.memory import FaultyMemory
 

@@ -23,7 +23,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.core.commands import Upgrade
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.conformance.actors import until
 from aiorwlock_remote.testing.faults import FaultyStore, Link
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote.core.commands import NotHeld, Release, Reply
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
-from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 from aiorwlock_remote.ports import Pending, Renewal
 from aiorwlock_remote.testing.faults import Fate, FaultyRenewer, Link

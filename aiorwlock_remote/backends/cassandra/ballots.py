@@ -13,11 +13,11 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra.requests import Row, Rows
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import Unsupported
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host, Reads
 
 Key = tuple[str, int]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
+from aiorwlock_remote._util.pending import Pending, mapped
 from aiorwlock_remote.backends.cassandra.ballots import Ballot, Ballots
 from aiorwlock_remote.backends.cassandra.changes import (
     ANY,
@@ -16,9 +17,9 @@ from aiorwlock_remote.backends.cassandra.changes import (
     needs_no_fence,
     tickets_of,
 )
-from aiorwlock_remote.backends.cassandra.frame import Memory, Written, now_of
 from aiorwlock_remote.backends.cassandra.pages import Asked
 from aiorwlock_remote.backends.cassandra.requests import APPLIED, Row, Rows
+from aiorwlock_remote.backends.cassandra.row_time import Memory, Written, now_of
 from aiorwlock_remote.backends.cassandra.rows import (
     LOOK_AGAIN,
     NOTHING,
@@ -34,15 +35,14 @@ from aiorwlock_remote.backends.cassandra.shown import (
     shown,
 )
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.core.doubt import after_change, after_doubt
+from aiorwlock_remote.cas import State, Times
+from aiorwlock_remote.core.doorman import Record, Seat
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.uncertainty import after_change, after_doubt
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
-from aiorwlock_remote.pending import Pending, mapped
 from aiorwlock_remote.ports import Host
-from aiorwlock_remote.swapping import State, Times
 
 Outcome = tuple[bool, State | None]
 

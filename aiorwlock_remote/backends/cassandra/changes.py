@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable
 from uuid import UUID
 
+from aiorwlock_remote._util.random_ids import nonce
 from aiorwlock_remote.backends.cassandra.rows import NOTHING, Found, columns_of
 from aiorwlock_remote.core.codec import dumps
+from aiorwlock_remote.core.doorman import Record, Seat
 from aiorwlock_remote.core.lease import MICROS, micros
-from aiorwlock_remote.core.record import Record, Seat
 from aiorwlock_remote.core.value import replace
-from aiorwlock_remote.nonces import nonce
 
 BURN = 15
 """Seconds for which an empty row refuses what may still be on its way."""

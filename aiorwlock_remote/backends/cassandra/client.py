@@ -10,7 +10,7 @@ import anyio
 
 from aiorwlock_remote.backends.cassandra.options import TABLE, options_of
 from aiorwlock_remote.backends.cassandra.statements import statement
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.ports import Bell, Host, Settings

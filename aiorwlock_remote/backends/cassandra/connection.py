@@ -10,8 +10,8 @@ from socket import IPPROTO_TCP, SHUT_RDWR, TCP_NODELAY
 from typing import Any, ClassVar
 
 from aiorwlock_remote.backends.cassandra.driver import Connection, ConnectionShutdown
-from aiorwlock_remote.backends.cassandra.reading import PATIENCE, Reader
 from aiorwlock_remote.backends.cassandra.segments import SEGMENTS
+from aiorwlock_remote.backends.cassandra.socket_reader import PATIENCE, Reader
 from aiorwlock_remote.backends.cassandra.timers import Timer
 
 SIZE = 1 << 16

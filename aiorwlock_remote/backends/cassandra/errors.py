@@ -56,12 +56,8 @@ from aiorwlock_remote.backends.cassandra.driver import (
     UnresolvableContactPoints,
     WriteTimeout,
 )
-from aiorwlock_remote.errors import (
-    BackendUnavailable,
-    ConfigurationError,
-    Unsupported,
-)
-from aiorwlock_remote.swapping import GaveUp
+from aiorwlock_remote.cas import GaveUp
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, Unsupported
 
 Failure = BackendUnavailable | Unsupported | ConfigurationError
 

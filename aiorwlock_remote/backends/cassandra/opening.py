@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import anyio
 
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote._util.threads import running
 from aiorwlock_remote.backends.cassandra import errors
 from aiorwlock_remote.backends.cassandra.connection import read_by
 from aiorwlock_remote.backends.cassandra.driver import (
@@ -28,14 +30,12 @@ from aiorwlock_remote.backends.cassandra.driver import (
     is_legacy,
 )
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.reading import Reader, reading
+from aiorwlock_remote.backends.cassandra.session_client import Wire, wishes
+from aiorwlock_remote.backends.cassandra.socket_reader import Reader, reading
 from aiorwlock_remote.backends.cassandra.table import Table, open_table
-from aiorwlock_remote.backends.cassandra.wire import Wire, wishes
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
-from aiorwlock_remote.threads import running
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra import errors
-from aiorwlock_remote.backends.cassandra.inbox import Inbox
+from aiorwlock_remote.backends.cassandra.callback_queue import Inbox
 from aiorwlock_remote.backends.cassandra.requests import Request, Rows
-from aiorwlock_remote.pending import Pending
 
 
 class Sender(Protocol):

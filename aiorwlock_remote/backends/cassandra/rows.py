@@ -16,7 +16,7 @@ from uuid import UUID
 
 from aiorwlock_remote.backends.cassandra.requests import Row
 from aiorwlock_remote.core.codec import loads
-from aiorwlock_remote.core.record import Record, Seat
+from aiorwlock_remote.core.doorman import Record, Seat
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import BadRecord
 

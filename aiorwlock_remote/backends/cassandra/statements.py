@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aiorwlock_remote._util.sql_files import statements
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.texts import statements
 
 
 def _all() -> dict[str, str]:

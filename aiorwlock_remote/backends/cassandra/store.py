@@ -11,27 +11,21 @@ import anyio
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas, newer
 from aiorwlock_remote.backends.cassandra.examine import examine
-from aiorwlock_remote.backends.cassandra.frame import Memory
-from aiorwlock_remote.backends.cassandra.holders import Holders
+from aiorwlock_remote.backends.cassandra.local_grants import Holders
 from aiorwlock_remote.backends.cassandra.options import options_of
-from aiorwlock_remote.backends.cassandra.steps import Steps
+from aiorwlock_remote.backends.cassandra.row_time import Memory
+from aiorwlock_remote.backends.cassandra.stepper import Steps
 from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.cas import State
+from aiorwlock_remote.cas.poller import Watcher
+from aiorwlock_remote.cas.renewer import SwapRenewer, ThreadHost, nobody
+from aiorwlock_remote.cas.store import SwapStore
+from aiorwlock_remote.core.doorman import UNUSED
 from aiorwlock_remote.core.names import Resource, from_row
-from aiorwlock_remote.core.record import UNUSED
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import (
-    Bell,
-    Finding,
-    Host,
-    Settings,
-    Snapshot,
-)
-from aiorwlock_remote.swapping import State
-from aiorwlock_remote.swapping.keeping import SwapRenewer, ThreadHost, nobody
-from aiorwlock_remote.swapping.swap_store import SwapStore
-from aiorwlock_remote.swapping.watcher import Watcher
+from aiorwlock_remote.ports import Bell, Finding, Host, Settings, Snapshot
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 

@@ -9,8 +9,8 @@ from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.pages import Asked
 from aiorwlock_remote.backends.cassandra.requests import Request, Rows
 from aiorwlock_remote.backends.cassandra.schema import Layout, layout_of
+from aiorwlock_remote.backends.cassandra.session_client import Wire
 from aiorwlock_remote.backends.cassandra.statements import statement
-from aiorwlock_remote.backends.cassandra.wire import Wire
 from aiorwlock_remote.ports import Host
 
 NOWHERE = ("%", 0)  # no name of a resource is encoded like that

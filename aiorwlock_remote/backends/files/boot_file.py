@@ -9,8 +9,8 @@ import json
 import os
 from typing import Any
 
-from aiorwlock_remote.backends.files.plain import content
-from aiorwlock_remote.embedded.boots import Boot
+from aiorwlock_remote.backends.files.safe_open import content
+from aiorwlock_remote.embedded.boot_id import Boot
 from aiorwlock_remote.errors import BadRecord
 
 BOOT = ".boot"

@@ -7,28 +7,23 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aiorwlock_remote.backends.files import seats
-from aiorwlock_remote.backends.files.cleaning import forget
+from aiorwlock_remote.backends.files import mutex_file
+from aiorwlock_remote.backends.files.directory import Folder
 from aiorwlock_remote.backends.files.errors import mapped
-from aiorwlock_remote.backends.files.folder import Folder
-from aiorwlock_remote.backends.files.names import (
-    RECORD,
-    SEAT,
-    of_name,
-    stem,
-)
+from aiorwlock_remote.backends.files.mutex_file import Stands
+from aiorwlock_remote.backends.files.names import RECORD, SEAT, of_name, stem
 from aiorwlock_remote.backends.files.options import FileOptions
-from aiorwlock_remote.backends.files.place import Outcomes, Place
-from aiorwlock_remote.backends.files.plain import opened
-from aiorwlock_remote.backends.files.records import Kept, RecordFile
-from aiorwlock_remote.backends.files.seats import Stands
+from aiorwlock_remote.backends.files.purge import forget
+from aiorwlock_remote.backends.files.record_file import Kept, RecordFile
+from aiorwlock_remote.backends.files.resource_files import Outcomes, Place
+from aiorwlock_remote.backends.files.safe_open import opened
 from aiorwlock_remote.core.commands import Command
+from aiorwlock_remote.core.doorman import UNUSED
 from aiorwlock_remote.core.names import Resource, from_key
-from aiorwlock_remote.core.record import UNUSED
 from aiorwlock_remote.core.transition import Step
-from aiorwlock_remote.embedded.alarm import Alarm
 from aiorwlock_remote.embedded.connection import Batch, KeptLocked, Seen
-from aiorwlock_remote.embedded.steps import Decoded
+from aiorwlock_remote.embedded.decode_cache import Decoded
+from aiorwlock_remote.embedded.wake_event import Alarm
 from aiorwlock_remote.errors import BackendError, BadRecord
 from aiorwlock_remote.forgetting import FIRST, Key
 from aiorwlock_remote.logs import log_event
@@ -146,23 +141,23 @@ class Connection:
         try:
             file = opened(place.record, os.O_RDONLY)
         except FileNotFoundError:
-            return None, seats.read(place.seat)
+            return None, mutex_file.read(place.seat)
         try:
             kept = RecordFile(file, place.record, self._folder).read()
         except BadRecord:  # it may just be written
             return self._regard(place)
         finally:
             os.close(file)
-        return kept, seats.read(place.seat)
+        return kept, mutex_file.read(place.seat)
 
     def _regard(self, place: Place) -> tuple[Kept | None, Stands | None]:
         """While nobody writes."""
         try:
             with self._folder.locked(place.record, os.O_RDONLY) as file:
                 kept = RecordFile(file, place.record, self._folder).read()
-                return kept, seats.read(place.seat)
+                return kept, mutex_file.read(place.seat)
         except FileNotFoundError:
-            return None, seats.read(place.seat)
+            return None, mutex_file.read(place.seat)
 
     @contextmanager
     def _mapping(self, place: Place | None = None) -> Iterator[None]:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import errno
 
 from aiorwlock_remote.embedded.connection import KeptLocked
-from aiorwlock_remote.errors import (
-    BackendError,
-    BackendUnavailable,
-    Unsupported,
-)
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _UNWRITABLE = {errno.EACCES, errno.EPERM}

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from hashlib import blake2b
 
-from aiorwlock_remote.backends.files.plain import length
+from aiorwlock_remote.backends.files.safe_open import length
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 
 SLOT = 4096

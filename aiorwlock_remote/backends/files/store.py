@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from aiorwlock_remote.backends.files.connection import Connection
-from aiorwlock_remote.backends.files.folder import Folder
+from aiorwlock_remote.backends.files.directory import Folder
 from aiorwlock_remote.backends.files.options import FileOptions
-from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.polling import Pace
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.embedded.mounts import mount_of, recovers_lost_locks
 from aiorwlock_remote.embedded.store import EmbeddedStore

@@ -6,12 +6,8 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
-from aiorwlock_remote.backends.mariadb.options import (
-    Options,
-    check_name,
-    check_timeout,
-)
-from aiorwlock_remote.hosted import check_asyncio
+from aiorwlock_remote._util.driver_loop import check_asyncio
+from aiorwlock_remote.backends.mariadb.options import Options, check_name, check_timeout
 from aiorwlock_remote.ports import Bell, Host, Settings
 
 if TYPE_CHECKING:
@@ -44,7 +40,7 @@ class MariadbBackend:
         Raises:
             ConfigurationError: it is neither, or an option cannot be used.
         """
-        from aiorwlock_remote.backends.mariadb.lent import lender_of  # noqa: PLC0415 - an extra
+        from aiorwlock_remote.backends.mariadb.external_pool import lender_of  # noqa: PLC0415 - an extra
 
         self._options = Options(
             tables=check_name(database), call_timeout=check_timeout(call_timeout)
@@ -79,6 +75,6 @@ class MariadbBackend:
         Raises:
             BackendError: the user may not, nobody answers.
         """
-        from aiorwlock_remote.backends.mariadb.lent import make_tables  # noqa: PLC0415
+        from aiorwlock_remote.backends.mariadb.external_pool import make_tables  # noqa: PLC0415
 
         await make_tables(self._lender, self._options)

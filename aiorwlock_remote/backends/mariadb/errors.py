@@ -31,16 +31,16 @@ from __future__ import annotations
 
 import ssl
 
+from aiorwlock_remote._util.tls import not_trusted
 from aiorwlock_remote.backends.mariadb.driver import Error
 from aiorwlock_remote.backends.mariadb.options import EXAMPLE, SCHEMA
+from aiorwlock_remote.cas import GaveUp, RowLocked
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.swapping import GaveUp, RowLocked
-from aiorwlock_remote.tls import not_trusted
 
 Failure = BackendError | ConfigurationError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from aiorwlock_remote.backends.mariadb.desk import MariadbDesk
+from aiorwlock_remote.backends.mariadb.executor import MariadbDesk
 from aiorwlock_remote.backends.mariadb.options import Options
 from aiorwlock_remote.ports import Clock, Finding
 from aiorwlock_remote.swapping.telling_time import clock_found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.driver import CONNECTION, Connection, first
+from aiorwlock_remote.cas.driver.transactions import Way, not_seen
 from aiorwlock_remote.errors import BackendError, ConfigurationError
-from aiorwlock_remote.swapping.joining import Way, not_seen
 
 
 def _begun(connection: Connection) -> bool:

@@ -7,16 +7,13 @@ from collections.abc import Callable, Mapping
 
 import anyio
 
-from aiorwlock_remote.backends.mariadb.desk import MariadbDesk
+from aiorwlock_remote.backends.mariadb.executor import MariadbDesk
 from aiorwlock_remote.backends.mariadb.options import Options
 from aiorwlock_remote.backends.mariadb.schema import check
 from aiorwlock_remote.backends.mariadb.statements import ALL
-from aiorwlock_remote.errors import (
-    ConfigurationError,
-    Unsupported,
-)
+from aiorwlock_remote.cas.driver.pool import not_connected
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.swapping.own_lines import not_connected
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.telling_time import told_time
 

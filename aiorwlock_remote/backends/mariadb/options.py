@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote._util.tls import OPTIONS as TLS_OPTIONS
+from aiorwlock_remote._util.tls import Secured, Tls, tls_of
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, in_range
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.tls import OPTIONS as TLS_OPTIONS
-from aiorwlock_remote.tls import Secured, Tls, tls_of
 
 PORT = 3306
 SCHEMA = "rwlock schema mariadb prints the tables and grants"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from aiorwlock_remote._util.plan_runner import driven
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.driver import Connection, Error, run
 from aiorwlock_remote.backends.mariadb.options import SCHEMA
@@ -11,7 +12,6 @@ from aiorwlock_remote.backends.mariadb.statements import literal
 from aiorwlock_remote.core.row import CONSTRAINT
 from aiorwlock_remote.core.row_plans import Plan, Ran, Statement
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
-from aiorwlock_remote.swapping.row_plans import driven
 
 T = TypeVar("T")
 

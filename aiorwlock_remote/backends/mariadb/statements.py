@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from aiorwlock_remote._util.sql_files import statements
 from aiorwlock_remote.swapping.hosted_desk import Seat
-from aiorwlock_remote.texts import statements
 
 Door = Literal["change", "make", "adopt"]
 

@@ -9,35 +9,35 @@ from typing import TypeVar
 
 import anyio
 
+from aiorwlock_remote._util.driver_loop import Side, side_of
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.mariadb import opening, rows
-from aiorwlock_remote.backends.mariadb.desk import MariadbDesk
-from aiorwlock_remote.backends.mariadb.dialling import own_lines
+from aiorwlock_remote.backends.mariadb.connector import own_lines
 from aiorwlock_remote.backends.mariadb.driver import Connection
 from aiorwlock_remote.backends.mariadb.examine import examine
+from aiorwlock_remote.backends.mariadb.executor import MariadbDesk
 from aiorwlock_remote.backends.mariadb.joining import ASYNCMY
 from aiorwlock_remote.backends.mariadb.options import Options, options_of
 from aiorwlock_remote.backends.mariadb.statements import statement
-from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.row_dialects import MARIADB, Dialect
-from aiorwlock_remote.core.row_plans import Plan, Statement
-from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.forgetting import FIRST, PORTION, Key
-from aiorwlock_remote.hosted import Side, side_of
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.ports import Bell, Finding, Host, Settings, Snapshot
-from aiorwlock_remote.swapping.gathering import Send
-from aiorwlock_remote.swapping.hosted_keeping import (
+from aiorwlock_remote.cas.driver.pool import Lines
+from aiorwlock_remote.cas.driver.renewal_loop import (
     Renewals,
     closing_on_failure,
     lines_of,
 )
-from aiorwlock_remote.swapping.hosted_store import HostedStore
-from aiorwlock_remote.swapping.joining import lock_row
+from aiorwlock_remote.cas.driver.store import HostedStore
+from aiorwlock_remote.cas.driver.transactions import lock_row
+from aiorwlock_remote.cas.poller import Looks
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.row_dialects import MARIADB, Dialect
+from aiorwlock_remote.core.row_plans import Plan, Statement
+from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.forgetting import FIRST, PORTION, Key
+from aiorwlock_remote.ports import Bell, Finding, Host, Settings, Snapshot
+from aiorwlock_remote.swapping.gathering import Send
 from aiorwlock_remote.swapping.lent_lines import Lender
-from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.server_time import ServerTime
-from aiorwlock_remote.swapping.watcher import Looks
 
 T = TypeVar("T")
 

@@ -6,12 +6,12 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
+from aiorwlock_remote._util.driver_loop import check_asyncio
 from aiorwlock_remote.backends.oracle.options import (
     Options,
     check_schema,
     check_timeout,
 )
-from aiorwlock_remote.hosted import check_asyncio
 from aiorwlock_remote.ports import Bell, Host, Settings
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class OracleBackend:
         Raises:
             ConfigurationError: it is no asyncio pool, or an option cannot be used.
         """
-        from aiorwlock_remote.backends.oracle.lent import lender_of  # noqa: PLC0415 - needs the driver
+        from aiorwlock_remote.backends.oracle.external_pool import lender_of  # noqa: PLC0415 - needs the driver
 
         self._options = Options(
             schema=check_schema(schema), call_timeout=check_timeout(call_timeout)
@@ -80,6 +80,6 @@ class OracleBackend:
         Raises:
             BackendError: the user may not, nobody answers.
         """
-        from aiorwlock_remote.backends.oracle.lent import make_tables  # noqa: PLC0415
+        from aiorwlock_remote.backends.oracle.external_pool import make_tables  # noqa: PLC0415
 
         await make_tables(self._lender, self._options)

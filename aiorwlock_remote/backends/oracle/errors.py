@@ -38,8 +38,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 
+from aiorwlock_remote._util.tls import not_trusted
 from aiorwlock_remote.backends.oracle.driver import Error
 from aiorwlock_remote.backends.oracle.options import EXAMPLE, SCHEMA
+from aiorwlock_remote.cas import GaveUp, RowLocked
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -47,8 +49,6 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.swapping import GaveUp, RowLocked
-from aiorwlock_remote.tls import not_trusted
 
 Failure = BackendError | ConfigurationError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from aiorwlock_remote.backends.oracle.desk import OracleDesk
+from aiorwlock_remote.backends.oracle.executor import OracleDesk
 from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.ports import Clock, Finding
 from aiorwlock_remote.swapping.telling_time import clock_found

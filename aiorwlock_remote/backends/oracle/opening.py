@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection
 import anyio
 
 from aiorwlock_remote.backends.oracle import errors
-from aiorwlock_remote.backends.oracle.desk import OracleDesk
 from aiorwlock_remote.backends.oracle.driver import DRIVER
+from aiorwlock_remote.backends.oracle.executor import OracleDesk
 from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.backends.oracle.schema import check
+from aiorwlock_remote.cas.driver.pool import not_connected
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.swapping.own_lines import not_connected
 from aiorwlock_remote.swapping.server_time import ServerTime
 from aiorwlock_remote.swapping.telling_time import told_time
 

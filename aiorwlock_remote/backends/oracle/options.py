@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote._util.tls import OPTIONS as TLS_OPTIONS
+from aiorwlock_remote._util.tls import Secured, Tls, tls_of
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, in_range
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.tls import OPTIONS as TLS_OPTIONS
-from aiorwlock_remote.tls import Secured, Tls, tls_of
 
 PORT = 1521
 SCHEMA = "rwlock schema oracle prints the tables and grants"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from aiorwlock_remote._util.plan_runner import driven
 from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.driver import Connection, Error
 from aiorwlock_remote.backends.oracle.options import SCHEMA
 from aiorwlock_remote.core.row_plans import Plan, Ran, Statement
 from aiorwlock_remote.errors import Unsupported
-from aiorwlock_remote.swapping.row_plans import driven
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from aiorwlock_remote.texts import statements
+from aiorwlock_remote._util.sql_files import statements
 
 SCHEMA = ("schema_locks", "schema_doormans")
 

@@ -7,35 +7,29 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from aiorwlock_remote._util.driver_loop import Side, side_of
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.oracle import opening, rows
-from aiorwlock_remote.backends.oracle.desk import OracleDesk
+from aiorwlock_remote.backends.oracle.connector import own_lines
 from aiorwlock_remote.backends.oracle.driver import Connection
 from aiorwlock_remote.backends.oracle.examine import examine
-from aiorwlock_remote.backends.oracle.lines import own_lines
+from aiorwlock_remote.backends.oracle.executor import OracleDesk
 from aiorwlock_remote.backends.oracle.options import Options, options_of
-from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
-from aiorwlock_remote.core.row_plans import Plan, Statement
-from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.forgetting import FIRST, PORTION, Key
-from aiorwlock_remote.hosted import Side, side_of
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.ports import (
-    Bell,
-    Finding,
-    Host,
-    Settings,
-    Snapshot,
-)
-from aiorwlock_remote.swapping.gathering import Send
-from aiorwlock_remote.swapping.hosted_keeping import (
+from aiorwlock_remote.cas.driver.pool import Lines
+from aiorwlock_remote.cas.driver.renewal_loop import (
     Renewals,
     closing_on_failure,
     lines_of,
 )
-from aiorwlock_remote.swapping.hosted_store import HostedStore
+from aiorwlock_remote.cas.driver.store import HostedStore
+from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
+from aiorwlock_remote.core.row_plans import Plan, Statement
+from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.forgetting import FIRST, PORTION, Key
+from aiorwlock_remote.ports import Bell, Finding, Host, Settings, Snapshot
+from aiorwlock_remote.swapping.gathering import Send
 from aiorwlock_remote.swapping.lent_lines import Lender
-from aiorwlock_remote.swapping.own_lines import Lines
 from aiorwlock_remote.swapping.server_time import ServerTime
 
 T = TypeVar("T")

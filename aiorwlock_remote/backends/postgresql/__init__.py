@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.postgresql.client import PostgresqlBackend
+from aiorwlock_remote.backends.postgresql.backend import PostgresqlBackend
 
 __all__ = ["PostgresqlBackend"]

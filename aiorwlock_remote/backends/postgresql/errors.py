@@ -32,16 +32,16 @@ from __future__ import annotations
 
 from ssl import SSLCertVerificationError
 
+from aiorwlock_remote._util.tls import not_trusted
 from aiorwlock_remote.backends.postgresql.driver import PostgresError
 from aiorwlock_remote.backends.postgresql.options import SCHEMA
+from aiorwlock_remote.cas import GaveUp, RowLocked
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.swapping import GaveUp, RowLocked
-from aiorwlock_remote.tls import not_trusted
 
 Failure = BackendError | ConfigurationError
 

@@ -14,16 +14,16 @@ from contextlib import suppress
 from random import random
 from typing import Any
 
-from aiorwlock_remote.backends.postgresql.attendance import Attendance
-from aiorwlock_remote.backends.postgresql.dialling import connecting
+from aiorwlock_remote._util.driver_loop import Side
+from aiorwlock_remote.backends.postgresql.connector import connecting
 from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection
 from aiorwlock_remote.backends.postgresql.errors import said
 from aiorwlock_remote.backends.postgresql.options import Options
+from aiorwlock_remote.backends.postgresql.row_waiters import Attendance
 from aiorwlock_remote.backends.postgresql.statements import statement
-from aiorwlock_remote.core.pauses import back_off
-from aiorwlock_remote.hosted import Side
+from aiorwlock_remote.cas.table_rows import Found
+from aiorwlock_remote.core.polling import back_off
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.swapping.rows import Found
 
 CHANNEL = "rwlock_"
 """Before the gate of a process: the channel on which it is told. As ``wake`` has it."""

@@ -8,9 +8,9 @@ from functools import cache
 from operator import itemgetter
 from typing import NamedTuple
 
+from aiorwlock_remote._util.sql_files import statements
 from aiorwlock_remote.swapping.hosted_desk import Seat
 from aiorwlock_remote.swapping.tables import Values
-from aiorwlock_remote.texts import statements
 
 _VALUE = re.compile(r"(?<!:):([a-z_]+)")
 

@@ -9,46 +9,39 @@ from typing import TypeVar
 
 import anyio
 
-from aiorwlock_remote.backends.postgresql import opening, rows
-from aiorwlock_remote.backends.postgresql.attendance import Attendance
-from aiorwlock_remote.backends.postgresql.desk import PostgresqlDesk
-from aiorwlock_remote.backends.postgresql.dialling import own_lines
+from aiorwlock_remote._util.driver_loop import Side, outcome, side_of
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.backends.postgresql import row_plans, startup
+from aiorwlock_remote.backends.postgresql.arrival_reader import Newcomers
+from aiorwlock_remote.backends.postgresql.connector import own_lines
 from aiorwlock_remote.backends.postgresql.driver import Connection
 from aiorwlock_remote.backends.postgresql.examine import examine
-from aiorwlock_remote.backends.postgresql.joining import ASYNCPG
+from aiorwlock_remote.backends.postgresql.executor import PostgresqlDesk
 from aiorwlock_remote.backends.postgresql.listener import Listener
-from aiorwlock_remote.backends.postgresql.newcomers import Newcomers
 from aiorwlock_remote.backends.postgresql.options import Options, options_of
+from aiorwlock_remote.backends.postgresql.row_waiters import Attendance
 from aiorwlock_remote.backends.postgresql.statements import statement
+from aiorwlock_remote.backends.postgresql.transactions import ASYNCPG
+from aiorwlock_remote.cas.arrivals import Ears
+from aiorwlock_remote.cas.driver.pool import Lines
+from aiorwlock_remote.cas.driver.renewal_loop import (
+    Renewals,
+    closing_on_failure,
+    lines_of,
+)
+from aiorwlock_remote.cas.driver.store import HostedStore
+from aiorwlock_remote.cas.driver.transactions import lock_row
+from aiorwlock_remote.cas.table_rows import Found, state_of
 from aiorwlock_remote.core.names import Resource, from_row
-from aiorwlock_remote.core.pauses import Pace
+from aiorwlock_remote.core.polling import Pace
 from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.forgetting import FIRST, PORTION, Key
-from aiorwlock_remote.hosted import Side, outcome, side_of
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.ports import (
-    Bell,
-    Capability,
-    Finding,
-    Host,
-    Settings,
-    Snapshot,
-)
-from aiorwlock_remote.swapping.ears import Ears
+from aiorwlock_remote.ports import Bell, Capability, Finding, Host, Settings, Snapshot
 from aiorwlock_remote.swapping.gathering import Send
-from aiorwlock_remote.swapping.hosted_keeping import (
-    Renewals,
-    closing_on_failure,
-    lines_of,
-)
-from aiorwlock_remote.swapping.hosted_store import HostedStore
-from aiorwlock_remote.swapping.joining import lock_row
 from aiorwlock_remote.swapping.lent_lines import Lender
-from aiorwlock_remote.swapping.own_lines import Lines
-from aiorwlock_remote.swapping.rows import Found, state_of
 from aiorwlock_remote.swapping.server_time import ServerTime
 
 T = TypeVar("T")
@@ -144,7 +137,7 @@ class PostgresqlStore(HostedStore):
         await super().aclose()
 
     def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        return self._desk.begin(partial(rows.carried, plan, self._desk.notices))
+        return self._desk.begin(partial(row_plans.carried, plan, self._desk.notices))
 
     def _listen(self) -> None:
         if self._listener is None and self._options.listen:
@@ -208,5 +201,5 @@ async def open_over(
     side = side_of(host, "postgresql")
     desk = PostgresqlDesk(side, lines, options)
     async with closing_on_failure(desk.close, renewals) as let_in:
-        time = await opening.opened(desk, options, host.clock, let_in)
+        time = await startup.opened(desk, options, host.clock, let_in)
     return PostgresqlStore(side, desk, options, time, host, bell, settings, renewals)

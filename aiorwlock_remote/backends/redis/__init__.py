@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.redis.clients.client import RedisBackend
+from aiorwlock_remote.backends.redis.clients.backend import RedisBackend
 
 __all__ = ["RedisBackend"]

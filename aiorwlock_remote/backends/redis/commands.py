@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from aiorwlock_remote.backends.redis.answers import decode, decode_step
 from aiorwlock_remote.backends.redis.connection.script import Arg, Request
 from aiorwlock_remote.backends.redis.keys import Keys
-from aiorwlock_remote.backends.redis.looking import decode_look
+from aiorwlock_remote.backends.redis.replies import decode, decode_step
+from aiorwlock_remote.backends.redis.snapshots import decode_look
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,

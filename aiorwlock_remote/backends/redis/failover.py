@@ -19,20 +19,20 @@ from typing import Any
 
 import anyio
 
-from aiorwlock_remote.backends.redis.connection.connecting import (
+from aiorwlock_remote.backends.redis.connection.background_task import Errand
+from aiorwlock_remote.backends.redis.connection.connection import Link
+from aiorwlock_remote.backends.redis.connection.connector import (
     AGAIN,
     Connector,
     Dial,
     dial_url,
     in_thread,
 )
-from aiorwlock_remote.backends.redis.connection.errand import Errand
-from aiorwlock_remote.backends.redis.connection.greeting import Greeting
-from aiorwlock_remote.backends.redis.connection.link import Link
+from aiorwlock_remote.backends.redis.connection.handshake import Greeting
 from aiorwlock_remote.backends.redis.connection.protocol import FORMER, Conversation
 from aiorwlock_remote.backends.redis.connection.script import Request
+from aiorwlock_remote.backends.redis.connections import Batches
 from aiorwlock_remote.backends.redis.hosts import Server
-from aiorwlock_remote.backends.redis.lines import Batches
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.errors import (

@@ -8,9 +8,9 @@ from typing import TypedDict, Unpack
 
 import anyio
 
-from aiorwlock_remote.backends.redis.cluster.cluster import Cluster
-from aiorwlock_remote.backends.redis.connection.connecting import Dial, dial_url
-from aiorwlock_remote.backends.redis.connection.link import Link
+from aiorwlock_remote.backends.redis.cluster.client import Cluster
+from aiorwlock_remote.backends.redis.connection.connection import Link
+from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from aiorwlock_remote._util.tls import OPTIONS as TLS_OPTIONS
+from aiorwlock_remote._util.tls import Secured, Tls, tls_of
 from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
 from aiorwlock_remote.backends.redis.sentinel import Sentinels, sentinels_of
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, whole_number
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.tls import OPTIONS as TLS_OPTIONS
-from aiorwlock_remote.tls import Secured, Tls, tls_of
 
 PORT = 6379
 CLIENT_NAME = "aiorwlock-remote"

@@ -11,8 +11,8 @@ from __future__ import annotations
 from aiorwlock_remote.backends.redis.cluster.slots import one_slot, tag_of
 from aiorwlock_remote.backends.redis.keys import WAKE, Keys
 from aiorwlock_remote.backends.redis.scripts import PAIR_ENTER, PAIR_LEAVE, PAIR_LOOK
+from aiorwlock_remote.core.key_pair import READ_LOCK, WRITE_LOCK, Pair
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pair import READ_LOCK, WRITE_LOCK, Pair
 
 _PARTS = ("state", "expiry", "queue")
 

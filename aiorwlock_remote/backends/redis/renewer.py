@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import cast
 
-from aiorwlock_remote.backends.redis.cluster.batches import NodeBatches
+from aiorwlock_remote.backends.redis.cluster.renewal_channel import NodeBatches
 from aiorwlock_remote.backends.redis.commands import decode, encode
 from aiorwlock_remote.backends.redis.connection.script import Request
-from aiorwlock_remote.backends.redis.lines import Batches
-from aiorwlock_remote.backends.redis.pair_keys import keys_of
-from aiorwlock_remote.backends.redis.set_steps import (
+from aiorwlock_remote.backends.redis.connections import Batches
+from aiorwlock_remote.backends.redis.mutex_set_commands import (
     SetKeys,
     decode_member,
     encode_member,
 )
+from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.core.commands import NotHeld, Renew, Renewed
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.mutex_set import Member
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.pool import Member
-from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Renewal, Settings
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from aiorwlock_remote.backends.redis.connection.calls import Ask
 from aiorwlock_remote.backends.redis.errors import of_decoding
 from aiorwlock_remote.backends.redis.keys import PARTS, SEAT
+from aiorwlock_remote.core.key_pair import READ_LOCK, WRITE_LOCK, pair_of
 from aiorwlock_remote.core.names import Resource, decode, from_key, under
-from aiorwlock_remote.core.pair import READ_LOCK, WRITE_LOCK, pair_of
 from aiorwlock_remote.errors import ConfigurationError
 
 COUNT = 1000

@@ -22,10 +22,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from aiorwlock_remote._util.tls import Secured, Tls
+from aiorwlock_remote.backends.redis.dns import Lookups, Target
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
-from aiorwlock_remote.backends.redis.inquiry import UNTOLD, Found, Inquiry, Login
-from aiorwlock_remote.backends.redis.lookups import Lookups, Target
+from aiorwlock_remote.backends.redis.sentinel_query import UNTOLD, Found, Inquiry, Login
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
     BackendError,
@@ -35,7 +36,6 @@ from aiorwlock_remote.errors import (
 )
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.tls import Secured, Tls
 
 PORT = 26379
 LINGER = 0.1

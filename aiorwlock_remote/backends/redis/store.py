@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from functools import lru_cache, partial
 
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.commands import (
     decode_look,
     decode_step,
@@ -13,19 +14,19 @@ from aiorwlock_remote.backends.redis.commands import (
     encode_look,
 )
 from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.backends.redis.connections import Endpoint, Lines, UrlLines
 from aiorwlock_remote.backends.redis.examine import among, examine
 from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryBatches
 from aiorwlock_remote.backends.redis.keys import Keys, channel
-from aiorwlock_remote.backends.redis.lines import Endpoint, Lines, UrlLines
-from aiorwlock_remote.backends.redis.occupations import RedisOccupations
+from aiorwlock_remote.backends.redis.mutex_sets import RedisMembers, Sets
+from aiorwlock_remote.backends.redis.occupancy import RedisOccupations
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.backends.redis.renewer import RedisRenewer
-from aiorwlock_remote.backends.redis.replicas import Replicas, may_grant
+from aiorwlock_remote.backends.redis.replica_acks import Replicas, may_grant
 from aiorwlock_remote.backends.redis.scanning import found_at
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
-from aiorwlock_remote.backends.redis.sets import RedisMembers, Sets
-from aiorwlock_remote.backends.redis.waking import DELETED, Waking, tells_of_keys
+from aiorwlock_remote.backends.redis.wakeups import DELETED, Waking, tells_of_keys
 from aiorwlock_remote.core.commands import (
     Command,
     Release,
@@ -34,25 +35,17 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.moment import by_foreigner
+from aiorwlock_remote.core.key_pair import Pair
+from aiorwlock_remote.core.mutex_set import Member
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.occupancy import Ages
-from aiorwlock_remote.core.pair import Pair
-from aiorwlock_remote.core.pauses import Pace
-from aiorwlock_remote.core.pool import Member
+from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.step_context import by_foreigner
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord, ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.pending import Pending
-from aiorwlock_remote.ports import (
-    Bell,
-    Capability,
-    Finding,
-    Host,
-    Settings,
-    Snapshot,
-)
+from aiorwlock_remote.ports import Bell, Capability, Finding, Host, Settings, Snapshot
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 

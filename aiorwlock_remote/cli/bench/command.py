@@ -9,16 +9,16 @@ import anyio
 import click
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.cli import exits
+from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.bench.course import LEASE, Course, Settings
-from aiorwlock_remote.cli.bench.figures import (
+from aiorwlock_remote.cli.bench_stats import (
     FIGURE_KEYS,
     Measured,
     as_dict,
     figures,
     rows,
 )
-from aiorwlock_remote.cli.failure import tell
+from aiorwlock_remote.cli.format import print_json, table
 from aiorwlock_remote.cli.interrupt import Interrupt
 from aiorwlock_remote.cli.options import (
     FloatRange,
@@ -27,7 +27,7 @@ from aiorwlock_remote.cli.options import (
     store,
     store_option,
 )
-from aiorwlock_remote.cli.shown import print_json, table
+from aiorwlock_remote.cli.report import tell
 from aiorwlock_remote.core.url import parse
 
 MOST_TASKS = 1000
@@ -70,7 +70,7 @@ def bench(
     interrupt = Interrupt()
     measured = anyio.run(_bench, settings, interrupt, backend=loop)
     if interrupt.by is not None:
-        return exits.SIGNAL + interrupt.by
+        return exit_codes.SIGNAL + interrupt.by
     _show(settings, measured, as_json=as_json)
     return 0
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, final
 
 import anyio
 
-from aiorwlock_remote.cli.bench.figures import Measured, quantile
 from aiorwlock_remote.cli.bench.partner import Go, Plan
 from aiorwlock_remote.cli.bench.turns import handed_over, take_turns
-from aiorwlock_remote.cli.helper import Helper, within
+from aiorwlock_remote.cli.bench_stats import Measured, quantile
+from aiorwlock_remote.cli.worker_process import Helper, within
 
 if TYPE_CHECKING:
     from aiorwlock_remote import Locks

@@ -15,7 +15,7 @@ import anyio
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.cli.bench.turns import take_turns
-from aiorwlock_remote.cli.helper import READY, serve
+from aiorwlock_remote.cli.worker_process import READY, serve
 
 
 @final

@@ -6,13 +6,8 @@ import anyio
 import click
 
 from aiorwlock_remote.cli.console import RichConsole
-from aiorwlock_remote.cli.demo.show import Settings, show
-from aiorwlock_remote.cli.options import (
-    FloatRange,
-    loop_option,
-    store,
-    store_option,
-)
+from aiorwlock_remote.cli.demo.runner import Settings, show
+from aiorwlock_remote.cli.options import FloatRange, loop_option, store, store_option
 
 MIN_PROCESSES, MAX_PROCESSES = 3, 64
 

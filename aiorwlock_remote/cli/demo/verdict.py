@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, final
 
 from aiorwlock_remote.cli.demo.ledger import TOTAL, Entry
+from aiorwlock_remote.testing.checker import Verdict, judge
 from aiorwlock_remote.testing.events import (
     Access,
     Died,
@@ -16,12 +17,11 @@ from aiorwlock_remote.testing.events import (
     Lost,
     Releasing,
 )
-from aiorwlock_remote.testing.judge import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aiorwlock_remote.cli.demo.script import Staged
+    from aiorwlock_remote.cli.demo.faults import Staged
 
 KINDS = {
     "exclusion": "exclusion",

@@ -17,7 +17,7 @@ from aiorwlock_remote import LockLost
 from aiorwlock_remote.cli.demo.doors import Door, Grant, open_door
 from aiorwlock_remote.cli.demo.ledger import Ledger, Page
 from aiorwlock_remote.cli.demo.orders import Holding, Orders, Plan
-from aiorwlock_remote.cli.helper import READY, serve
+from aiorwlock_remote.cli.worker_process import READY, serve
 from aiorwlock_remote.testing.history import Attempt, History, now
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from aiorwlock_remote.cli import exits
+from aiorwlock_remote.cli import exit_codes
+from aiorwlock_remote.cli.format import RESOURCE_KEYS
 from aiorwlock_remote.cli.interrupt import ENDING, taken
 from aiorwlock_remote.cli.options import as_json, store, store_option, type_argument
-from aiorwlock_remote.cli.shown import RESOURCE_KEYS
 from aiorwlock_remote.cli.watch import told
 from aiorwlock_remote.cli.watch.eye import Eye
 from aiorwlock_remote.cli.watch.lines import Lines
@@ -108,7 +108,7 @@ async def _watch(wanted: Wanted) -> int:
             group.start_soon(repaint)
             await rounds(eye.look, view, show, wanted.every, clock)
     assert ended_by is not None
-    return exits.SIGNAL + ended_by
+    return exit_codes.SIGNAL + ended_by
 
 
 def _show(wanted: Wanted, view: View, clock: Clock) -> Board | Lines:

@@ -6,8 +6,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Self, final
 
 from aiorwlock_remote import Doorman, Locks, connect
+from aiorwlock_remote.cli.format import resource_of
 from aiorwlock_remote.cli.options import path_of, store
-from aiorwlock_remote.cli.shown import resource_of
 from aiorwlock_remote.core.url import parse
 
 if TYPE_CHECKING:

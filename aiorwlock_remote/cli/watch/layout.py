@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 
-from aiorwlock_remote.cli.failure import plain
+from aiorwlock_remote.cli.report import plain
 
 Row = Sequence[str]
 

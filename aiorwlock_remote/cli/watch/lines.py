@@ -10,7 +10,7 @@ from typing import Self, final
 
 import anyio
 
-from aiorwlock_remote.cli.failure import plain
+from aiorwlock_remote.cli.report import plain
 from aiorwlock_remote.cli.watch.changes import Change
 
 FULL = 0.05

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiorwlock_remote.cli.failure import plain
-from aiorwlock_remote.cli.shown import (
+from aiorwlock_remote.cli.format import (
     RESOURCE_HEAD,
     moment,
     resource_rows,
     span,
     waiting,
 )
+from aiorwlock_remote.cli.report import plain
 from aiorwlock_remote.cli.watch.layout import cut, lay_out
 from aiorwlock_remote.cli.watch.told import in_words
 

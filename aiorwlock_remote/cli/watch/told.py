@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from aiorwlock_remote.cli.shown import (
+from aiorwlock_remote.cli.format import (
     fence_of,
     holder_json,
     lease_left,

@@ -33,6 +33,7 @@ from django.db import (
 )
 from django.utils.connection import ConnectionDoesNotExist
 
+from aiorwlock_remote._util.random_ids import nonce
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.occupancy import Ages, Record, pair_of, signed
@@ -42,7 +43,6 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.recipes.occupancy import Occupancies
 from aiorwlock_remote.runtime.loops import asyncio_only
 

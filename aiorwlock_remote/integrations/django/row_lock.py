@@ -28,14 +28,14 @@ from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
 from aiorwlock_remote.core.row import UNLOCK, RowTable, check_key
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.row_plans import Statement
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.integrations._desks import Desks
-from aiorwlock_remote.integrations.django.rows import DjangoRows
+from aiorwlock_remote.integrations._row_lock_managers import Desks
+from aiorwlock_remote.integrations.django.plan_runner import DjangoRows
 from aiorwlock_remote.recipes.row_desk import RowDesk
-from aiorwlock_remote.recipes.row_faults import Kind, Row
-from aiorwlock_remote.recipes.row_lock import RowLock
-from aiorwlock_remote.recipes.row_texts import Texts
+from aiorwlock_remote.recipes.row_lock.lock import RowLock
+from aiorwlock_remote.recipes.row_lock.sql import Texts
+from aiorwlock_remote.recipes.row_lock.target import Kind, Row
 
 M = TypeVar("M", bound=models.Model)
 

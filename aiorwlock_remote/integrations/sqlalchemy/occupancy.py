@@ -44,14 +44,14 @@ from sqlalchemy.orm import InstanceState
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.expression import FunctionElement
 
+from aiorwlock_remote._util.random_ids import nonce
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.occupancy import Ages, Record, pair_of, signed
-from aiorwlock_remote.core.shown import quoted
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.integrations.sqlalchemy import errors
 from aiorwlock_remote.integrations.sqlalchemy.pools import autocommitting, check_pool
-from aiorwlock_remote.nonces import nonce
 from aiorwlock_remote.recipes.occupancy import Occupancies
 from aiorwlock_remote.runtime.loops import asyncio_only
 

@@ -29,15 +29,15 @@ from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
 from aiorwlock_remote.core.row import UNLOCK
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.integrations._desks import Desks
-from aiorwlock_remote.integrations.sqlalchemy.row_words import (
+from aiorwlock_remote.integrations._row_lock_managers import Desks
+from aiorwlock_remote.integrations.sqlalchemy.plan_runner import EngineRows, Statement
+from aiorwlock_remote.integrations.sqlalchemy.row_statements import (
     LOCK_COLUMNS,
     RowWords,
 )
-from aiorwlock_remote.integrations.sqlalchemy.rows import EngineRows, Statement
 from aiorwlock_remote.recipes.row_desk import RowDesk
-from aiorwlock_remote.recipes.row_faults import Kind
-from aiorwlock_remote.recipes.row_lock import RowLock
+from aiorwlock_remote.recipes.row_lock.lock import RowLock
+from aiorwlock_remote.recipes.row_lock.target import Kind
 
 __all__ = ["RowLeaseColumns", "RowLockColumns", "RowWords", "row_lock"]
 

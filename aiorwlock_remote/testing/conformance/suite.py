@@ -21,9 +21,7 @@ from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
 from aiorwlock_remote.testing.conformance.cases.bad_input import BadInputCases
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.cases.cancellation import (
-    CancellationCases,
-)
+from aiorwlock_remote.testing.conformance.cases.cancellation import CancellationCases
 from aiorwlock_remote.testing.conformance.cases.close import CloseCases
 from aiorwlock_remote.testing.conformance.cases.declared import DeclaredCases
 from aiorwlock_remote.testing.conformance.cases.failing import FailingCases
@@ -38,18 +36,13 @@ from aiorwlock_remote.testing.conformance.cases.moves import MovesCases
 from aiorwlock_remote.testing.conformance.cases.multi import MultiCases
 from aiorwlock_remote.testing.conformance.cases.mutex import MutexCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
-from aiorwlock_remote.testing.conformance.cases.native import (
-    NativeCancellationCases,
-)
+from aiorwlock_remote.testing.conformance.cases.native import NativeCancellationCases
 from aiorwlock_remote.testing.conformance.cases.passing import PassingCases
 from aiorwlock_remote.testing.conformance.cases.process import ProcessCases
 from aiorwlock_remote.testing.conformance.cases.published import PublishedCallsCases
 from aiorwlock_remote.testing.conformance.cases.rwlock import RWLockCases
 from aiorwlock_remote.testing.conformance.cases.seat import SeatCases
-from aiorwlock_remote.testing.conformance.cases.waiting import (
-    WaitingCases,
-    WakingCases,
-)
+from aiorwlock_remote.testing.conformance.cases.waiting import WaitingCases, WakingCases
 from aiorwlock_remote.testing.conformance.harness import Harness
 
 ALL_CASES: tuple[type[Cases], ...] = (

@@ -6,8 +6,8 @@ import time
 
 from benchmarks.cassandra.adapters import OURS
 from benchmarks.cassandra.server import Server
-from benchmarks.shared import crowd
-from benchmarks.shared.crowd import CONNECTIONS, DRAIN, SERVED, WAITERS
+from benchmarks.shared import many_tasks
+from benchmarks.shared.many_tasks import CONNECTIONS, DRAIN, SERVED, WAITERS
 from benchmarks.shared.scenario import Measured, Round, Scenario
 
 CHANGES = "transactions/s"
@@ -26,7 +26,7 @@ def measure(round_: Round[Server]) -> Measured:
         came = last - first
         return {CHANGES: [came.changes / took], READS: [came.reads / took]}
 
-    return crowd.measure(round_, watch)
+    return many_tasks.measure(round_, watch)
 
 
 C4: Scenario[Server] = Scenario(

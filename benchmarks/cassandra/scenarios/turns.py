@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from benchmarks.cassandra.adapters import (
-    CALLS,
-    EAGER,
-    FLOOR,
-    NAIVE,
-    OURS,
-    UNFAIR,
-)
+from benchmarks.cassandra.adapters import CALLS, EAGER, FLOOR, NAIVE, OURS, UNFAIR
 from benchmarks.cassandra.server import KEYSPACES, Server
 from benchmarks.shared.scenario import Measured, Round, Scenario
 from benchmarks.shared.turns import CYCLES, judged, run

@@ -6,8 +6,8 @@ import time
 
 from benchmarks.redis.adapters import BLPOP, OURS, REDIS_PY, RUEIDIS
 from benchmarks.redis.server import Server
-from benchmarks.shared import crowd
-from benchmarks.shared.crowd import CONNECTIONS, DRAIN, SERVED, WAITERS
+from benchmarks.shared import many_tasks
+from benchmarks.shared.many_tasks import CONNECTIONS, DRAIN, SERVED, WAITERS
 from benchmarks.shared.scenario import Measured, Round, Scenario
 
 REQUESTS = "requests/s"
@@ -23,7 +23,7 @@ def measure(round_: Round[Server]) -> Measured:
             end = time.time()
         return {REQUESTS: [heard.between(begin, end) / seconds]}
 
-    return crowd.measure(round_, watch, quick=(0.3, 0.5))
+    return many_tasks.measure(round_, watch, quick=(0.3, 0.5))
 
 
 S6: Scenario[Server] = Scenario(

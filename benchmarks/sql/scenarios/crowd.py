@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.shared import crowd
+from benchmarks.shared import many_tasks
 from benchmarks.shared.scenario import Measured, Round, Scenario
 from benchmarks.sql.adapters import MARIADB_OURS, OURS
 from benchmarks.sql.server import Server
@@ -16,7 +16,7 @@ def measure(round_: Round[Server]) -> Measured:
     def watch(seconds: float) -> Measured:
         return {STATEMENTS: [round_.server.statements(round_.peer, seconds) / seconds]}
 
-    return crowd.measure(round_, watch)
+    return many_tasks.measure(round_, watch)
 
 
 Q4: Scenario[Server] = Scenario(

@@ -12,13 +12,13 @@ import pytest
 
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options, options_of
-from aiorwlock_remote.backends.cassandra.reading import Reader
+from aiorwlock_remote.backends.cassandra.socket_reader import Reader
 from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.loops import current_host
-from tests.backends.cassandra.acted_loop import ActedLoop
-from tests.backends.cassandra.counted import Counted
+from tests.backends.cassandra.counting_store import Counted
+from tests.backends.cassandra.fake_loop import ActedLoop
 from tests.servers.cassandra_ring import Visit
 from tests.servers.fix_cassandra import Keyspace, SharedNode, fresh_keyspace
 from tests.servers.plain_cassandra import PUBLISHED, warm_up

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, Unsupported
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.ballots import (
     MANY,
@@ -22,12 +23,11 @@ from aiorwlock_remote.backends.cassandra.ballots import (
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.requests import Request, Rows
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.runtime.loops import current_host
-from tests.backends.cassandra.acted_loop import ActedLoop
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.desk import Desk
+from tests.backends.cassandra.fake_loop import ActedLoop
+from tests.backends.cassandra.one_row import Desk
 from tests.servers.fix_cassandra import Keyspace
 
 

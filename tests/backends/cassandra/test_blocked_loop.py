@@ -12,16 +12,16 @@ from uuid import uuid4
 import pytest
 
 from aiorwlock_remote import BackendUnavailable
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.connection import ReadConnection
 from aiorwlock_remote.backends.cassandra.opening import HEARTBEAT, HEARTBEAT_TIMEOUT
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.requests import APPLIED, Request
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.pending import Pending
+from aiorwlock_remote.cas.renewer import ThreadHost
 from aiorwlock_remote.runtime.clock import SystemClock
 from aiorwlock_remote.runtime.loops import current_host
-from aiorwlock_remote.swapping.keeping import ThreadHost
 
 pytestmark = [pytest.mark.anyio]
 

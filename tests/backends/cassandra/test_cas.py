@@ -13,6 +13,7 @@ from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.pages import Asked
 from aiorwlock_remote.backends.cassandra.requests import Request
 from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.cas import Swapping
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -30,9 +31,8 @@ from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.runtime.loops import current_host
-from aiorwlock_remote.swapping import Swapping
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.desk import Desk
+from tests.backends.cassandra.one_row import Desk
 from tests.servers.fix_cassandra import Keyspace
 
 pytestmark = [pytest.mark.anyio, both_layouts]

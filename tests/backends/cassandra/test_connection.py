@@ -23,9 +23,9 @@ from cassandra.protocol import OptionsMessage
 
 from aiorwlock_remote.backends.cassandra import connection
 from aiorwlock_remote.backends.cassandra.connection import ReadConnection, read_by
-from aiorwlock_remote.backends.cassandra.reading import Reader
 from aiorwlock_remote.backends.cassandra.segments import SEGMENTS
-from tests.backends.cassandra.acted_loop import ActedLoop
+from aiorwlock_remote.backends.cassandra.socket_reader import Reader
+from tests.backends.cassandra.fake_loop import ActedLoop
 
 PATIENCE = 60.0
 LARGE = 1 << 23

@@ -12,7 +12,7 @@ from cassandra.pool import NoConnectionsAvailable
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.backends.cassandra.errors import of
-from aiorwlock_remote.swapping import GaveUp
+from aiorwlock_remote.cas import GaveUp
 
 CAS = cassandra.WriteType.CAS
 

@@ -9,11 +9,11 @@ import pytest
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.ballots import Luck
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
-from aiorwlock_remote.backends.cassandra.holders import Holders
+from aiorwlock_remote.backends.cassandra.local_grants import Holders
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.pages import Asked
 from aiorwlock_remote.backends.cassandra.requests import Request
-from aiorwlock_remote.backends.cassandra.steps import Steps
+from aiorwlock_remote.backends.cassandra.stepper import Steps
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -28,7 +28,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Host
 from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.desk import Desk
+from tests.backends.cassandra.one_row import Desk
 from tests.servers.fix_cassandra import Keyspace
 
 pytestmark = [

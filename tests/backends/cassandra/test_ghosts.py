@@ -17,7 +17,7 @@ from cassandra.query import SimpleStatement
 from aiorwlock_remote.backends.cassandra.changes import ANY
 from aiorwlock_remote.backends.cassandra.options import Options
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.desk import KEY, SINCE, Desk
+from tests.backends.cassandra.one_row import KEY, SINCE, Desk
 from tests.servers.cassandra_ring import Visit
 from tests.servers.fix_cassandra import Keyspace, SharedNode
 from tests.servers.process import IP, until

@@ -10,7 +10,7 @@ from cassandra.policies import RoundRobinPolicy
 from aiorwlock_remote import BackendUnavailable, connect
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.core.names import resource
-from tests.backends.cassandra.counted import Counted
+from tests.backends.cassandra.counting_store import Counted
 from tests.servers.fix_cassandra import Keyspace, SharedNode
 from tests.servers.process import IP
 from tests.servers.proxy import Proxy
@@ -23,7 +23,7 @@ async def test_a_list_does_not_forget_what_is_waited_for(
     keyspace: Keyspace, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it is: how old a lease is, only whoever saw it before knows."""
-    monkeypatch.setattr("aiorwlock_remote.backends.cassandra.frame.REMEMBERED", 2)
+    monkeypatch.setattr("aiorwlock_remote.backends.cassandra.row_time.REMEMBERED", 2)
     async with connect(counted) as locks, connect(keyspace.url) as others:
         order = resource("order", 42)
         store = counted.store

@@ -12,11 +12,7 @@ from itertools import islice
 import anyio
 import pytest
 
-from aiorwlock_remote import (
-    BackendUnavailable,
-    ConfigurationError,
-    Unsupported,
-)
+from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.statements import statement

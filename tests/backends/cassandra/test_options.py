@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import ConfigurationError
+from aiorwlock_remote._util.tls import Tls
 from aiorwlock_remote.backends.cassandra.options import Options, options_of
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.tls import Tls
 
 
 def of(url: str) -> Options:

@@ -19,14 +19,8 @@ from aiorwlock_remote.backends.cassandra.rows import (
     found_of,
 )
 from aiorwlock_remote.core.codec import dumps
-from aiorwlock_remote.core.commands import (
-    Acquire,
-    Claim,
-    Downgrade,
-    Granted,
-    Release,
-)
-from aiorwlock_remote.core.record import Ending, Record, Seat
+from aiorwlock_remote.core.commands import Acquire, Claim, Downgrade, Granted, Release
+from aiorwlock_remote.core.doorman import Ending, Record, Seat
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import transition
 from aiorwlock_remote.core.value import replace

@@ -20,11 +20,11 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.testing.conformance.party import Told, until
+from aiorwlock_remote.testing.conformance.actors import Told, until
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.counted import Counted
-from tests.backends.cassandra.desk import Desk
-from tests.renewing import renewed
+from tests.backends.cassandra.counting_store import Counted
+from tests.backends.cassandra.one_row import Desk
+from tests.renewals import renewed
 from tests.servers.fix_cassandra import Keyspace
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("left_open")]

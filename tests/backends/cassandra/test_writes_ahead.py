@@ -16,10 +16,12 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, BadRecord, Held, Locks, connect
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra.ballots import Ballot, Ballots, Luck
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.cas import Swapping
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -34,10 +36,8 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.pending import Pending
 from aiorwlock_remote.runtime.loops import current_host
-from aiorwlock_remote.swapping import Swapping
-from tests.backends.cassandra.desk import KEY, Desk
+from tests.backends.cassandra.one_row import KEY, Desk
 from tests.servers.fix_cassandra import Keyspace
 
 pytestmark = [

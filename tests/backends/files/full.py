@@ -16,7 +16,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.core.names import resource
-from tests.backends.files.desk import Desk
+from tests.backends.files.one_resource import Desk
 
 
 @contextmanager

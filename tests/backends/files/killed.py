@@ -18,7 +18,7 @@ from typing import Any
 
 from aiorwlock_remote.core.commands import Acquire, Claim, Downgrade
 from aiorwlock_remote.core.ticket import Mode
-from tests.backends.files.desk import LEASE, Desk
+from tests.backends.files.one_resource import LEASE, Desk
 
 CALLS = (
     *("open", "close", "write", "pwrite", "pread", "read", "fdatasync", "fsync"),

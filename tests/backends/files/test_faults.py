@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import BackendError, BackendUnavailable, BadRecord
-from tests.backends.files.desk import Desk
+from tests.backends.files.one_resource import Desk
 
 ROOT = Path(__file__).parents[3]
 STEP_DOWN = """

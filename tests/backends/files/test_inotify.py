@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Held, Mutex, connect
-from aiorwlock_remote.backends.files import folder, inotify
-from aiorwlock_remote.embedded.alarm import Alarm, Deaf
-from tests.backends.files.desk import Desk
+from aiorwlock_remote.backends.files import directory, inotify
+from aiorwlock_remote.embedded.wake_event import Alarm, Deaf
+from tests.backends.files.one_resource import Desk
 
 LONG = 30.0
 
@@ -101,7 +101,7 @@ def test_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 async def test_by_looking_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder, "alarm", lambda *_: Deaf())
+    monkeypatch.setattr(directory, "alarm", lambda *_: Deaf())
     url = tmp_path.as_uri()
     async with connect(url) as one, connect(url) as other:
         held = await one.mutex("order", 42).acquire()

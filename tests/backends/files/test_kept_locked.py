@@ -13,15 +13,15 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, Locks, connect
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.embedded import worker
 from aiorwlock_remote.embedded.connection import KeptLocked
 from aiorwlock_remote.embedded.store import ConnectionRenewer
 from aiorwlock_remote.ports import Renewal
 from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.testing.conformance.party import until
-from tests.backends.files.desk import LEASE, Desk
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.backends.files.one_resource import LEASE, Desk
 
 CYCLES = 100
 HANGS = 60.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pymysql
 import pytest
 
-from aiorwlock_remote.backends.mariadb.desk import MariadbDesk
-from aiorwlock_remote.backends.mariadb.dialling import own_lines
+from aiorwlock_remote._util.driver_loop import Side
+from aiorwlock_remote.backends.mariadb.connector import own_lines
+from aiorwlock_remote.backends.mariadb.executor import MariadbDesk
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.hosted import Side
+from tests.cas.differential import Comparison, compare
 from tests.servers.mariadb import connected
-from tests.swapping.differential import Comparison, compare
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 

@@ -7,7 +7,7 @@ from asyncmy import errors as theirs
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.backends.mariadb import errors
-from aiorwlock_remote.swapping import GaveUp, RowLocked
+from aiorwlock_remote.cas import GaveUp, RowLocked
 
 
 @pytest.mark.parametrize("code", [2006, 2013, 2014, 1053, 1158, 1927])

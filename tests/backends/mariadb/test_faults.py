@@ -20,12 +20,12 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Store
-from aiorwlock_remote.testing.conformance.party import until
-from tests.backends.mariadb.proxied import quiet, through
-from tests.renewing import renewed
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.backends.mariadb.behind_proxy import quiet, through
+from tests.cas.open_stores import ORDER, acquire, opened
+from tests.renewals import renewed
 from tests.servers.mariadb import MariadbServer, connected, run
 from tests.servers.proxy import Proxy
-from tests.swapping.opened import ORDER, acquire, opened
 
 pytestmark = [
     pytest.mark.anyio,

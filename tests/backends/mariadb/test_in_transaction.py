@@ -12,8 +12,7 @@ from aiorwlock_remote import ConfigurationError, connect
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.core.url import parse
 from tests.backends.mariadb.pools import pool_of
-from tests.servers.mariadb import run
-from tests.swapping.joining_suite import (
+from tests.cas.in_transaction_suite import (
     BOOK,
     BOOKED,
     Connection,
@@ -21,6 +20,7 @@ from tests.swapping.joining_suite import (
     User,
     Value,
 )
+from tests.servers.mariadb import run
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 

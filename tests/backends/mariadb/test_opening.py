@@ -7,13 +7,8 @@ import socket
 import anyio
 import pytest
 
-from aiorwlock_remote import (
-    BackendError,
-    BackendUnavailable,
-    Unsupported,
-    connect,
-)
-from aiorwlock_remote.backends.mariadb import dialling
+from aiorwlock_remote import BackendError, BackendUnavailable, Unsupported, connect
+from aiorwlock_remote.backends.mariadb import connector
 from aiorwlock_remote.backends.mariadb.opening import check_version
 from aiorwlock_remote.backends.mariadb.schema import statements_of
 from tests.servers.mariadb import OWNER, MariadbServer, run
@@ -55,7 +50,7 @@ async def test_a_session_that_cannot_be_set_up_is_left(
     mariadb_tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logged in, and refused or cut off before it is of any use."""
-    monkeypatch.setattr(dialling, "_SESSION", ("SET SESSION sql_mode = 'NONE SUCH'",))
+    monkeypatch.setattr(connector, "_SESSION", ("SET SESSION sql_mode = 'NONE SUCH'",))
     await refused(mariadb_tables, BackendError, "NONE SUCH")
     ours = (
         "SELECT id FROM information_schema.processlist"

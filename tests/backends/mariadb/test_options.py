@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import ConfigurationError
+from aiorwlock_remote._util.tls import Tls
 from aiorwlock_remote.backends.mariadb import MariadbBackend
 from aiorwlock_remote.backends.mariadb.options import Options, check_name, options_of
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.tls import Tls
 
 URL = "mariadb://me:s%40cret@db.example/app"
 

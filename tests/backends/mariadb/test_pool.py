@@ -9,18 +9,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from aiorwlock_remote import (
-    BackendUnavailable,
-    ConfigurationError,
-    Locks,
-    connect,
-)
+from aiorwlock_remote import BackendUnavailable, ConfigurationError, Locks, connect
 from aiorwlock_remote.backends.mariadb import MariadbBackend, driver
 from aiorwlock_remote.backends.mariadb.driver import Error
-from aiorwlock_remote.backends.mariadb.lent import PoolLender
+from aiorwlock_remote.backends.mariadb.external_pool import PoolLender
 from aiorwlock_remote.swapping.lent_lines import Checked
 from tests.backends.mariadb.pools import FOUND_ROWS, STRICT, pool_of
-from tests.renewing import renewed
+from tests.renewals import renewed
 from tests.servers.mariadb import run
 
 pytestmark = pytest.mark.slow

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote import (
-    ConfigurationError,
-    connect,
-)
+from aiorwlock_remote import ConfigurationError, connect
 from aiorwlock_remote.core.row import RowTable
 from aiorwlock_remote.core.row_dialects import MARIADB
-from aiorwlock_remote.recipes.row_texts import Texts
+from aiorwlock_remote.recipes.row_lock.sql import Texts
 from tests.backends.mariadb.pools import STRICT, pool_of
+from tests.cas.open_stores import opened
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import run
-from tests.swapping.opened import opened
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 

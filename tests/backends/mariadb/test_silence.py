@@ -17,19 +17,19 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from aiorwlock_remote import BackendUnavailable, LockError, connect
 from aiorwlock_remote.backends.mariadb import MariadbBackend, errors
-from aiorwlock_remote.backends.mariadb.dialling import CUSTOM, own_lines
+from aiorwlock_remote.backends.mariadb.connector import CUSTOM, own_lines
 from aiorwlock_remote.backends.mariadb.driver import Connection, run
 from aiorwlock_remote.backends.mariadb.options import options_of
+from aiorwlock_remote.cas.driver.pool import OwnLines
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.swapping.carrying import Carrier
-from aiorwlock_remote.swapping.own_lines import OwnLines
 from tests.backends.mariadb.conftest import speaking_tls
 from tests.backends.mariadb.pools import pool_of
+from tests.cas.delayed_schema import is_not_cut_off
 from tests.servers.certificates import Certificates
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import OWNER, Mariadb, MariadbServer
 from tests.servers.proxy import Proxy
-from tests.swapping.making import is_not_cut_off
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 

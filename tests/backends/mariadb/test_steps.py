@@ -8,12 +8,12 @@ import pytest
 from aiorwlock_remote import connect
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.swapping import server_time
-from aiorwlock_remote.testing.conformance.party import until
-from tests.backends.mariadb.proxied import quiet, through
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.backends.mariadb.behind_proxy import quiet, through
+from tests.cas.open_stores import ORDER, acquire, opened, orders
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import MariadbServer, connected, run
 from tests.servers.plain_mariadb import PlainMariadb
-from tests.swapping.opened import ORDER, acquire, opened, orders
 
 pytestmark = [
     pytest.mark.anyio,

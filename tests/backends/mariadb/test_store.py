@@ -10,8 +10,8 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Settings
 from aiorwlock_remote.runtime.loops import current_host
 from tests.backends.mariadb.pools import pool_of
+from tests.cas.open_stores import ORDER, acquire, opened, orders
 from tests.servers.mariadb import run
-from tests.swapping.opened import ORDER, acquire, opened, orders
 
 pytestmark = [
     pytest.mark.anyio,

@@ -16,12 +16,12 @@ from typing import Any
 
 import oracledb
 
-from aiorwlock_remote.backends.oracle.desk import OracleDesk
-from aiorwlock_remote.backends.oracle.lines import own_lines
+from aiorwlock_remote._util.driver_loop import Side
+from aiorwlock_remote.backends.oracle.connector import own_lines
+from aiorwlock_remote.backends.oracle.executor import OracleDesk
 from aiorwlock_remote.backends.oracle.options import Options, options_of
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.hosted import Side
-from tests.swapping.differential import compare
+from tests.cas.differential import compare
 
 
 class OracleTables:

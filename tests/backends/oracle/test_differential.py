@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.backends.oracle.differential import oracle
+from tests.cas.differential import Comparison, compare
 from tests.servers.oracle.client import OracleUser
 from tests.servers.real_oracle import OracleDatabase
-from tests.swapping.differential import Comparison, compare
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 

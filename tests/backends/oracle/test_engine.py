@@ -20,7 +20,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.backends.oracle import OracleBackend
 from tests.backends.oracle.programs import seats
-from tests.renewing import renewed
+from tests.renewals import renewed
 from tests.servers.oracle.client import IP, OracleUser
 from tests.servers.oracle.functions import Function
 

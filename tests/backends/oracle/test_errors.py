@@ -10,13 +10,13 @@ import oracledb
 import pytest
 
 from aiorwlock_remote.backends.oracle import errors
+from aiorwlock_remote.cas import GaveUp, RowLocked
 from aiorwlock_remote.errors import (
     BackendUnavailable,
     BadRecord,
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.swapping import GaveUp, RowLocked
 from tests.servers.oracle.client import OracleUser
 
 

@@ -18,9 +18,9 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.oracle.programs import seats
-from tests.renewing import renewed
+from tests.cas.open_stores import LEASE, ORDER, acquire, opened
+from tests.renewals import renewed
 from tests.servers.oracle.client import OracleUser
-from tests.swapping.opened import LEASE, ORDER, acquire, opened
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("asyncio does it")]
 

@@ -13,10 +13,10 @@ import oracledb
 import pytest
 
 from aiorwlock_remote import Unsupported
-from aiorwlock_remote.backends.oracle import lines
+from aiorwlock_remote.backends.oracle import connector
+from aiorwlock_remote.backends.oracle.connector import carried, own_lines
 from aiorwlock_remote.backends.oracle.driver import Connection
-from aiorwlock_remote.backends.oracle.lent import PoolLender, Untimed
-from aiorwlock_remote.backends.oracle.lines import carried, own_lines
+from aiorwlock_remote.backends.oracle.external_pool import PoolLender, Untimed
 from aiorwlock_remote.backends.oracle.options import Options, options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
@@ -124,7 +124,7 @@ async def test_a_call_that_never_ends_is_abandoned(
     user: OracleUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the driver's own time-out had failed."""
-    monkeypatch.setattr(lines, "GOODBYE", 0.1)
+    monkeypatch.setattr(connector, "GOODBYE", 0.1)
     options = quick(user)
     own = own_lines(options, 1)
 

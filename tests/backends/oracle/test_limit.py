@@ -17,12 +17,12 @@ from aiorwlock_remote.core.commands import (
     Renew,
     Renewed,
 )
-from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Store
 from tests.backends.oracle.programs import run
+from tests.cas.open_stores import LEASE, ORDER, opened
 from tests.servers.oracle.client import OracleUser
-from tests.swapping.opened import LEASE, ORDER, opened
 
 pytestmark = pytest.mark.asyncio
 

@@ -15,9 +15,9 @@ import pytest
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.oracle.schema import statements_of
 from tests.backends.oracle.differential import oracle
+from tests.cas.differential import compare
 from tests.servers.mirror import Mirror, mirror_of
 from tests.servers.postgresql import PostgresqlServer
-from tests.swapping.differential import compare
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 

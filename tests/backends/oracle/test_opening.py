@@ -21,9 +21,9 @@ from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.backends.oracle.schema import statements_of
 from aiorwlock_remote.ports import Examined
 from tests.backends.oracle.programs import run
+from tests.cas.open_stores import opened
 from tests.servers.oracle.client import OracleDouble, OracleUser
 from tests.servers.proxy import Proxy
-from tests.swapping.opened import opened
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("asyncio does it")]
 

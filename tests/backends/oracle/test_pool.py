@@ -13,7 +13,7 @@ import pytest
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, connect
 from aiorwlock_remote.backends.oracle import OracleBackend
 from tests.backends.oracle.programs import run
-from tests.renewing import renewed
+from tests.renewals import renewed
 from tests.servers.oracle.client import OracleUser
 
 

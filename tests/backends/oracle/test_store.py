@@ -20,14 +20,14 @@ from aiorwlock_remote.core.commands import (
     Release,
     Released,
 )
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
-from aiorwlock_remote.core.record import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 from aiorwlock_remote.ports import Renewal
 from tests.backends.oracle.programs import run, seats
+from tests.cas.open_stores import LEASE, ORDER, acquire, opened, orders
 from tests.servers.oracle.client import OracleUser
-from tests.swapping.opened import LEASE, ORDER, acquire, opened, orders
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("asyncio does it")]
 

@@ -16,7 +16,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.backends.oracle.options import options_of
 from aiorwlock_remote.core.url import parse
-from tests.renewing import renewed
+from tests.renewals import renewed
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.oracle.client import IP, OracleUser
 from tests.servers.strangers import stranger

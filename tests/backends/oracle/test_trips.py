@@ -7,11 +7,11 @@ import pytest
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.core.commands import Granted
-from aiorwlock_remote.core.record import Grant
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.ports import Renewal
 from aiorwlock_remote.swapping import server_time
+from tests.cas.open_stores import LEASE, acquire, opened, orders
 from tests.servers.oracle.client import OracleUser
-from tests.swapping.opened import LEASE, acquire, opened, orders
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("counts are counts")]
 

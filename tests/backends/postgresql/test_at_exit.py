@@ -12,7 +12,7 @@ from aiorwlock_remote import connect
 LEAVE = """
 import asyncio, sys, trio
 from aiorwlock_remote import connect
-from aiorwlock_remote.swapping.own_lines import OwnLines
+from aiorwlock_remote.cas.driver.pool import OwnLines
 
 entered, take = False, OwnLines.take
 

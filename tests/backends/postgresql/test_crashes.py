@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, Locks, connect
-from aiorwlock_remote.testing.conformance.party import until
-from tests.backends.postgresql.loud import LOUD, log_of, queued, swaps, take
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.backends.postgresql.notices import LOUD, log_of, queued, swaps, take
 from tests.servers.fix_postgresql import StartPostgresql
 from tests.servers.postgresql import Postgresql
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from aiorwlock_remote.backends.postgresql.desk import PostgresqlDesk
-from aiorwlock_remote.backends.postgresql.dialling import own_lines
+from aiorwlock_remote._util.driver_loop import Side
+from aiorwlock_remote.backends.postgresql.connector import own_lines
+from aiorwlock_remote.backends.postgresql.executor import PostgresqlDesk
 from aiorwlock_remote.backends.postgresql.options import options_of
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.hosted import Side
 from aiorwlock_remote.swapping import tables as swapping_tables
-from tests.swapping.differential import Comparison, compare
+from tests.cas.differential import Comparison, compare
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 

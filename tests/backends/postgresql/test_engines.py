@@ -18,8 +18,8 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
-from aiorwlock_remote.testing.conformance.party import until
-from tests.renewing import renewed
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.renewals import renewed
 from tests.servers.process import IP, free_port
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, BadRecord, Mutex, connect
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 
 pytestmark = [
     pytest.mark.anyio,

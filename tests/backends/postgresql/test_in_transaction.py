@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import ConfigurationError, LockTimeout, Unsupported, connect
-from tests.swapping.joining_suite import Connection, JoinSuite, User, Value
+from tests.cas.in_transaction_suite import Connection, JoinSuite, User, Value
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.testing.conformance.actors import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 

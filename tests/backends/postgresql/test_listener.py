@@ -11,8 +11,8 @@ import pytest
 
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend, listener
-from aiorwlock_remote.testing.conformance.party import until
-from tests.renewing import renewed
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.renewals import renewed
 
 pytestmark = [
     pytest.mark.anyio,

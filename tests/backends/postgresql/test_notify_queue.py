@@ -16,9 +16,9 @@ import pytest
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.core.row import RowTable
 from aiorwlock_remote.core.row_dialects import POSTGRESQL
-from aiorwlock_remote.recipes.row_texts import Texts
-from aiorwlock_remote.testing.conformance.party import until
-from tests.backends.postgresql.loud import queued
+from aiorwlock_remote.recipes.row_lock.sql import Texts
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.backends.postgresql.notices import queued
 from tests.recipes.django_settings import configure
 from tests.recipes.occupied_django import close, database
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote import ConfigurationError
+from aiorwlock_remote._util.tls import Tls
 from aiorwlock_remote.backends.postgresql.options import Options, options_of
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.tls import Tls
 
 URL = "postgresql://me:s%40cret@db.example/app"
 

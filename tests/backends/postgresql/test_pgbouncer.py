@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import Locks, Unsupported, connect
-from aiorwlock_remote.testing.conformance.party import until
-from tests.renewing import renewed
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.renewals import renewed
 from tests.servers.pgbouncer import Pgbouncer
 from tests.servers.postgresql import PostgresqlServer
 

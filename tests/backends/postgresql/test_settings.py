@@ -11,9 +11,9 @@ import pytest
 from aiorwlock_remote import Locks, Unsupported, connect
 from aiorwlock_remote.core.row import RowTable
 from aiorwlock_remote.core.row_dialects import POSTGRESQL
-from aiorwlock_remote.recipes.row_texts import Texts
-from aiorwlock_remote.testing.conformance.party import until
-from tests.swapping.opened import opened
+from aiorwlock_remote.recipes.row_lock.sql import Texts
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.cas.open_stores import opened
 
 pytestmark = pytest.mark.asyncio
 

@@ -8,10 +8,10 @@ import pytest
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.core.codec import dumps
-from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.core.doorman import Record
 from aiorwlock_remote.swapping.tables import CALM
-from aiorwlock_remote.testing.conformance.party import until
-from tests.backends.postgresql.loud import LOUD, statements
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.backends.postgresql.notices import LOUD, statements
 from tests.servers.fix_postgresql import StartPostgresql
 from tests.servers.plain_postgresql import PlainPostgresql
 from tests.servers.postgresql import Postgresql

@@ -10,11 +10,11 @@ import anyio
 import pytest
 from redis.asyncio import Redis, Sentinel
 
-from aiorwlock_remote.backends.redis.clients.lines import lines_of
-from aiorwlock_remote.backends.redis.connection.link import Link
+from aiorwlock_remote.backends.redis.clients.connections import lines_of
+from aiorwlock_remote.backends.redis.connection.connection import Link
 from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.runtime.loops import current_host
-from tests.backends.redis.linking import Heard
+from tests.backends.redis.connections import Heard
 from tests.backends.redis.some_scripts import BOTH
 from tests.loops import LOOPS
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.backends.redis.desk import Desk
+from tests.backends.redis.one_resource import Desk
 from tests.servers.redis import RedisServer
 
 

@@ -20,20 +20,20 @@ from unittest.mock import patch
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.answers import decode_step
 from aiorwlock_remote.backends.redis.commands import encode, encode_look
 from aiorwlock_remote.backends.redis.connection.calls import pack
 from aiorwlock_remote.backends.redis.connection.script import Arg
 from aiorwlock_remote.backends.redis.errors import of_reply
 from aiorwlock_remote.backends.redis.keys import Keys, channel
-from aiorwlock_remote.backends.redis.looking import decode_look
+from aiorwlock_remote.backends.redis.replies import decode_step
+from aiorwlock_remote.backends.redis.snapshots import decode_look
 from aiorwlock_remote.core import transition
 from aiorwlock_remote.core.commands import IllegalCommand, Refused, Released
+from aiorwlock_remote.core.doorman import Record
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.record import Record
 from aiorwlock_remote.ports import Snapshot
-from tests.backends.redis.asking import HEARING, SECOND
-from tests.backends.redis.stories import Teller, Told
+from tests.backends.redis.random_commands import HEARING, SECOND
+from tests.backends.redis.random_histories import Teller, Told
 from tests.servers.redis import RedisServer
 
 MEMORY = 60

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack
 import pytest
 from redis.asyncio import Redis
 
-from aiorwlock_remote.backends.redis.connection.link import Link
+from aiorwlock_remote.backends.redis.connection.connection import Link
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.redis.clients import linked_by
-from tests.backends.redis.linking import Heard, eventually, killed, linked, settled
+from tests.backends.redis.connections import Heard, eventually, killed, linked, settled
 from tests.backends.redis.some_scripts import INCR
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer

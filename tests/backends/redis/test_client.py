@@ -15,12 +15,12 @@ from redis.backoff import NoBackoff
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis import RedisBackend
-from aiorwlock_remote.backends.redis.clients.lines import lines_of
+from aiorwlock_remote.backends.redis.clients.connections import lines_of
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from tests.backends.redis.clients import ON_ASYNCIO, client_of, linked_by
-from tests.backends.redis.linking import Heard, eventually
+from tests.backends.redis.connections import Heard, eventually
 from tests.backends.redis.some_scripts import INCR
-from tests.renewing import renewed
+from tests.renewals import renewed
 from tests.servers.fix_redis import StartRedis
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer

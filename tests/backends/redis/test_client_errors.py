@@ -19,7 +19,7 @@ from aiorwlock_remote.errors import (
 )
 from tests.backends.redis.clients import ON_ASYNCIO, client_of
 from tests.backends.redis.rights import objects, rules
-from tests.renewing import renewed
+from tests.renewals import renewed
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer

@@ -12,7 +12,7 @@ from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis import RedisBackend
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.redis.clients import ON_ASYNCIO
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.backends.redis.one_sentinel import NAME, watched
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer

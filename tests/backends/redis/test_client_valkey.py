@@ -13,7 +13,7 @@ from aiorwlock_remote.backends.redis import RedisBackend
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from tests.backends.redis.clients import ON_ASYNCIO
 from tests.backends.redis.one_sentinel import NAME, watched
-from tests.renewing import renewed
+from tests.renewals import renewed
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 

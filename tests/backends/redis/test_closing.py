@@ -7,7 +7,7 @@ import pytest
 
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
 from aiorwlock_remote.errors import BackendUnavailable
-from tests.backends.redis.linking import Heard, eventually, killed, linked
+from tests.backends.redis.connections import Heard, eventually, killed, linked
 from tests.backends.redis.some_scripts import INCR
 from tests.servers.fix_redis import StartRedis
 from tests.servers.proxy import Proxy

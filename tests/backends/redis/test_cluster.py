@@ -16,7 +16,7 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.faults.redis_waits import waits_at
 from tests.servers.cluster import PRIMARIES, Cluster
 from tests.servers.fix_redis import StartCluster

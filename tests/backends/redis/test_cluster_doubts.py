@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, connect
-from aiorwlock_remote.backends.redis.cluster.batches import NodeBatches
+from aiorwlock_remote.backends.redis.cluster.renewal_channel import NodeBatches
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, slot_of
 from aiorwlock_remote.backends.redis.commands import encode_look
 from aiorwlock_remote.backends.redis.keys import Keys
@@ -17,7 +17,7 @@ from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.clock import SystemClock
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.servers.cluster import Cluster
 from tests.servers.fix_redis import StartCluster
 

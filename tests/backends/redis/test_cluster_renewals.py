@@ -8,8 +8,8 @@ import pytest
 
 from aiorwlock_remote import Held, connect
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
-from tests.backends.redis.linking import eventually
-from tests.renewing import renewals, renewed
+from tests.backends.redis.connections import eventually
+from tests.renewals import renewals, renewed
 from tests.servers.certificates import Certificates
 from tests.servers.cluster import Cluster
 from tests.servers.fix_redis import StartCluster

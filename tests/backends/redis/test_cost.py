@@ -17,7 +17,14 @@ from aiorwlock_remote.core.commands import (
     Withdrawn,
 )
 from aiorwlock_remote.core.ticket import Mode
-from tests.backends.redis.desk import GATE, LEASE, SECOND, Desk, acquire, granted
+from tests.backends.redis.one_resource import (
+    GATE,
+    LEASE,
+    SECOND,
+    Desk,
+    acquire,
+    granted,
+)
 from tests.servers.fix_redis import StartRedis
 
 READ, WRITE = Mode.READ, Mode.WRITE

@@ -11,13 +11,13 @@ import pytest
 from aiorwlock_remote import BadRecord, connect
 from aiorwlock_remote.backends.redis.commands import decode_step, encode
 from aiorwlock_remote.backends.redis.connection.script import Request
-from aiorwlock_remote.backends.redis.scripts import OCCUPY, SET_ENTER
-from aiorwlock_remote.backends.redis.set_steps import (
+from aiorwlock_remote.backends.redis.mutex_set_commands import (
     SetKeys,
     encode_ask,
     encode_member,
     encode_withdraw,
 )
+from aiorwlock_remote.backends.redis.scripts import OCCUPY, SET_ENTER
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -30,10 +30,10 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
     Withdraw,
 )
-from aiorwlock_remote.core.pool import Ask
+from aiorwlock_remote.core.mutex_set import Ask
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.ports import Settings
-from tests.backends.redis.desk import GATE, LEASE, Desk
+from tests.backends.redis.one_resource import GATE, LEASE, Desk
 from tests.servers.redis import RedisServer
 
 READ, WRITE = Mode.READ, Mode.WRITE

@@ -12,12 +12,12 @@ from functools import partial
 import pytest
 
 from aiorwlock_remote.backends.redis.pair_keys import PairKeys
-from aiorwlock_remote.core.record import Record
+from aiorwlock_remote.core.doorman import Record
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.differential import Comparison, edited, plain
-from tests.backends.redis.stories import KINDS, Teller, Told
+from tests.backends.redis.random_histories import KINDS, Teller, Told
 from tests.servers.redis import RedisServer
 
 DB = 8

@@ -22,8 +22,8 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.recipes import occupancy
-from aiorwlock_remote.runtime import insisting
-from aiorwlock_remote.testing.conformance.party import until
+from aiorwlock_remote.runtime import cleanup
+from aiorwlock_remote.testing.conformance.actors import until
 from tests.backends.redis.rights import (
     occupancy_rules,
     pair_rules,
@@ -104,7 +104,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         del attempt, random, first
         return 0.01
 
-    for module in (insisting, occupancy):
+    for module in (cleanup, occupancy):
         monkeypatch.setattr(module, "back_off", no_time)
 
 

@@ -10,9 +10,9 @@ from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.pair_keys import PairKeys
 from aiorwlock_remote.backends.redis.scanning import resource_of, scan_pattern
 from aiorwlock_remote.backends.redis.scripts import LOOK, body
+from aiorwlock_remote.core.key_pair import pair
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.pair import pair
-from tests.backends.redis.desk import Desk
+from tests.backends.redis.one_resource import Desk
 
 
 def test_the_keys_lie_in_one_slot_and_are_all_declared() -> None:

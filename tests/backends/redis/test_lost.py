@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote.errors import BackendUnavailable
-from tests.backends.redis.linking import Heard, eventually, killed, linked, settled
+from tests.backends.redis.connections import Heard, eventually, killed, linked, settled
 from tests.backends.redis.some_scripts import INCR, PUSH
 from tests.servers.fix_redis import StartRedis
 from tests.servers.proxy import Proxy, Side

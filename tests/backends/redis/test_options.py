@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from aiorwlock_remote._util.tls import Tls
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.tls import Tls
 
 
 def read(url: str) -> Options:

@@ -10,7 +10,7 @@ import pytest
 
 from aiorwlock_remote import Held, LockLost, Locks, LockTimeout, connect
 from aiorwlock_remote.locks.lock import Mutex, ReaderLock, WriterLock
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.faults.redis_foreign import NAME, SEAT, Foreign
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer

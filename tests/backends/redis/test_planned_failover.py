@@ -20,9 +20,9 @@ from aiorwlock_remote.backends.redis.failover import FailoverListener
 from aiorwlock_remote.backends.redis.sentinel import Primary, PrimaryFinder
 from aiorwlock_remote.locks.connect import Connecting
 from tests.backends.redis.clients import sentinel_client
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.loops import LOOPS
-from tests.renewing import renewed
+from tests.renewals import renewed
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 from tests.servers.scripted_sentinel import NAME, ScriptedSentinel

@@ -12,19 +12,19 @@ from aiorwlock_remote.backends.redis import sentinel
 from aiorwlock_remote.backends.redis.connection.calls import Call
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
 from aiorwlock_remote.backends.redis.connection.script import Request
+from aiorwlock_remote.backends.redis.dns import Lookups
 from aiorwlock_remote.backends.redis.failover import PrimaryBatches
-from aiorwlock_remote.backends.redis.inquiry import UNTOLD
-from aiorwlock_remote.backends.redis.lookups import Lookups
 from aiorwlock_remote.backends.redis.sentinel import (
     CONFIRMED,
     OUTDATED,
     PrimaryFinder,
     Sentinels,
 )
+from aiorwlock_remote.backends.redis.sentinel_query import UNTOLD
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Clock
+from tests.fixed_clock import StandingClock
 from tests.servers.strangers import stranger
-from tests.standing import StandingClock
 
 A, B = ("a", 1), ("b", 1)
 SENTINELS = Sentinels("shop", (("s1", 1), ("s2", 1), ("s3", 1)))

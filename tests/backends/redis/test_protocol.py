@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.calls import (
-    Call,
-    Leaving,
-    Subscribing,
-)
+from aiorwlock_remote.backends.redis.connection.calls import Call, Leaving, Subscribing
 from aiorwlock_remote.backends.redis.connection.protocol import MAX_UNSENT
 from aiorwlock_remote.errors import (
     BackendError,
@@ -18,10 +14,10 @@ from aiorwlock_remote.errors import (
     BadRecord,
     Unsupported,
 )
-from tests.backends.redis import talking
-from tests.backends.redis.talking import Talk
+from tests.backends.redis import protocols
+from tests.backends.redis.protocols import Talk
 
-talk = talking.talk
+talk = protocols.talk
 
 
 def test_the_first_goes_at_once_the_others_in_one_write(talk: Talk) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
-from aiorwlock_remote.backends.redis.replicas import Doubt, Replicas
+from aiorwlock_remote.backends.redis.replica_acks import Doubt, Replicas
 from aiorwlock_remote.backends.redis.scripts import LEAVE
 from aiorwlock_remote.errors import BackendError
-from aiorwlock_remote.pending import Pending
 
 
 class Answering:

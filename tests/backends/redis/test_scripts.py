@@ -15,7 +15,14 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord
-from tests.backends.redis.desk import GATE, LEASE, SECOND, Desk, acquire, granted
+from tests.backends.redis.one_resource import (
+    GATE,
+    LEASE,
+    SECOND,
+    Desk,
+    acquire,
+    granted,
+)
 
 READ, WRITE = Mode.READ, Mode.WRITE
 HOUR = 3_600_000

@@ -13,13 +13,13 @@ from aiorwlock_remote import (
     Unsupported,
     connect,
 )
+from aiorwlock_remote._util.tls import Tls
 from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.tls import Tls
-from tests.backends.redis.linking import linked
+from tests.backends.redis.connections import linked
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.servers.certificates import Certificates
 from tests.servers.process import until

@@ -22,7 +22,7 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.recipes import MutexSet
-from tests.backends.redis.linking import eventually
+from tests.backends.redis.connections import eventually
 from tests.faults.redis_waits import (
     REFUSED,
     lost,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote.cli.bench.figures import (
+from aiorwlock_remote.cli.bench_stats import (
     HEAD,
     Measured,
     as_dict,

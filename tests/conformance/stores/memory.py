@@ -7,8 +7,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from aiorwlock_remote.backends.memory import Shelf, shelf
+from aiorwlock_remote.core.doorman import Seat
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.record import Seat
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
 

@@ -30,7 +30,7 @@ class OracleHarness(Harness):
     answers_in = 0.5
     short = 1.0
     kept = 3.0
-    grants_more = 5.0  # see swapping/server_time.py; here about 0.1
+    grants_more = 5.0  # see cas/server_time.py; here about 0.1
     profile: ClassVar[str] = "19c"
     user: ClassVar[OracleUser | OracleDatabase]
 

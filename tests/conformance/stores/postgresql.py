@@ -26,7 +26,7 @@ class PostgresqlHarness(Harness):
     answers_in = 0.5
     short = 0.6
     kept = 2.0  # a commit may have to wait for the disk
-    grants_more = 5.0  # see swapping/server_time.py; here about 0.1
+    grants_more = 5.0  # see cas/server_time.py; here about 0.1
     url: ClassVar[str]
 
     def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file

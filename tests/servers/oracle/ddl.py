@@ -7,13 +7,7 @@ from collections.abc import Sequence
 
 from tests.servers.oracle.errors import OracleError, unsupported
 from tests.servers.oracle.expressions import rewritten
-from tests.servers.oracle.tokens import (
-    Token,
-    arguments,
-    done,
-    text_after,
-    tokens,
-)
+from tests.servers.oracle.tokens import Token, arguments, done, text_after, tokens
 from tests.servers.oracle.types import FOREIGN, type_at
 
 _NOTHING = frozenset({"ANALYZE", "AUDIT", "COMMENT"})

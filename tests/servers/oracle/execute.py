@@ -12,17 +12,9 @@ from tests.servers.oracle.errors import NO_MORE_ROWS, OracleError, unsupported
 from tests.servers.oracle.functions import Function
 from tests.servers.oracle.profiles import Profile
 from tests.servers.oracle.replies import Replies
-from tests.servers.oracle.requests import (
-    COMMITS,
-    Call,
-    Row,
-)
+from tests.servers.oracle.requests import COMMITS, Call, Row
 from tests.servers.oracle.tokens import Statement
-from tests.servers.oracle.values import (
-    IN_POSTGRESQL,
-    TEXTS,
-    Value,
-)
+from tests.servers.oracle.values import IN_POSTGRESQL, TEXTS, Value
 
 #: Lets the server make a function of a block, once for all sessions.
 MakeBlock = Callable[[plsql.Block], Awaitable[None]]

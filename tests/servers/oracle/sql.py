@@ -11,14 +11,7 @@ from tests.servers.oracle.expressions import rewritten
 from tests.servers.oracle.grammar import check, check_functions
 from tests.servers.oracle.locking import locks, without_wait
 from tests.servers.oracle.profiles import Profile
-from tests.servers.oracle.tokens import (
-    Token,
-    after,
-    closing,
-    done,
-    text_after,
-    tokens,
-)
+from tests.servers.oracle.tokens import Token, after, closing, done, text_after, tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import anyio
 
 from aiorwlock_remote.backends.redis.cluster.node import Node
-from aiorwlock_remote.backends.redis.cluster.nodes import Nodes
+from aiorwlock_remote.backends.redis.cluster.node_pool import Nodes
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
 from aiorwlock_remote.backends.redis.hosts import Server, shown
 from aiorwlock_remote.backends.redis.options import Options

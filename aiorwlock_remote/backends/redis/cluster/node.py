@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from aiorwlock_remote.backends.redis.connection.calls import Call, Last
-from aiorwlock_remote.backends.redis.connection.connecting import Dial
-from aiorwlock_remote.backends.redis.connection.greeting import Peer
-from aiorwlock_remote.backends.redis.connection.link import Link
+from aiorwlock_remote.backends.redis.connection.connection import Link
+from aiorwlock_remote.backends.redis.connection.connector import Dial
+from aiorwlock_remote.backends.redis.connection.handshake import Peer
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options

@@ -14,11 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from aiorwlock_remote.backends.redis.hosts import Server, shown
-from aiorwlock_remote.errors import (
-    BackendUnavailable,
-    ConfigurationError,
-    Unsupported,
-)
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, Unsupported
 
 SLOTS = 16_384
 

@@ -12,13 +12,10 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from aiorwlock_remote.backends.redis.connection.protocol import Conversation
-from aiorwlock_remote.backends.redis.connection.sockets import (
-    closing_if_failed,
-    tune,
-)
+from aiorwlock_remote.backends.redis.connection.sockets import closing_if_failed, tune
 from aiorwlock_remote.backends.redis.connection.transport_wire import TransportWire
+from aiorwlock_remote.backends.redis.dns import Target
 from aiorwlock_remote.backends.redis.hosts import Server
-from aiorwlock_remote.backends.redis.lookups import Target
 from aiorwlock_remote.backends.redis.options import Options
 
 ROOM = 65_536

@@ -12,15 +12,12 @@ from typing import Any
 import hiredis
 
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
-from aiorwlock_remote.backends.redis.connection.greeting import Greeting
+from aiorwlock_remote.backends.redis.connection.handshake import Greeting
 from aiorwlock_remote.backends.redis.connection.protocol import load
 from aiorwlock_remote.backends.redis.connection.script import Request, Script
-from aiorwlock_remote.backends.redis.connection.sockets import (
-    closing_if_failed,
-    tune,
-)
+from aiorwlock_remote.backends.redis.connection.sockets import closing_if_failed, tune
+from aiorwlock_remote.backends.redis.dns import Lookups, Target
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
-from aiorwlock_remote.backends.redis.lookups import Lookups, Target
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.ports import Clock

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import hiredis
 
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.connection.script import Arg, Script
 from aiorwlock_remote.backends.redis.errors import of_decoding, of_reply
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.pending import Pending
 
 T = TypeVar("T")
 

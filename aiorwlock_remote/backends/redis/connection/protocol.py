@@ -29,7 +29,7 @@ from aiorwlock_remote.backends.redis.connection.calls import (
     Subscribing,
     as_is,
 )
-from aiorwlock_remote.backends.redis.connection.forgotten import Forgotten
+from aiorwlock_remote.backends.redis.connection.noscript import Forgotten
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure
 from aiorwlock_remote.errors import BackendError, BackendUnavailable

@@ -1,4 +1,4 @@
--- Entering: core/entering.py.
+-- Entering: core/acquire.py.
 
 local entering = {}
 

@@ -1,4 +1,4 @@
--- The record (core/record.py), how it is stored, and who holds the resource.
+-- The record (core/doorman.py), how it is stored, and who holds the resource.
 --
 -- state    hash. v=1; last, number, admit_upto, admit_until, turns, barred_until,
 --          created, updated: numbers; seat: the seat value we wrote; upgraded: 1;

@@ -1,4 +1,4 @@
--- The seat rules: core/seat.py. (agree() is in save.lua.)
+-- The seat rules: core/mutex_record.py. (agree() is in save.lua.)
 
 local seat = {}
 

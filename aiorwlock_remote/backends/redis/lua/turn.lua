@@ -1,4 +1,4 @@
--- Whose turn it is: core/turn.py.
+-- Whose turn it is: core/admission.py.
 
 local turn = {}
 

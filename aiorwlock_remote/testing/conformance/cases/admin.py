@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 import pytest
 
 from aiorwlock_remote import Locks
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
 from aiorwlock_remote.testing.conformance.harness import Store, lock_of
-from aiorwlock_remote.testing.conformance.party import party
 
 
 class AdminCases(Cases):

@@ -12,8 +12,8 @@ import pytest
 
 from aiorwlock_remote import Locks
 from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance.fast_renewal import renew_often
 from aiorwlock_remote.testing.conformance.harness import Harness, Store
-from aiorwlock_remote.testing.conformance.often import renew_often
 
 Loop = tuple[str, dict[str, Any]]
 Case = Callable[..., Coroutine[object, object, None]]

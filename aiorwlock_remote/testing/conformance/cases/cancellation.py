@@ -9,10 +9,10 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Locks
+from aiorwlock_remote.testing.conformance.actors import Party, party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
 from aiorwlock_remote.testing.conformance.harness import AnyLock, Store, lock_of
-from aiorwlock_remote.testing.conformance.party import Party, party
 
 STEPS = 12
 """Cancelled after so many turns of the loop: before, amid and after the request."""

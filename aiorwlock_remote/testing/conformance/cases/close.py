@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Closed, Locks
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.child import child
 from aiorwlock_remote.testing.conformance.harness import Store
-from aiorwlock_remote.testing.conformance.party import party
 
 
 async def every_use(locks: Locks) -> list[str]:

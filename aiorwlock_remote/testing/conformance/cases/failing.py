@@ -9,9 +9,9 @@ import pytest
 from aiorwlock_remote import Held, Locks
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Downgrade, Upgrade
 from aiorwlock_remote.errors import Unsupported
+from aiorwlock_remote.testing.conformance.actors import until
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Name, Store
-from aiorwlock_remote.testing.conformance.party import until
 from aiorwlock_remote.testing.faults import Fate, Link
 
 Ask = Callable[[Locks, Name], Awaitable[object]]

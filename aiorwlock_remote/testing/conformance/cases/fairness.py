@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aiorwlock_remote import Locks
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Store
-from aiorwlock_remote.testing.conformance.party import party
 
 
 class FairnessCases(Cases):

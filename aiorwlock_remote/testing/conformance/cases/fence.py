@@ -7,9 +7,9 @@ from math import floor
 
 from aiorwlock_remote import Locks
 from aiorwlock_remote.core.lease import MICROS
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Store
-from aiorwlock_remote.testing.conformance.party import party
 
 
 def rising(fences: list[int]) -> bool:

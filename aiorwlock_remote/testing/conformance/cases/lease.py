@@ -14,9 +14,9 @@ import pytest
 from aiorwlock_remote import Held, Locks, LockTimeout
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.harness import Store
-from aiorwlock_remote.testing.conformance.party import party
 
 
 class LeaseCases(Cases):

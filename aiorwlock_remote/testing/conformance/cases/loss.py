@@ -9,10 +9,10 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held, LockLost, Locks
+from aiorwlock_remote.testing.conformance.actors import Told, party, until
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
 from aiorwlock_remote.testing.conformance.harness import AnyLock, Store, lock_of
-from aiorwlock_remote.testing.conformance.party import Told, party, until
 
 
 async def force(lock: AnyLock, others: Locks) -> None:

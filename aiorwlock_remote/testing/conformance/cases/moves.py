@@ -13,9 +13,9 @@ from aiorwlock_remote import (
     NotOwner,
     UpgradeConflict,
 )
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Store
-from aiorwlock_remote.testing.conformance.party import party
 
 
 class MovesCases(Cases):

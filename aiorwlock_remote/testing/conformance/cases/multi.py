@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout
+from aiorwlock_remote.testing.conformance.actors import Told, until
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.party import Told, until
 
 
 def others_see(others: Locks, *names: int) -> Told:

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Locks, LockTimeout, NotOwner, WouldDeadlock
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Store, lock_of
-from aiorwlock_remote.testing.conformance.party import party
 
 MODES = ("mutex", "writer", "reader")
 CYCLES = 20

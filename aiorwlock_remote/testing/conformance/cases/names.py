@@ -8,10 +8,10 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, Locks
 from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
 from aiorwlock_remote.testing.conformance.harness import Store, lock_of
-from aiorwlock_remote.testing.conformance.party import party
 
 PAIRS = [(one, two) for one in MODES for two in MODES if (one, two) != ("reader",) * 2]
 AWKWARD: list[tuple[str, ResourceId]] = [

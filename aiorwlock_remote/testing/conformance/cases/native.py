@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from aiorwlock_remote import Held, Locks
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import (
     FORMS,
@@ -15,7 +16,6 @@ from aiorwlock_remote.testing.conformance.cases.cancellation import (
     nothing_left,
 )
 from aiorwlock_remote.testing.conformance.harness import AnyLock, Store
-from aiorwlock_remote.testing.conformance.party import party
 
 
 class NativeCancellationCases(Cases):

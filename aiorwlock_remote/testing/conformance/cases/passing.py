@@ -18,10 +18,10 @@ from aiorwlock_remote import (
     StaleFence,
 )
 from aiorwlock_remote.fencing.sql import FencedTable
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import STEPS, nothing_left
 from aiorwlock_remote.testing.conformance.harness import Store
-from aiorwlock_remote.testing.conformance.party import party
 
 
 class PassingCases(Cases):

@@ -9,10 +9,10 @@ import anyio
 
 from aiorwlock_remote import Locks
 from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.child import child
 from aiorwlock_remote.testing.conformance.harness import Store
-from aiorwlock_remote.testing.conformance.party import party
 
 
 class ProcessCases(Cases):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote import ConfigurationError, Locks
+from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Store
-from aiorwlock_remote.testing.conformance.party import party
 
 KINDS = ("mutex", "readers", "writer")
 BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)

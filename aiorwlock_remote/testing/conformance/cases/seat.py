@@ -10,10 +10,10 @@ import pytest
 
 from aiorwlock_remote import LockLost, Locks, LockTimeout, NotOwner
 from aiorwlock_remote.core.ticket import holder_of
+from aiorwlock_remote.testing.conformance.actors import Guest, party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
 from aiorwlock_remote.testing.conformance.harness import Store, lock_of
-from aiorwlock_remote.testing.conformance.party import Guest, party
 
 NAME = "foobar", 123
 

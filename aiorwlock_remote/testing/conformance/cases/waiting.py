@@ -11,9 +11,9 @@ import pytest
 from aiorwlock_remote import Locks, LockTimeout, ReaderLock, TooManyWaiters
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.testing.conformance.actors import Guest, Party, party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Store
-from aiorwlock_remote.testing.conformance.party import Guest, Party, party
 
 POLL = 1.0
 """No store may be polled for one waiter more often than this many seconds."""

@@ -1,0 +1,52 @@
+"""Statements of a plan, carried out one after the other, each for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.row_plans import Plan, Ran, noting
+from aiorwlock_remote.core.uncertainty import after_change
+from aiorwlock_remote.errors import BackendError
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+async def driven(plan: Plan[S, T], run: Callable[[S], Awaitable[Ran]]) -> T:
+    """What the plan makes of what its statements did, by a driver for asyncio."""
+    try:
+        statement = next(plan)
+        while True:
+            statement = plan.send(await run(statement))
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+def each_for_itself(
+    carry: Callable[[Plan[S, T]], Pending[T]], plan: Plan[S, T]
+) -> Pending[T]:
+    """Carry it out where each statement is committed at once.
+
+    That nothing was done is said of the last one: not of a plan that had changed rows.
+    """
+    changed = False
+    told: Pending[T] = Pending()
+
+    def note() -> None:
+        nonlocal changed
+        changed = True
+
+    def carried(done: Pending[T]) -> None:
+        error = done.error
+        if error is None:
+            told.resolve(done.result())
+        elif changed and isinstance(error, BackendError):
+            told.fail(after_change(error))
+        else:
+            told.fail(error)
+
+    carry(noting(plan, note)).then(carried)
+    return told

@@ -1,0 +1,188 @@
+"""The driver's connections, read by the loop that asks.
+
+The driver's own reactors read in a thread of theirs and wake the loop for each answer:
+two changes of threads a request, and two threads that want the interpreter at the same
+time. Here the loop reads its answers by itself, and whoever asks sends at once.
+
+But others ask, too: the keeper, the driver's heartbeats, those who open a connection.
+And the loop may be blocked for as long as it likes. So a thread, the *aide*, looks
+after what the loop does not see to: it reads what others wait for and nobody has read
+for a while, and looks once more before it says that no answer came in time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from socket import socket, socketpair
+from typing import Protocol
+
+from aiorwlock_remote._util.threads import running
+from aiorwlock_remote.backends.cassandra.callback_queue import Inbox
+from aiorwlock_remote.backends.cassandra.timers import Timer, Timers
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.ports import Host, Reads
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
+
+GRACE = 0.02
+"""Seconds that the loop has to read what others than itself are waiting for."""
+PATIENCE = 0.2
+"""And to come to the end of a turn, before what it asked there is sent for it."""
+
+
+class Read(Protocol):
+    """A connection whose socket is read here."""
+
+    def read(self) -> None:
+        """Take what has arrived and hand it on; from any thread, one at a time."""
+
+    def stuck(self) -> bool:
+        """Whether others than the loop wait for it, or something is still unsent."""
+
+    def end(self) -> None:
+        """Close the socket: nobody looks at it any more."""
+
+
+class ReadingHost(Host, Reads, Protocol):
+    """A loop that tells when a socket can be read."""
+
+
+def reading(host: Host) -> ReadingHost | None:
+    """The host, if it does; Windows' usual loop does not. In the loop's thread."""
+    if not isinstance(host, Reads):
+        return None
+    one, other = socketpair()
+    with one, other, suppress(NotImplementedError):
+        host.reads(one, int)()
+        return host
+    return None
+
+
+class Reader:
+    """Reads the connections of one cluster object, in the loop and beside it."""
+
+    def __init__(self, host: ReadingHost, loop: int) -> None:
+        """``loop``: its thread's number. The aide's thread begins.
+
+        Raises:
+            BackendUnavailable: it could not be started.
+        """
+        self.inbox: Inbox = Inbox(host)
+        self._host = host
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._connections: dict[Read, Callable[[], object] | None] = {}
+        self._timers = Timers()
+        self.behind: bool = False
+        """Whether what the loop is asking now has time, see ``ReadConnection``."""
+        self._rung = threading.Event()
+        self._looks_at = inf
+        self._wakes_at = inf
+        self._stopped = False
+        running(self._run, "cassandra")
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether it is the loop that asks."""
+        return threading.get_ident() == self._loop
+
+    # ------------------------------------------------------- from any thread
+
+    def join(self, connection: Read, sock: socket) -> None:
+        """Read it from now on."""
+        with self._lock:
+            self._connections[connection] = None
+        self._host.call_soon(self._watch, connection, sock)
+
+    def leave(self, connection: Read) -> None:
+        """Not any more: as soon as the loop has turned away, its socket is closed."""
+        self._host.call_soon(self._unwatch, connection)
+
+    def expect(self, within: float = GRACE) -> None:
+        """The loop has to do something; after so many seconds it is looked after."""
+        self._looks_at = min(self._looks_at, self._now() + within)
+        if self._looks_at < self._wakes_at:
+            self._rung.set()
+
+    def later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        """Call it then in the aide's thread, if it is not cancelled before."""
+        due = self._now() + seconds
+        timer = self._timers.add(due, callback)
+        if due < self._wakes_at:
+            self._rung.set()
+        return timer
+
+    def close(self) -> None:
+        """The aide may go; what is left of connections is closed by the loop."""
+        self._stopped = True
+        self._rung.set()
+
+    # ------------------------------------------------------- in the loop
+
+    def at_end(self, function: Callable[[], object]) -> None:
+        """Call it after this turn's tasks have run."""
+        self._host.at_end(function)
+
+    def _watch(self, connection: Read, sock: socket) -> None:
+        with self._lock:
+            if connection in self._connections:
+                ended = self._host.reads(sock, lambda: self._read(connection))
+                self._connections[connection] = ended
+
+    def _unwatch(self, connection: Read) -> None:
+        with self._lock:
+            ended = self._connections.pop(connection, None)
+        if ended is not None:
+            ended()
+        connection.end()
+
+    def _read(self, connection: Read) -> None:
+        self.inbox.gather(connection.read)
+
+    # ------------------------------------------------------- in the aide's thread
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wakes_at = inf  # who comes after this has been counted rings
+            self._wakes_at = wakes_at = min(self._looks_at, self._timers.first())
+            left = wakes_at - self._now()
+            if left > 0:
+                self._rung.wait(None if left == inf else left)
+            self._rung.clear()
+            try:
+                self._look_after()
+            except Exception:  # noqa: BLE001 - it is logged
+                log_event(
+                    log,
+                    "a connection could not be looked after",
+                    logging.ERROR,
+                    exc_info=True,
+                )
+
+    def _look_after(self) -> None:
+        now = self._now()
+        late = self._timers.first() <= now
+        if now < self._looks_at and not late:
+            return
+        self._looks_at = inf
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            if late or connection.stuck():
+                connection.read()
+        if any(connection.stuck() for connection in connections):
+            self.expect()
+        for callback in self._timers.due(now):
+            try:
+                callback()
+            except Exception:  # noqa: BLE001 - it is logged
+                log_event(
+                    log, "a request could not be ended", logging.ERROR, exc_info=True
+                )
+
+    def _now(self) -> float:
+        return self._host.clock.now()

@@ -1,0 +1,181 @@
+"""Steps on the table: swaps, and what rows that vanish ask for beside them.
+
+A request that was lost may be carried out much later if the row is absent again. So no
+grant is made from nothing without an end: one that is to last for ever gets a short
+lease first, and is renewed to last once its answer is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.backends.cassandra.cas import CassandraCas
+from aiorwlock_remote.backends.cassandra.local_grants import Holders
+from aiorwlock_remote.cas import Swapping
+from aiorwlock_remote.cas.backoff import Later, Pausing
+from aiorwlock_remote.cas.replies import each_grant
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Adopt,
+    Command,
+    Downgrade,
+    Granted,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    Reply,
+    Upgrade,
+    Withdraw,
+)
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.uncertainty import after_doubt
+from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.swapping.line import Line
+
+SHORT = micros(10)
+"""The lease of a grant that is about to be made to last for ever."""
+
+
+class Steps(Swapping):
+    """``Store.step`` on the table. Belongs to one thread."""
+
+    def __init__(
+        self,
+        cas: CassandraCas,
+        holders: Holders,
+        wakes: Callable[[Resource, tuple[str, ...]], object],
+        later: Later,
+    ) -> None:
+        """``later(seconds, function)``: called then, in this thread."""
+        super().__init__(cas, wakes, Pausing(cas.peek, later), self._noted)
+        self._holders = holders
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """As ``Store.step``."""
+        wanted, command = _bounded(command)
+        answer = super().step(resource, command)
+        if wanted:
+            answer = self._endless(resource, wanted, answer)
+        return answer
+
+    async def answered(self, resource: Resource) -> None:
+        """And for the renewals that make what was granted then last for ever."""
+        await super().answered(resource)
+        await super().answered(resource)  # each was asked for as its grant was told
+
+    def _noted(self, command: Command, reply: Reply, line: Line) -> Reply:
+        """What it says of our grants is remembered, and corrected by what was."""
+        if isinstance(reply, Granted):
+            self._holders.granted(reply.grants, reply.now, line.sent)
+            return reply
+        if isinstance(command, Withdraw):
+            self._holders.gone(command.tickets)
+        if isinstance(reply, Released):
+            for answer in reply.then:
+                if isinstance(answer, Granted):
+                    self._holders.granted(answer.grants, answer.now, line.sent)
+            if reply.held:
+                self._holders.gone(_about(command))
+                return reply
+        if isinstance(reply, Renewed) and isinstance(command, Renew):
+            self._renewed(command, reply, line.sent)
+        return self._holders.corrected(reply, _about(command), self._cas.clock())
+
+    def _renewed(self, command: Renew, reply: Renewed, sent: int) -> None:
+        for outcome, (_, lease) in zip(reply.outcomes, command.tickets, strict=True):
+            if isinstance(outcome, Grant):
+                # What is left of it is at least what was asked for.
+                until = None if outcome.expires is None else lease
+                self._holders.granted((replace(outcome, expires=until),), 0, sent)
+
+    def _endless(
+        self, resource: Resource, wanted: frozenset[str], stepped: Pending[Reply]
+    ) -> Pending[Reply]:
+        """Those of the tickets that were granted, renewed to last for ever."""
+        answer: Pending[Reply] = Pending()
+
+        def granted(_: Pending[Reply]) -> None:
+            if stepped.error is not None:
+                answer.fail(stepped.error)
+                return
+            reply = stepped.result()
+            ending = tuple(
+                (grant.ticket, None)
+                for grant in _grants(reply)
+                if grant.ticket in wanted and grant.expires is not None
+            )
+            if not ending:
+                answer.resolve(reply)
+                return
+            lasting = Swapping.step(self, resource, Renew(ending))
+            lasting.then(partial(_lasting, reply, answer))
+
+        stepped.then(granted)
+        return answer
+
+
+def _lasting(reply: Reply, answer: Pending[Reply], renewed: Pending[Reply]) -> None:
+    if renewed.error is not None:
+        answer.fail(after_doubt(renewed.error))  # it was granted before
+        return
+    told = renewed.result()
+    assert isinstance(told, Renewed)
+    now = {o.ticket: o for o in told.outcomes if isinstance(o, Grant)}
+    if len(now) < len(told.outcomes):
+        answer.fail(BackendUnavailable(what="a grant was broken at once"))
+        return
+
+    def lasting(granted: Granted) -> Granted:
+        grants = tuple(now.get(g.ticket, g) for g in granted.grants)
+        return replace(granted, grants=grants)
+
+    answer.resolve(each_grant(reply, lasting))
+
+
+def _bounded(command: Command) -> tuple[frozenset[str], Command]:
+    """The tickets that want no end, and the command with a short lease for them."""
+    match command:
+        case Acquire():
+            wanted = [c.ticket for c in command.claims if c.lease is None]
+            if not wanted:
+                return frozenset(), command
+            claims = tuple(
+                replace(claim, lease=SHORT) if claim.lease is None else claim
+                for claim in command.claims
+            )
+            return frozenset(wanted), replace(command, claims=claims)
+        case Release() if command.then:
+            bounded = [_bounded(acquire) for acquire in command.then]
+            then = tuple(c for _, c in bounded if isinstance(c, Acquire))
+            tickets = {ticket for wanted, _ in bounded for ticket in wanted}
+            return frozenset(tickets), replace(command, then=then)
+        case _:
+            return frozenset(), command
+
+
+def _grants(reply: Reply) -> list[Grant]:
+    found: list[Grant] = []
+
+    def note(granted: Granted) -> Granted:
+        found.extend(granted.grants)
+        return granted
+
+    each_grant(reply, note)
+    return found
+
+
+def _about(command: Command) -> tuple[str, ...]:
+    """The tickets that the reply's reasons are about."""
+    match command:
+        case Release() | Downgrade() | Upgrade() | Adopt():
+            return (command.ticket,)
+        case Renew():
+            return tuple(ticket for ticket, _ in command.tickets)
+        case _:
+            return ()

@@ -1,0 +1,277 @@
+"""The directory: whose it is, its files' locks, and what tells others of a change."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from random import uniform
+from typing import Any
+
+from aiorwlock_remote._util.random_ids import nonce
+from aiorwlock_remote.backends.files.boot_file import BOOT, keep_boot, kept_boot
+from aiorwlock_remote.backends.files.clocks import BootClock, FileClock, ServerClock
+from aiorwlock_remote.backends.files.errors import busy
+from aiorwlock_remote.backends.files.inotify import alarm
+from aiorwlock_remote.backends.files.names import HIDDEN, RECORD, SEAT
+from aiorwlock_remote.backends.files.options import FileOptions
+from aiorwlock_remote.backends.files.safe_open import content, length, opened
+from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.embedded import boot_id, mounts
+from aiorwlock_remote.embedded.boot_id import Boot
+from aiorwlock_remote.embedded.wake_event import Alarm, Deaf
+from aiorwlock_remote.errors import BackendUnavailable, BadRecord, ConfigurationError
+from aiorwlock_remote.ports import Clock
+
+MARK, CHANGES, TEMPORARY = ".rwlock", ".changes", ".new-"
+VERSION = 1
+_LARGEST = 4096
+"""Bytes of the files beside the records; ours are shorter."""
+_PAUSE = 0.0002, 0.002
+"""Seconds between two tries for a file's lock, at random."""
+
+
+class Folder:
+    """A directory of locks. Blocks; belongs to one thread."""
+
+    def __init__(self, options: FileOptions, clock: Clock, gate: str = "") -> None:
+        """Not open yet. ``gate``: whose steps need not wake those of the same."""
+        self._ours = blake2b(gate.encode(), digest_size=8).digest()
+        self.path: str = options.path
+        self.sync: bool = options.sync
+        self.shared: bool = options.shared
+        self._create = options.create
+        self._clock = clock
+        mark = self.at(MARK)
+        self.clock: FileClock = (
+            ServerClock(mark) if options.shared else BootClock(clock)
+        )
+        self._changes: int | None = None
+
+    def at(self, name: str) -> str:
+        """The path of a file of that name."""
+        return f"{self.path}/{name}"
+
+    def new(self) -> str:
+        """The path of a file that nobody else makes, to be renamed or removed."""
+        return self.at(f"{TEMPORARY}{nonce().hex()}")
+
+    def open(self, timeout: float) -> None:
+        """See that it is there, fit, and ours; take possession of an empty one.
+
+        Raises:
+            BackendUnavailable: others had it locked for so long.
+            ConfigurationError: missing, not a directory, or used for something else.
+            BadRecord, Unsupported: marked by another version; on unfit files.
+            OSError: whatever else the system says.
+        """
+        try:
+            if self._create:
+                with suppress(FileExistsError):
+                    Path(self.path).mkdir(parents=True)
+            names = os.listdir(self.path)  # noqa: PTH208 - names are what is wanted
+        except FileNotFoundError:
+            raise ConfigurationError(
+                what=f"{self.path} does not exist",
+                hint=f"mkdir -p {self.path}, or say create=yes in the URL",
+            ) from None
+        except NotADirectoryError:
+            raise ConfigurationError(
+                what=f"{self.path} is not a directory",
+                hint="give the locks a directory of their own",
+            ) from None
+        self._check_rights()
+        mounts.check(self.path, mounts.mount_of(self.path), shared=self.shared)
+        if MARK not in names:
+            self._take(names)
+        self._check_mark()
+        if not self.shared:
+            self.clock.boot = self._join(self._clock.now() + timeout).id
+        self.clock.check()
+        self.close()
+        changes = self.at(CHANGES)
+        self._changes = opened(changes, os.O_RDWR | os.O_CREAT)
+        length(self._changes, _LARGEST, changes)
+
+    def close(self) -> None:
+        """Close it; one never opened is closed already."""
+        changes, self._changes = self._changes, None
+        if changes is not None:
+            os.close(changes)
+
+    @contextmanager
+    def locked(self, path: str, flags: int, until: float = 0.0) -> Iterator[int]:
+        """The file, kept locked; shared with other readers if it is only read.
+
+        The lock is the kernel's: it ends with the process, however that ends.
+
+        Args:
+            path: Of the file.
+            flags: For ``open``.
+            until: How long to wait for another process. Only opening waits: see
+                ``Connection.steps``.
+
+        Raises:
+            KeptLocked: another process has it locked, until then.
+            BadRecord: a symbolic link is there.
+            OSError: it cannot be opened or locked; FileNotFoundError without O_CREAT.
+        """
+        how = fcntl.LOCK_EX if flags & os.O_RDWR else fcntl.LOCK_SH
+        while True:
+            file = opened(path, flags)
+            try:
+                self._lock(file, path, how, until)
+                if _stands(file, path):
+                    yield file
+                    return
+            finally:
+                unlock(file)
+
+    def flush(self, file: int) -> None:
+        """The file's content is on disk, unless that is not wanted."""
+        if self.sync:
+            getattr(os, "fdatasync", os.fsync)(file)  # macOS has no fdatasync
+
+    def flush_shared(self, file: int) -> None:
+        """As ``flush``, where no boot of one host tells what is left of before."""
+        if self.shared:
+            self.flush(file)
+
+    def flush_names(self) -> None:
+        """So are the names in the directory."""
+        if not self.sync:
+            return
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def ring(self) -> None:
+        """Tell whoever watches that something has changed."""
+        if self._changes is not None:
+            os.pwrite(self._changes, self._ours + nonce()[:8], 0)
+
+    def alarm(self) -> Alarm:
+        """Hears others who ring on this host, where the system tells."""
+        return Deaf() if self.shared else alarm(self.at(CHANGES), self._ours)
+
+    def version(self) -> object:
+        """Not equal to the one before if somebody rang, or changed a seat."""
+        if self._changes is None:
+            raise BackendUnavailable(what=f"{self.path} is not open")
+        if self.shared:  # what other hosts wrote is seen by who opens
+            file = opened(self.at(CHANGES), os.O_RDONLY)
+            try:
+                rung = os.pread(file, 16, 0)
+            finally:
+                os.close(file)
+        else:
+            rung = os.pread(self._changes, 16, 0)
+        return rung, os.stat(self.path).st_mtime_ns  # noqa: PTH116
+
+    def _lock(self, file: int, path: str, how: int, until: float) -> None:
+        while True:
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self._clock.now() >= until:
+                    raise busy(path) from None
+                time.sleep(uniform(*_PAUSE))
+            else:
+                return
+
+    def _check_rights(self) -> None:
+        effective = os.access in os.supports_effective_ids
+        if os.access(self.path, os.W_OK | os.X_OK, effective_ids=effective):
+            return
+        read_only = os.statvfs(self.path).f_flag & os.ST_RDONLY
+        why = errno.EROFS if read_only else errno.EACCES
+        raise OSError(why, os.strerror(why))
+
+    def _take(self, names: list[str]) -> None:
+        others = [n for n in names if not n.endswith(SEAT) and n[:1] != HIDDEN]
+        if others and all(name.endswith(RECORD) for name in others):
+            raise BadRecord(  # by which clock they count is not known
+                what=f"{self.path} has records, and its {MARK} is gone",
+                hint="does something sweep it, as it does /tmp? stop all that use it, "
+                f"and remove *{RECORD}",
+            )
+        if others:
+            raise ConfigurationError(
+                what=f"{self.path} holds other files ({quoted(min(others))}, …)",
+                hint="give the locks a directory of their own",
+            )
+        new = self.new()
+        mark = {"v": VERSION, "clock": self.clock.kind}
+        with Path(new).open("w", encoding="utf-8") as file:
+            file.write(json.dumps(mark) + "\n")
+            file.flush()
+            self.flush(file.fileno())
+        try:
+            with suppress(FileExistsError):  # another process was faster
+                os.link(new, self.at(MARK))
+        finally:
+            Path(new).unlink()
+        self.flush_names()
+
+    def _join(self, until: float) -> Boot:
+        """Of which boot and which clock the times of one host are."""
+        boot = boot_id.this_boot()
+        path = self.at(BOOT)
+        with suppress(FileNotFoundError, BadRecord):  # it may just be written
+            kept = kept_boot(path)
+            if kept is not None and boot.joining(kept, self.path) == kept:
+                return boot
+        with self.locked(path, os.O_RDWR | os.O_CREAT, until) as file:
+            keep_boot(file, boot.joining(kept_boot(path), self.path))
+        return boot
+
+    def _check_mark(self) -> None:
+        try:
+            mark: Any = json.loads(content(self.at(MARK), _LARGEST))
+            version, clock = mark["v"], mark["clock"]
+        except (ValueError, KeyError, TypeError):
+            raise BadRecord(
+                what=f"{self.at(MARK)} is not ours, or damaged",
+                hint="remove it while no process uses the directory",
+            ) from None
+        if version != VERSION:
+            raise BadRecord(
+                what=f"{self.path} is of an unknown version",
+                hint="upgrade aiorwlock-remote in every process that uses it",
+            )
+        if clock != self.clock.kind:
+            first = "with" if clock != BootClock.kind else "without"
+            raise ConfigurationError(
+                what=f"{self.path} was first used {first} shared=yes",
+                hint="all programs must say the same; to change it, stop them all "
+                f"and remove {MARK}",
+            )
+
+
+def unlock(file: int) -> None:
+    """Unlock and close it."""
+    try:
+        with suppress(OSError):  # not by closing alone: a forked child may have it, too
+            fcntl.flock(file, fcntl.LOCK_UN)
+    finally:
+        os.close(file)
+
+
+def _stands(file: int, path: str) -> bool:
+    """Whether the file still has that name: it may have been replaced or removed."""
+    mine = os.fstat(file)
+    try:
+        there = os.lstat(path)
+    except OSError as exc:
+        if exc.errno not in {errno.ENOENT, errno.ESTALE}:
+            raise
+        return False
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)

@@ -1,0 +1,210 @@
+"""Makes connections: dial, greet, judge."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+from aiorwlock_remote._util.threads import refused
+from aiorwlock_remote.backends.redis.connection.handshake import Greeting, Peer, kill
+from aiorwlock_remote.backends.redis.connection.outage_log import Outage
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    Conversation,
+    Listener,
+    Wire,
+)
+from aiorwlock_remote.backends.redis.connection.script import Script
+from aiorwlock_remote.backends.redis.errors import of_failure
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
+from aiorwlock_remote.core.polling import back_off
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
+from aiorwlock_remote.ports import Host
+
+T = TypeVar("T")
+
+STEADY = 5.0
+"""Seconds a connection must have lasted for the back-off to start anew."""
+
+AGAIN = 0.05
+"""Seconds until Sentinel is asked again."""
+
+RUNS = 16
+"""Of servers whose last connection of ours is remembered."""
+
+Dial = Callable[[Options, Conversation, Host], Awaitable[Wire]]
+"""Connects a conversation to the server; what it raises is an error of the network's
+or of ours."""
+
+
+async def dial_url(options: Options, talk: Conversation, host: Host) -> Wire:
+    """A connection of our own, by the driver of the running loop."""
+    trio = sys.modules.get("trio")  # never imported for asyncio's sake
+    if trio is not None and trio.lowlevel.in_trio_run():
+        from aiorwlock_remote.backends.redis.connection import trio_transport  # noqa: PLC0415
+
+        return await trio_transport.dial(options, talk, host)
+    from aiorwlock_remote.backends.redis.connection import asyncio_wire  # noqa: PLC0415
+
+    return await asyncio_wire.dial(options, talk)
+
+
+class Connector:
+    """Makes one connection after the other, each in the place of the one before."""
+
+    greeting: type[Greeting] = Greeting
+
+    def __init__(
+        self,
+        options: Options,
+        host: Host,
+        scripts: Sequence[Script],
+        listener: Listener,
+        dial: Dial = dial_url,
+        finder: PrimaryFinder | None = None,
+    ) -> None:
+        """Not connected yet. ``finder``: the store's, if Sentinels watch the server."""
+        if finder is None and options.sentinels is not None:
+            finder = PrimaryFinder(options.sentinels, host.clock)
+        self._finder = finder
+        self._dial = dial
+        self._options = options
+        self._host = host
+        self._scripts = scripts
+        self._listener = listener
+        self._since = 0.0
+        self._attempts = 0
+        self._peers: dict[str, Peer] = {}
+        self.outage: Outage = Outage(options.where)
+        self.peer = None
+
+    @property
+    def peer(self) -> Peer | None:
+        """The last connection, to be ended before there is another to that server.
+
+        So are the last ones to other servers, where we may be sent back to.
+        """
+        return self._peer
+
+    @peer.setter
+    def peer(self, peer: Peer | None) -> None:
+        self._peer = peer
+        if peer is not None and peer.run:
+            self._peers.pop(peer.run, None)
+            self._peers[peer.run] = peer
+            if len(self._peers) > RUNS:
+                del self._peers[next(iter(self._peers))]
+
+    async def connect(self, channels: Sequence[bytes]) -> Conversation:
+        """A connection that is fit for commands, within ``connect_timeout``.
+
+        With Sentinel it is asked where the primary is, and asked again, for half of
+        that time, while what it names is not there or no primary (any more).
+
+        Raises:
+            BackendError: the server cannot be reached, or is not fit for us.
+            ConfigurationError: no such database, or unusable certificates.
+        """
+        options, finder = self._options, self._finder
+        if options.sentinels is None or finder is None:
+            timeout = options.connect_timeout
+            if finder is not None and finder.known is None:
+                # A client asks its Sentinels itself. What they say later is a switch
+                # only by what they said before it connected.
+                with suppress(BackendError, ConfigurationError):
+                    await in_thread(partial(finder.find, timeout / ATTEMPTS))
+            switches = 0 if finder is None else finder.switches
+            return await self._connect(options, channels, timeout, switches)
+        # The last attempt is to end, and to be told of, within the timeout.
+        clock, attempt = self._host.clock, options.connect_timeout / ATTEMPTS
+        last = clock.now() + (ATTEMPTS / 2) * attempt
+        while True:
+            found = await in_thread(partial(finder.find, attempt / 2))
+            host, port = found.server
+            there = replace(options, host=host, port=port)
+            try:
+                return await self._connect(there, channels, attempt, found.switches)
+            except BackendUnavailable:
+                if clock.now() > last:
+                    raise
+            await anyio.sleep(AGAIN)
+
+    async def _connect(
+        self,
+        options: Options,
+        channels: Sequence[bytes],
+        timeout: float,
+        switches: int = 0,
+    ) -> Conversation:
+        """``switches``: how many the finder had seen when it named this server."""
+        current: Callable[[], bool] | None = None
+        if (finder := self._finder) is not None:
+            current = lambda: finder.switches == switches  # noqa: E731
+        talk = Conversation(options.where, self._scripts, self._listener, current)
+        try:
+            with anyio.fail_after(timeout):
+                talk.wire = await self._dial(options, talk, self._host)
+                try:
+                    self.peer = await self._greet(options, talk, channels)
+                except BaseException:
+                    talk.wire.hang_up()
+                    with anyio.CancelScope(shield=True):
+                        await talk.wire.aclose()
+                    raise
+        except BackendError:
+            raise
+        except (OSError, EOFError, UnicodeError) as exc:  # Unicode: no such host name
+            raise of_failure(exc, options.where) from exc
+        self._since = self._host.clock.now()
+        return talk
+
+    async def reconnect(self, channels: Sequence[bytes]) -> Conversation:
+        """The same, tried for as long as it takes, with pauses."""
+        if self._host.clock.now() - self._since > STEADY:
+            self._attempts = 0
+        while True:
+            if self.peer is not None or self._attempts:  # the first time goes at once
+                await anyio.sleep(back_off(self._attempts, random.random()))
+            self._attempts += 1
+            try:
+                return await self.connect(channels)
+            except Exception as exc:  # noqa: BLE001 - defects too: it goes on
+                self.outage.goes_on(exc)
+
+    async def _greet(
+        self, options: Options, talk: Conversation, channels: Sequence[bytes]
+    ) -> Peer:
+        greeting = self.greeting(options, self._scripts, channels)
+        talk.send_all(greeting.calls)
+        for call in greeting.calls:
+            with suppress(BackendError):  # judged together
+                await call
+        peer = greeting.judge()
+        before = self._peers.get(peer.run)
+        if before is not None:
+            stale = kill(before)
+            talk.send_all([stale])
+            await stale
+        if not talk.alive or talk.leave_former():
+            raise EOFError
+        return peer
+
+
+async def in_thread(ask: Callable[[], T]) -> T:
+    """Ask Sentinels: names are waited for there, too. A cancelled one ends itself."""
+    try:
+        return await anyio.to_thread.run_sync(
+            ask,
+            abandon_on_cancel=True,
+            limiter=anyio.CapacityLimiter(1),  # the user's may be used up
+        )
+    except RuntimeError as exc:
+        raise refused(exc) from exc

@@ -1,0 +1,160 @@
+"""How a store gets at its server: by a URL, as a user's client would, by a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar, Unpack
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.backends.redis.cluster.client import Cluster
+from aiorwlock_remote.backends.redis.cluster.renewal_channel import NodeBatches
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.calls import Ask, Call
+from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    OnTheLoop,
+    WithSpare,
+)
+from aiorwlock_remote.backends.redis.connection.script import Arg, Request, Script
+from aiorwlock_remote.backends.redis.opening import Ears, open_cluster, open_link
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.scripts import ALL
+from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
+from aiorwlock_remote.ports import Host
+
+T = TypeVar("T")
+
+
+class Endpoint(Protocol):
+    """What a store talks to: a ``Link`` or, with the same promises, a ``Cluster``."""
+
+    def run(
+        self,
+        script: Script,
+        args: tuple[Arg, ...],
+        decode: Callable[[Any], T],
+        *,
+        must_go: bool = False,
+    ) -> Pending[T]:
+        """Run a script."""
+
+    def send(self, call: Call[Any], /, *more: Call[Any]) -> None:
+        """Send a script, and others right behind it over the same connection."""
+
+    def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
+        """Send them in one write where this key is; False: there is no connection."""
+
+    def call(self, *args: Arg) -> Pending[Any]:
+        """Send a command."""
+
+    def call_at(self, *args: Arg) -> Pending[Any]:
+        """Send a command to the server that has the key behind its name."""
+
+    def everywhere(self) -> dict[str, Ask]:
+        """How to ask each server that has keys of its own, by its name."""
+
+    def subscribe(self, channel: bytes) -> None:
+        """Hear what is told of a key from now on."""
+
+    def unsubscribe(self, channel: bytes) -> None:
+        """Not any more."""
+
+    async def aclose(self) -> None:
+        """Wait for the answers still to come, 1 s at most, and close for good."""
+
+
+class Batches(Protocol):
+    """What renewals go over. Used, and closed, in the keeper's thread."""
+
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        """Run all scripts; the answers as they came, in order.
+
+        An exception takes the place of an answer that is an error.
+
+        Raises:
+            BackendError: it is not known which were carried out. After ``timeout``
+                seconds at the latest.
+        """
+
+    def give_up(self) -> None:
+        """Let what is under way fail soon, and all after it; from any thread."""
+
+    def hang_up(self) -> None:
+        """Let what is under way fail soon; from any thread."""
+
+    def close(self) -> None:
+        """Close what it opened."""
+
+
+class Lines(Protocol):
+    """Where connections come from.
+
+    Whatever opens them: commands, answers and messages are our link's, over one
+    connection a server. So their order, and what becomes of them when the connection is
+    lost, is the same for all lines.
+    """
+
+    @property
+    def off_loop(self) -> bool:
+        """Whether batches do without the store's event loop."""
+
+    async def open(
+        self,
+        options: Options,
+        host: Host,
+        own: bytes,
+        finder: PrimaryFinder | None,
+        **ears: Unpack[Ears],
+    ) -> Endpoint:
+        """Connect, and hear the channel ``own``; see ``open_link``.
+
+        ``finder``: the store's, if Sentinels watch the server.
+
+        Raises:
+            BackendError: the server cannot be reached, or is not fit for us.
+            ConfigurationError: no such database, or unusable certificates.
+        """
+
+    def batches(
+        self,
+        options: Options,
+        host: Host,
+        endpoint: Endpoint,
+        finder: PrimaryFinder | None,
+    ) -> Batches:
+        """What renewals go over; ``endpoint`` and ``finder`` are the store's own."""
+
+
+class UrlLines:
+    """Connections of our own."""
+
+    off_loop = True
+
+    async def open(
+        self,
+        options: Options,
+        host: Host,
+        own: bytes,
+        finder: PrimaryFinder | None,
+        **ears: Unpack[Ears],
+    ) -> Endpoint:
+        """By the driver of the running loop."""
+        if options.seeds:
+            return await open_cluster(options, host, ALL, own, **ears)
+        return await open_link(
+            *(options, host, ALL), channels=(own,), finder=finder, **ears
+        )
+
+    def batches(
+        self,
+        options: Options,
+        host: Host,
+        endpoint: Endpoint,
+        finder: PrimaryFinder | None,
+    ) -> Batches:
+        """Over blocking connections; over the store's where there is no other."""
+        if isinstance(endpoint, Cluster):
+            tell = partial(host.call_soon, endpoint.told)
+            return NodeBatches(options, host.clock, ALL, endpoint.slots, tell)
+        own = BlockingLink(options, host.clock, ALL, finder)
+        return WithSpare(own, OnTheLoop(options.where, host, endpoint), host)

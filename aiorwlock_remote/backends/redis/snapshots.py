@@ -1,0 +1,199 @@
+"""What lies in the keys of a resource, as the core's record; see ``lua/record.lua``."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from aiorwlock_remote.backends.redis.connection.calls import Raw
+from aiorwlock_remote.backends.redis.replies import (
+    NONSENSE,
+    endings_of,
+    grant_of,
+    who_of,
+)
+from aiorwlock_remote.core.doorman import Extra, Grant, Place, Record, Seat, Upgrader
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.text import one_line
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.ports import Guest, Snapshot
+
+VERSION = "1"
+_DIGITS = 17
+"""More has no number of ours."""
+
+_MODES = {"r": Mode.READ, "w": Mode.WRITE}
+_READER = "reader:"
+_SCALARS = (
+    *("last", "number", "admit_upto", "admit_until", "turns", "barred_until"),
+    *("created", "updated"),
+)
+_KNOWN = {"v", "seat", "writer", "upgrader", "endings", "upgraded", "places", "keep"}
+
+
+def decode_look(resource: Resource, raw: Raw) -> Snapshot:
+    """A resource as it stands, of what ``look`` answered.
+
+    Raises:
+        BadRecord: what is stored there is not ours, or damaged.
+    """
+    now, value, ends, state, queue, readers, *members = raw
+    try:
+        record = _record(_pairs(state), _pairs(queue), _pairs(readers))
+    except _Damaged as exc:
+        raise BadRecord(
+            what=f"{resource.label}: {exc} is damaged",
+            hint="another program, or a newer version of this library, wrote there",
+        ) from exc
+    if members:
+        return _pair(resource, record, value, ends, members[0], now)
+    seat = None
+    if value is not None:
+        seat = Seat(_text(value), None if ends < 0 else ends * 1000)
+    return Snapshot(resource, record, seat, now, now)
+
+
+class _Damaged(Exception):
+    """The field that is, with the name of the key it is in."""
+
+
+@contextmanager
+def _field(name: str) -> Generator[None, None, None]:
+    try:
+        yield
+    except NONSENSE as exc:
+        raise _Damaged(name) from exc
+
+
+def _pair(
+    resource: Resource,
+    record: Record,
+    writer: bytes | None,
+    ends: int,
+    members: list[bytes],
+    now: int,
+) -> Snapshot:
+    """A pair of keys as it stands: ours as in a seat, all others as guests."""
+    there = {_text(member) for member in members}
+    grants = tuple(
+        grant
+        for grant in record.grants
+        if grant.mode is Mode.WRITE or grant.ticket in there
+    )
+    ours = {grant.ticket for grant in grants}
+    guests = [Guest(value, Mode.READ) for value in sorted(there - ours)]
+    seat = Seat("r") if record.seat == "r" and there else None
+    if writer is not None:
+        value, expires = _text(writer), None if ends < 0 else ends * 1000
+        if record.seat == f"w{value}":
+            seat = Seat(f"w{value}", expires)
+        else:
+            guests.append(Guest(value, Mode.WRITE, expires))
+    record = replace(record, grants=grants)
+    return Snapshot(resource, record, seat, now, now, tuple(guests))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _pairs(flat: list[bytes]) -> dict[str, str]:
+    """What is no text is no number and no place either, and told where it is read."""
+    texts = [item.decode(errors="replace") for item in flat]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < _DIGITS):
+        raise ValueError("no number")
+    return int(text)
+
+
+def _record(
+    state: dict[str, str], queue: dict[str, str], readers: dict[str, str]
+) -> Record:
+    fields = {name: text for name, text in state.items() if text}
+    version = fields.get("v")
+    if version is None and not fields.keys() & {*_KNOWN, *_SCALARS}:
+        return Record(extra=_extra(state))
+    if version != VERSION:
+        raise BadRecord(
+            what="the stored record is of an unknown version",
+            hint="upgrade aiorwlock-remote in every process that uses the store",
+        )
+    scalars: dict[str, int] = {}
+    for name in _SCALARS:
+        with _field(f"field {name} of the state"):
+            scalars[name] = _number(fields.get(name, "0"))
+    writer, slot = fields.get("writer"), fields.get("upgrader")
+    grants: tuple[Grant, ...] = ()
+    if writer is not None:
+        with _field("field writer of the state"):
+            grants = (_writer(writer, scalars["last"]),)
+    elif "seat" in fields:
+        with _field("a reader in the state, or its score,"):
+            grants = tuple(
+                _reader(ticket, score, state[_READER + ticket], scalars["last"])
+                for ticket, score in readers.items()
+            )
+    places: list[Place] = []
+    for name, text in queue.items():
+        with _field(f"field {one_line(name, 40)} of the queue"):
+            places.append(_place(name, text))
+    with _field("field endings of the state"):
+        endings = endings_of(fields.get("endings", ""))
+    with _field("field upgrader of the state"):
+        upgrader = None if slot is None else _slot(slot)
+    return Record(
+        grants=grants,
+        queue=tuple(sorted(places, key=lambda place: place.number)),
+        seat=fields.get("seat") if grants else None,
+        upgrader=upgrader,
+        upgraded=fields.get("upgraded") == "1",
+        endings=endings,
+        extra=_extra(state),
+        **scalars,
+    )
+
+
+def _writer(text: str, fence: int) -> Grant:
+    ticket, since, expires, details = text.split(",", 3)
+    ends = None if expires == "never" else _number(expires)
+    return grant_of(ticket, Mode.WRITE, fence, _number(since), ends, details)
+
+
+def _reader(ticket: str, score: str, text: str, fence: int) -> Grant:
+    since, details = text.split(",", 1)
+    ends = None if score == "inf" else _number(score)
+    return grant_of(ticket, Mode.READ, fence, _number(since), ends, details)
+
+
+def _place(field: str, text: str) -> Place:
+    number, since, expires, window, waiting, claim_until, who = text.split(",", 6)
+    return Place(
+        number=_number(number),
+        gate=field[2:],
+        mode=_MODES[field[0]],
+        since=_number(since),
+        expires=_number(expires),
+        window=_number(window),
+        waiting=_number(waiting),
+        claim_until=_number(claim_until) if claim_until else None,
+        who=who_of(who),
+    )
+
+
+def _slot(text: str) -> Upgrader:
+    expires, called, gate, ticket = text.split(",", 3)
+    return Upgrader(ticket, gate, _number(expires), called == "1")
+
+
+def _extra(state: dict[str, str]) -> Extra:
+    ours = {*_KNOWN, *_SCALARS}
+    return tuple(
+        (name, text)
+        for name, text in state.items()
+        if name not in ours and not name.startswith(_READER)
+    )

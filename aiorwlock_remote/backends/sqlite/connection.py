@@ -1,0 +1,188 @@
+"""One SQLite connection: steps on its file, one transaction a batch.
+
+In WAL mode. A fence once handed out survives a power cut, see ``lasting``. Everything
+here blocks and belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+
+from aiorwlock_remote._util.sql_files import statements
+from aiorwlock_remote.backends.sqlite.durability import Level, NewFence, check, level_of
+from aiorwlock_remote.backends.sqlite.sqlite_file import SqliteFile
+from aiorwlock_remote.core.codec import dumps
+from aiorwlock_remote.core.commands import Command
+from aiorwlock_remote.core.doorman import UNUSED, Record, Seat
+from aiorwlock_remote.core.lease import MICROS, micros
+from aiorwlock_remote.core.names import Resource, from_row
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.transition import Step, transition
+from aiorwlock_remote.embedded.boot_id import of_this_boot
+from aiorwlock_remote.embedded.connection import Seen
+from aiorwlock_remote.embedded.decode_cache import Decoded, outcome
+from aiorwlock_remote.embedded.wake_event import Alarm, Deaf
+from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.forgetting import FIRST, PORTION, Key
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.ports import Clock, Snapshot
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
+
+Row = tuple[str | None, str | None, str | None, str | int | None]
+
+
+class Connection:
+    """A connection to the file at ``path``."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        """Not open yet."""
+        self._clock = clock
+        self._sql = statements("aiorwlock_remote.backends.sqlite", "sqlite.sql")
+        self._file = SqliteFile(path, self._sql, clock)
+        self._run = self._file.run
+        self._decoded = Decoded()
+
+    def open(self, timeout: float) -> None:
+        """Open the file, make our tables in it if it is new.
+
+        Raises:
+            ConfigurationError: not to be opened, or some other application's file.
+            BackendError: locked by others for ``timeout`` seconds, or damaged.
+        """
+        self._file.open(timeout)
+
+    def close(self) -> None:
+        """Close it; a connection never opened is closed already."""
+        self._file.close()
+
+    def steps(
+        self, batch: Iterable[tuple[Resource, Command]], timeout: float
+    ) -> list[Step | Exception]:
+        """Carry out commands in order, in one transaction; each outcome by itself.
+
+        Raises:
+            BackendError: none was carried out.
+        """
+        until = self._clock.now() + timeout
+        asked = list(batch)
+        self._file.follow()
+        with self._file.mapped:
+            level = level_of(command for _, command in asked)
+            if not self._file.boot:  # the next one will not know that it is another
+                level = "FULL"
+            try:
+                return self._carried_out(asked, level, until)
+            except NewFence:
+                return self._carried_out(asked, "FULL", until)
+
+    def look(self, resource: Resource) -> Snapshot:
+        """One resource as it stands."""
+        self._file.follow()
+        with self._file.mapped:
+            row = self._run(self._sql["load"], resource.row).fetchone()
+            return self._snapshot(resource, row)
+
+    def scan(self, seen: Seen) -> None:
+        """All resources with a record or a seat."""
+        self._file.follow()
+        with self._file.mapped:
+            for kind, number, *row in self._run(self._sql["scan"]).fetchall():
+                resource = from_row(kind, number)
+                try:
+                    found = self._snapshot(resource, tuple(row))
+                except BadRecord as exc:  # the others are to be seen all the same
+                    log_event(
+                        log, "bad_record", resource=resource.label, error=str(exc)
+                    )
+                    continue
+                seen[f"{kind},{number}"] = found
+
+    def forget(self, memory: float, after: Key = FIRST) -> Key | None:
+        """As ``Connection.forget``, behind ``after``, in the order of the keys."""
+        since = int(self._clock.wall() - memory)
+
+        def portion() -> Key | None:
+            found = self._run(self._sql["portion"], (*after, PORTION))
+            last: Key | None = found.fetchone()
+            if last is not None:
+                self._run(self._sql["forget"], (*after, *last, since))
+            return last
+
+        self._file.follow()
+        with self._file.mapped:
+            return self._file.atomically(portion, self._clock.now() + 1.0)
+
+    def alarm(self) -> Alarm:
+        """SQLite tells nobody."""
+        return Deaf()
+
+    def version(self) -> object:
+        """Changes whenever another connection has committed something."""
+        self._file.follow()
+        with self._file.mapped:
+            version = self._run("PRAGMA data_version").fetchone()[0]
+        return self._file.identity, version
+
+    def _carried_out(
+        self, batch: list[tuple[Resource, Command]], level: Level, until: float
+    ) -> list[Step | Exception]:
+        return self._file.atomically(
+            lambda: [self._step(resource, command) for resource, command in batch],
+            until,
+            level,
+        )
+
+    def _step(self, resource: Resource, command: Command) -> Step | BadRecord:
+        key = resource.row
+        return outcome(resource, lambda: self._carry_out(key, command))
+
+    def _carry_out(self, key: tuple[str, int], command: Command) -> Step:
+        row = self._run(self._sql["load"], key).fetchone()
+        now, wall = micros(self._clock.now()), micros(self._clock.wall())
+        record, seat = self._read(row, now)
+        step = transition(record, seat, command, now, wall)
+        check(self._file.level, record, step.record)
+        if step.record is not record and step.record.updated:
+            self._save(key, step.record)
+        if step.seat is None and seat is not None:
+            self._run(self._sql["vacate"], key)
+        elif step.seat is not None and (seat is None or step.seat.value != seat.value):
+            since = int(step.seat.value.rpartition(",")[2])
+            self._run(self._sql["sit"], (*key, step.seat.ticket, since))
+        return step
+
+    def _read(self, row: Row, now: int) -> tuple[Record | None, Seat | None]:
+        text, boot, ticket, since = row
+        seat = None if ticket is None else Seat(f"{ticket},{since}")
+        if text is None:
+            return None, seat
+        return of_this_boot(self._decoded(text), boot or "", self._file.boot, now), seat
+
+    def _save(self, key: tuple[str, int], record: Record) -> None:
+        readers = {
+            grant.ticket: grant.since // MICROS
+            for grant in record.grants
+            if grant.mode is Mode.READ
+        }
+        text = dumps(record)
+        self._decoded.keep(text, record)
+        pending = next((p for p in record.queue if p.mode is Mode.WRITE), None)
+        values = (
+            *key,
+            json.dumps(readers) if readers else "{}",
+            pending is not None,
+            None if pending is None else f"{pending.gate},{pending.since // MICROS}",
+            record.updated // MICROS,
+            record.created // MICROS,
+            self._file.boot,
+            text,
+        )
+        self._run(self._sql["save"], values)
+
+    def _snapshot(self, resource: Resource, row: Row) -> Snapshot:
+        now, wall = micros(self._clock.now()), micros(self._clock.wall())
+        record, seat = self._read(row, now)
+        return Snapshot(resource, record or UNUSED, seat, now, wall)

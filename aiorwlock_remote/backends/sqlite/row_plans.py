@@ -1,0 +1,135 @@
+"""Statements on the user's own tables, for row locks: a thread and a connection.
+
+The tables are in the file of the locks, or in the one that ``?rows=`` names, of which
+nothing but those rows is changed. That file's lock may be held by the user's own
+transactions for a while; so it has a thread for itself.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aiorwlock_remote._util.pending import Pending, UnderWay
+from aiorwlock_remote.backends.sqlite.busy_retry import patiently
+from aiorwlock_remote.backends.sqlite.errors import mapped
+from aiorwlock_remote.backends.sqlite.file_identity import Identity, identity_of
+from aiorwlock_remote.core.row import CONSTRAINT
+from aiorwlock_remote.core.row_plans import Plan, Ran, Statement, carried_out
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+    LockError,
+)
+from aiorwlock_remote.ports import Host
+
+T = TypeVar("T")
+
+BUSY_TIMEOUT = 5.0
+"""Seconds for which another process may keep the file locked."""
+
+
+class Rows:
+    """Carries out plans, each in one transaction, in order."""
+
+    def __init__(self, path: str, host: Host) -> None:
+        """Opened by the first plan."""
+        self._path = path
+        self._host = host
+        self._thread: ThreadPoolExecutor | None = None
+        self._db: sqlite3.Connection | None = None
+        self._identity: Identity | None = None
+        self._plans = UnderWay()
+        self._closed = False
+
+    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        """Hand it to the thread."""
+        pending: Pending[T] = Pending()
+        if self._closed:
+            closed = BackendUnavailable(what="the store is closed", nothing_done=True)
+            pending.fail(closed)
+            return pending
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "aiorwlock_remote sqlite rows")
+        self._thread.submit(self._run, partial(self._carried, plan), pending)
+        return self._plans.add(pending)
+
+    async def aclose(self) -> None:
+        """Finish what is under way and close the file."""
+        await self._plans.over()
+        self._closed = True
+        if self._thread is not None:
+            closed: Pending[None] = Pending()
+            self._thread.submit(self._run, self._close, closed)
+            self._thread.shutdown(wait=False)
+            await closed
+
+    def _run(self, job: Callable[[], T], pending: Pending[T]) -> None:
+        try:
+            value = job()
+        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
+            self._host.call_soon(pending.fail, exc)
+        else:
+            self._host.call_soon(pending.resolve, value)
+
+    def _carried(self, plan: Plan[Statement, T]) -> T:
+        clock = self._host.clock
+        until = clock.now() + BUSY_TIMEOUT
+        try:
+            db = self._opened(until)
+            patiently(lambda: db.execute("BEGIN IMMEDIATE"), clock, until)
+            try:
+                told = carried_out(plan, partial(_run, db))
+                # A file that is not in WAL mode: whoever reads it is waited for here.
+                patiently(lambda: db.execute("COMMIT"), clock, until)
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as exc:
+            raise self._undone(exc) from exc
+        except OverflowError as exc:
+            raise ConfigurationError(what=f"{self._path}: {exc}") from exc
+        return told
+
+    def _opened(self, until: float) -> sqlite3.Connection:
+        if identity_of(self._path) != self._identity:  # replaced, as by a backup
+            self._close()
+        if self._db is None:
+            uri = f"{Path(self._path).as_uri()}?mode=rw"
+            db = sqlite3.connect(
+                uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            try:  # reads the file
+                full = partial(db.execute, "PRAGMA synchronous=FULL")
+                patiently(full, self._host.clock, until)
+            except BaseException:
+                db.close()
+                raise
+            self._db, self._identity = db, identity_of(self._path)
+        return self._db
+
+    def _undone(self, exc: sqlite3.Error) -> LockError:
+        if isinstance(exc, sqlite3.IntegrityError):
+            return ConfigurationError(what=f"{self._path}: {exc}", hint=CONSTRAINT)
+        error = mapped(exc, self._path, made=False)
+        if isinstance(error, BackendError):  # it was rolled back
+            error.nothing_done = True
+        return error
+
+    def _close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+
+def _run(db: sqlite3.Connection, statement: Statement) -> Ran:
+    # By name: in a sequence Python 3.12 wants nothing but bare question marks.
+    values = {str(number): value for number, value in enumerate(statement.values, 1)}
+    cursor = db.execute(statement.text, values)
+    found: list[Any] = cursor.fetchall()
+    return Ran(rows=tuple(found)) if statement.tells else Ran(cursor.rowcount)

@@ -1,0 +1,206 @@
+"""An SQLite file of ours, open in one thread: made if it is new, followed if replaced.
+
+Whoever has a file open goes on with it when it is removed or replaced, beside those who
+open the new one: so it is looked at each time whether it still has its name. So has its
+log: whoever closes the file as the last one removes that, and takes itself for the last
+one if our lock on the file is gone, as it is once any code of this process has closed
+the file (`SQLite: how to corrupt <https://www.sqlite.org/howtocorrupt.html>`_, 2.2).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from aiorwlock_remote.backends.sqlite.busy_retry import patiently
+from aiorwlock_remote.backends.sqlite.durability import Level
+from aiorwlock_remote.backends.sqlite.errors import Mapped
+from aiorwlock_remote.backends.sqlite.file_identity import Identity, identity_of
+from aiorwlock_remote.backends.sqlite.schema import APPLICATION_ID, statements_of_sqlite
+from aiorwlock_remote.embedded import boot_id
+from aiorwlock_remote.embedded.boot_id import Boot
+from aiorwlock_remote.embedded.mounts import mount_of
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.ports import Clock
+
+OPENS_IN = 1.0
+"""Seconds for a file that took the place of ours."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
+
+Identities = tuple[Identity | None, Identity | None]
+"""Of the file and of its log."""
+T = TypeVar("T")
+
+
+class SqliteFile:
+    """Everything here blocks.
+
+    What SQLite raises is to be told as ours by ``mapped``, a context around the calls.
+    """
+
+    def __init__(self, path: str, sql: Mapping[str, str], clock: Clock) -> None:
+        """Not open yet. ``sql``: statements by name.
+
+        ``boot``: in which it was opened. ``identity``: which file it is. ``level``:
+        that of the last transaction.
+        """
+        self.path: str = path
+        self.mapped: Mapped = Mapped(path)
+        self.boot: str = ""
+        self.identity: Identities | None = None
+        self._sql = sql
+        self._clock = clock
+        self._db: sqlite3.Connection | None = None
+        self.level: Level = "FULL"
+
+    def open(self, timeout: float) -> None:
+        """Open it, make our tables in it if it is new.
+
+        Raises:
+            ConfigurationError: not to be opened, or some other application's.
+            BackendError: locked by others for ``timeout`` seconds, or damaged.
+        """
+        self.close()
+        until = self._clock.now() + timeout
+        boot = boot_id.this_boot()
+        _check_place(self.path)
+        try:
+            with self.mapped:
+                self._open(boot, until)
+        except BaseException:
+            self.close()
+            raise
+        self.boot, self.identity = boot.id, _identities(self.path)
+
+    def close(self) -> None:
+        """Close it; one never opened is closed already."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def follow(self) -> None:
+        """To the file that has the name now, if it was open once.
+
+        Raises:
+            BackendError: it is the same, but without our log; or as ``open``.
+        """
+        if self.identity is None:
+            return
+        if self._db is not None:
+            now = _identities(self.path)
+            if now == self.identity:
+                return
+            if now[0] == self.identity[0]:
+                raise _split(self.path)
+        log_event(log, "file_replaced", path=self.path)
+        self.open(OPENS_IN)
+
+    def run(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        """One statement."""
+        if self._db is None:
+            what = f"{self.path} is not open"
+            raise BackendUnavailable(what=what, nothing_done=True)
+        return self._db.execute(sql, values)
+
+    def atomically(
+        self, work: Callable[[], T], until: float, level: Level = "FULL"
+    ) -> T:
+        """All or nothing; whatever fails, the file is not left locked."""
+        if level != self.level:
+            self._synchronous(level, until)
+        self._patiently(self._begin, until)
+        try:
+            done = work()
+            self.run("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        return done
+
+    def _begin(self) -> None:
+        self.run("BEGIN IMMEDIATE")
+
+    def _roll_back(self) -> None:
+        if self._db is not None and self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def _patiently(self, action: Callable[[], object], until: float) -> None:
+        patiently(action, self._clock, until)
+
+    def _synchronous(self, level: Level, until: float) -> None:
+        # Done when it is compiled: one that was compiled before would do nothing.
+        if self._db is not None:
+            script = f"PRAGMA synchronous={level}"
+            self._patiently(partial(self._db.executescript, script), until)
+            self.level = level
+
+    def _open(self, boot: Boot, until: float) -> None:
+        self._db = sqlite3.connect(
+            self.path, timeout=0, isolation_level=None, check_same_thread=False
+        )
+        self._patiently(self._check_owner, until)
+        self._patiently(lambda: self.run("PRAGMA journal_mode=WAL"), until)
+        self._synchronous("FULL", until)
+        if "boots" in self._tables():
+            kept = self._kept_boot()
+            if kept is not None and boot.joining(kept, self.path) == kept:
+                return
+        self.atomically(lambda: self._make(boot), until)
+
+    def _make(self, boot: Boot) -> None:
+        for statement in statements_of_sqlite():
+            self.run(statement)
+        joined = boot.joining(self._kept_boot(), self.path)
+        self.run(self._sql["keep_boot"], (joined.id, joined.shift))
+
+    def _check_owner(self) -> None:
+        owner = self.run("PRAGMA application_id").fetchone()[0]
+        names = self._tables() - {"mutex_locks", "doormans", "boots"}
+        if owner != APPLICATION_ID and (owner or names):
+            raise ConfigurationError(
+                what=f"{self.path} belongs to another application",
+                hint="give the locks a file of their own",
+            )
+
+    def _tables(self) -> set[str]:
+        tables = self.run("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {name for (name,) in tables.fetchall()}
+
+    def _kept_boot(self) -> Boot | None:
+        row = self.run(self._sql["boot"]).fetchone()
+        return None if row is None else Boot(*row)
+
+
+def _identities(path: str) -> Identities:
+    return identity_of(path), identity_of(path + "-wal")
+
+
+def _split(path: str) -> BackendUnavailable:
+    # What is left of the old log in this process is shared by all its connections to
+    # that file: a new one would be no better.
+    return BackendUnavailable(
+        what=f"the log of {path} was removed: we have lost our lock on the file",
+        hint="let nothing in this process open it, not even to copy it; close all of "
+        "its Locks, then connect again",
+        nothing_done=True,
+    )
+
+
+def _check_place(path: str) -> None:
+    """The file's log is beside it: under another path of the file there is another.
+
+    Raises:
+        ConfigurationError: the file alone is mounted here.
+    """
+    where = os.path.realpath(path)
+    if mount_of(path).place == where:
+        raise ConfigurationError(
+            what=f"{where} is mounted on its own, without what SQLite keeps beside it",
+            hint="mount the directory, never the file alone",
+        )

@@ -1,0 +1,84 @@
+"""How long a request waits before its next attempt if it was refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from random import random
+from typing import TypeVar
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas.port import State
+from aiorwlock_remote.core.names import Resource
+
+AT_ONCE = 2
+"""Refusals without a pause."""
+FIRST, LONGEST = 0.002, 0.05
+"""Seconds of the first pause after that, at most, and of any."""
+
+MEETINGS = 20
+"""Attempts of a request that met another transaction each time."""
+
+T = TypeVar("T")
+Later = Callable[[float, Callable[[], None]], None]
+GoOn = Callable[[State | None], None]
+
+
+def pause(refusals: int) -> float:
+    """Seconds after so many refusals, at random, and longer each time."""
+    if refusals <= AT_ONCE:
+        return 0.0
+    ceiling: float = FIRST * 2 ** min(refusals - AT_ONCE, 10)
+    return random() * min(LONGEST, ceiling)
+
+
+async def repeated(
+    work: Callable[[], Awaitable[T]], met: Callable[[Exception], bool]
+) -> T:
+    """Do it again, a bounded number of times, if it met another transaction.
+
+    A role or a pool may ask for REPEATABLE READ or SERIALIZABLE. Then whichever of two
+    transactions comes second is refused, also a look after ``in_transaction``
+    (``tests/cas/in_transaction_suite.py``).
+
+    Args:
+        work: A statement, and a transaction of its own.
+        met: Whether it failed like that, and so has changed nothing.
+    """
+    for refusals in range(1, MEETINGS):
+        try:
+            return await work()
+        except Exception as exc:
+            if not met(exc):
+                raise
+        await asyncio.sleep(pause(refusals))
+    return await work()
+
+
+class Pausing:
+    """The ``Pause`` of a ``Swapping``: at once, then at random, longer each time.
+
+    At once is best: the refusal's row is as new as what anybody else has. Who pauses
+    has to look again, or would come too late each time.
+    """
+
+    def __init__(
+        self, read: Callable[[Resource], Pending[State]], later: Later
+    ) -> None:
+        """``later(seconds, function)``: called then, in this thread."""
+        self._read = read
+        self._later = later
+
+    def __call__(self, resource: Resource, refusals: int, go_on: GoOn) -> None:
+        """Go on later, from what was read then."""
+        if refusals <= AT_ONCE:
+            go_on(None)
+            return
+        self._later(pause(refusals), partial(self._look, resource, go_on))
+
+    def _look(self, resource: Resource, go_on: GoOn) -> None:
+        def looked(read: Pending[State]) -> None:
+            go_on(None if read.error is not None else read.result())
+
+        self._read(resource).then(looked)

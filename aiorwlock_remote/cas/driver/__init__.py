@@ -1,0 +1,1 @@
+"""Connections of drivers that know asyncio only, and requests over them."""

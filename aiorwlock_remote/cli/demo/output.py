@@ -1,0 +1,184 @@
+"""What people see of a demo: a live table at a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Self, final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from aiorwlock_remote.cli.demo.state import short
+from aiorwlock_remote.testing.events import now
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiorwlock_remote.cli.demo.state import Entered, Floor, Scene
+
+WIDE = 100
+"""Columns from which a fence is shown in full."""
+
+
+@final
+class Lines:
+    """Plain lines: what happened, and once a second how things stand."""
+
+    def __init__(self, console: Console, scene: Scene) -> None:
+        self._console = console
+        self._scene = scene
+        self._began = now()
+        self._painted = 0
+
+    def tell(self, text: str) -> None:
+        """One line."""
+        self._print(f"{_seconds_since(self._began)}  {text}")
+
+    def paint(self) -> None:
+        """One line a second."""
+        whole = (now() - self._began) // 1_000_000_000
+        if whole > self._painted:
+            self._painted = whole
+            floors, marks = self._scene.floors.items(), self._scene.marks
+            self.tell("; ".join(_in_words(*named, marks) for named in floors))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def _print(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True)
+        self._console.file.flush()
+
+
+@final
+class Board:
+    """A table that is painted anew, below the lines of what happened."""
+
+    def __init__(self, console: Console, scene: Scene) -> None:
+        self._console = console
+        self._scene = scene
+        self._began = now()
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+
+    def tell(self, text: str) -> None:
+        """One line above the table."""
+        self._console.print(Text(f"{_seconds_since(self._began)}  {text}"))
+
+    def paint(self) -> None:
+        """The table."""
+        self._live.update(
+            Group("", _table(self._scene, self._console.width), ""), refresh=True
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+
+Stage = Lines | Board
+
+
+def stage(console: Console, scene: Scene) -> Stage:
+    """The one that fits the output."""
+    return Board(console, scene) if console.is_terminal else Lines(console, scene)
+
+
+# ------------------------------------------------------------------- the table
+
+_LEFT: tuple[tuple[str, int], ...] = (("LEDGER", 6), ("MODE", 5), ("HELD BY", 8))
+_RIGHT: tuple[tuple[str, int], ...] = (
+    ("AGE", 6),
+    ("LEASE", 6),
+    ("FENCE", 7),
+    ("QUEUE", 5),
+    ("GRANTS/S", 8),
+    ("WAIT p50/p99", 12),
+)
+_STYLES = {"write": "red", "read": "green", "free": "dim", "BOTH": "bold reverse red"}
+
+
+def _table(scene: Scene, width: int) -> Table:
+    gap = 2 if width >= WIDE else 1
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    for name, least in _LEFT:
+        table.add_column(name, min_width=least, no_wrap=True)
+    for name, least in _RIGHT:
+        table.add_column(name, min_width=least, no_wrap=True, justify="right")
+    for name, floor in scene.floors.items():
+        holders = floor.holders()
+        mode = _mode(holders)
+        table.add_row(
+            name,
+            Text(mode, style=_STYLES[mode]),
+            _names(holders, scene.marks),
+            _age(holders),
+            _lease(holders),
+            _fence(floor.fence, width),
+            _queue(floor),
+            str(floor.rate()),
+            "{:.0f}/{:.0f} ms".format(*_waits(floor)),
+        )
+    return table
+
+
+def _in_words(name: str, floor: Floor, marks: Mapping[str, str]) -> str:
+    """One ledger in a plain line."""
+    holders = floor.holders()
+    by = _names(holders, marks)
+    p50, p99 = _waits(floor)
+    return (
+        f"{name}: {_mode(holders)}{' by ' if by else ''}{by}, queue {_queue(floor)},"
+        f" {floor.rate()} grants/s, waits p50 {p50:.0f} p99 {p99:.0f} ms"
+    )
+
+
+def _names(holders: Sequence[Entered], marks: Mapping[str, str]) -> str:
+    names = sorted(holder.process for holder in holders)
+    return ",".join(f"{n} {marks[n]}" if n in marks else n for n in names)
+
+
+def _mode(holders: Sequence[Entered]) -> str:
+    modes = {holder.mode for holder in holders}
+    if "W" in modes and len(holders) > 1:
+        return "BOTH"  # what a lock is there to prevent
+    return "write" if "W" in modes else "read" if modes else "free"
+
+
+def _age(holders: Sequence[Entered]) -> str:
+    if not holders:
+        return ""
+    age = (now() - min(holder.at for holder in holders)) / 1e6
+    return f"{age:.0f} ms"
+
+
+def _lease(holders: Sequence[Entered]) -> str:
+    ends = [holder.until for holder in holders if holder.until is not None]
+    return f"{(min(ends) - now()) / 1e9:.2f} s" if ends else ""
+
+
+def _fence(fence: int, width: int) -> str:
+    return str(fence) if width >= WIDE else short(fence)
+
+
+def _queue(floor: Floor) -> str:
+    queue = floor.queue()
+    return " ".join(f"{queue[mode]}{mode}" for mode in ("W", "R") if queue[mode]) or "-"
+
+
+def _waits(floor: Floor) -> tuple[float, float]:
+    """Half and 99 % of the last waits were shorter; milliseconds."""
+    waits = sorted(floor.waits) or [0]
+    half, most = (math.ceil(len(waits) * part) - 1 for part in (0.5, 0.99))
+    return waits[half] / 1e6, waits[most] / 1e6
+
+
+def _seconds_since(began: int) -> str:
+    return f"{(now() - began) / 1e9:5.1f} s"

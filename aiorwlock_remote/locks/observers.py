@@ -1,0 +1,167 @@
+"""Observers: who asks for which lock, how long that takes, and what becomes of it.
+
+For metrics and traces; ``integrations.prometheus`` and ``integrations.otel`` are such.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Literal, Protocol, final
+
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.core.value import value
+from aiorwlock_remote.errors import ConfigurationError, LossReason
+from aiorwlock_remote.logs import guarded
+from aiorwlock_remote.runtime.request import Request
+
+End = LossReason | Literal["released", "moved", "detached", "dropped"]
+"""How a grant ended.
+
+``released``: given back. A reason of ``LockLost``: lost. ``moved``: it became the grant
+of another mode, by ``upgrade`` or ``downgrade``. ``detached``: passed on. ``dropped``:
+nothing referred to it any more.
+"""
+
+FAILED = "an observer failed"
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.observers")
+
+
+@value
+class Attempt:
+    """Somebody wants a lock. ``timeout``: seconds; None: for ever; 0: only tries.
+
+    ``resource_type`` is one of few names, fit for a label of a metric; ``resource`` is
+    that and the id. ``mode``: ``read`` or ``write``.
+    """
+
+    resource_type: str
+    resource: str
+    mode: ModeName
+    timeout: float | None
+    reason: str
+
+
+class Following(Protocol):
+    """What becomes of one attempt: ``failed``, or ``obtained`` and later ``ended``."""
+
+    def obtained(self, resource: str, fence: int) -> None:
+        """It holds the lock from now on."""
+
+    def failed(self, error: BaseException | None) -> None:
+        """It does not; ``error`` says why. None: it was not free, and only tried.
+
+        A cancellation is one, too.
+        """
+
+    def ended(self, how: End) -> None:
+        """The grant is over."""
+
+
+class Observer(Protocol):
+    """Is told of each attempt of a ``Locks``: ``connect(…, observers=[…])``.
+
+    Of mutexes, readers-writer locks, ``multi``, mutex sets, moves and adopted grants;
+    not of row locks, occupied objects and the published calls.
+
+    It is called in the event loop and must not block. ``asked`` and what tells how the
+    attempt ended are called in the task that asks. What an observer raises is logged
+    and changes nothing, ``SystemExit`` included.
+    """
+
+    def asked(self, attempt: Attempt) -> Following | None:
+        """Before anything is sent; who is to be told more, if anybody."""
+
+
+@final
+class Followers:
+    """All who follow one attempt: ``with`` it is made, and failing is told."""
+
+    __slots__ = ("_each",)
+
+    def __init__(self, each: tuple[Following, ...] = ()) -> None:
+        self._each = each
+
+    def obtained(self, resource: Resource, fence: int) -> None:
+        """As ``Following.obtained``."""
+        for one in self._each:
+            _call(one, "obtained", resource.label, fence)
+
+    def failed(self, error: BaseException | None) -> None:
+        """As ``Following.failed``."""
+        for one in self._each:
+            _call(one, "failed", error)
+
+    def ended(self, how: End) -> None:
+        """As ``Following.ended``; once."""
+        each, self._each = self._each, ()
+        for one in each:
+            _call(one, "ended", how)
+
+    def __enter__(self) -> Followers:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is not None:
+            self.failed(exc)
+
+
+NOBODY: Followers = Followers()
+
+
+def asked(observers: Sequence[Observer], request: Request) -> Followers:
+    """Tell them what is wanted."""
+    if not observers:
+        return NOBODY
+    resource = request.resource
+    attempt = Attempt(
+        resource_type=resource.shown[0],
+        resource=resource.label,
+        mode=request.mode.shown,
+        timeout=request.timeout,
+        reason=request.reason,
+    )
+    followers: list[Following] = []
+
+    def ask(observer: Observer) -> None:
+        following = observer.asked(attempt)
+        if following is not None:
+            followers.append(following)
+
+    for observer in observers:
+        guarded(log, FAILED, ask, observer)
+    return Followers(tuple(followers))
+
+
+def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
+    """They, once and for all.
+
+    Raises:
+        ConfigurationError: one that is none; or one alone, not in a list.
+    """
+    given: object = observers
+    if not isinstance(given, Iterable):
+        raise ConfigurationError(
+            what=f"{quoted(given)} is no sequence of observers", hint="observers=[…]"
+        )
+    found = tuple(observers)
+    for observer in found:
+        if not callable(getattr(observer, "asked", None)):
+            raise ConfigurationError(what=f"{quoted(observer)} is no observer")
+    return found
+
+
+def _call(one: Following, what: str, *told: object) -> None:
+    def call() -> None:
+        getattr(one, what)(*told)
+
+    guarded(log, FAILED, call)

@@ -1,0 +1,206 @@
+"""Where the recipes are made, of stores that can hold them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from aiorwlock_remote.core.key_pair import pair
+from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
+from aiorwlock_remote.core.mutex_set import check_name
+from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.core.occupancy import Ages, check_pattern
+from aiorwlock_remote.core.row import RowKey, RowTable, check_key
+from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
+from aiorwlock_remote.locks.lock import RWLock
+from aiorwlock_remote.locks.option_args import OnLost, OptionArgs
+from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.ports.recipes import (
+    HoldsOccupations,
+    HoldsPairs,
+    HoldsRows,
+    HoldsSets,
+)
+from aiorwlock_remote.recipes.mutex_set import MutexSet, Pools
+from aiorwlock_remote.runtime.host import LoopHost
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.recipes.occupancy import Occupancies, Occupancy
+    from aiorwlock_remote.recipes.row_lock.lock import RowLock
+    from aiorwlock_remote.recipes.rows import Rows
+
+REVALIDATE = 1.25
+"""Seconds: with its jitter, the poll of every other waiter."""
+
+_REDIS = "redis:// can"
+_SQL = "sqlite://, postgresql://, mariadb:// and oracle:// can"
+_OCCUPIED = "redis:// can; databases by integrations.sqlalchemy or .django"
+
+
+class OccupancyArgs(TypedDict, total=False):
+    """``pending``, ``using``: the names of an object's keys, ``%s`` being the object.
+
+    ``"pending:%s"`` and ``"using:%s"`` by default. Seconds: a pending record older than
+    ``pending_age`` (10) is dead, and a using one older than ``using_age`` (600; None:
+    never); others remove it.
+    """
+
+    pending: str
+    using: str
+    pending_age: float
+    using_age: float | None
+
+
+class RecipeCalls:
+    """The other published locks, for the stores that can hold them."""
+
+    def __init__(self, session: Session, options: Options) -> None:
+        """Part of a ``Locks``."""
+        self._session = session
+        self._options = options
+        self._pools = Pools(session)
+        self._rows: Rows | None = None
+        self._occupancies: dict[tuple[str, str, Ages], Occupancies] = {}
+
+    def mutex_set(
+        self,
+        name: str,
+        *,
+        lease: float = 60.0,
+        revalidate_seconds: float = REVALIDATE,
+        keep: bool = True,
+        on_lost: OnLost | None = None,
+        max_hold: float | None = None,
+    ) -> MutexSet:
+        """Many mutexes in one sorted set of Redis; no I/O.
+
+        ``lease``: seconds a grant lives from its last update, the published
+        ``timeout_seconds``: the same in every program that uses the set. The keeper
+        updates in the background unless ``keep`` is False. ``revalidate_seconds``, at
+        least 1.25: how often a waiter looks if nothing wakes it. ``on_lost``
+        and ``max_hold`` as everywhere.
+
+        Raises:
+            Unsupported: this store cannot hold one.
+            ConfigurationError: a name or a number that cannot be used.
+        """
+        check_name("set", name)
+        check_seconds("revalidate_seconds", revalidate_seconds, least=REVALIDATE)
+        given: object = lease
+        if given is None:
+            raise ConfigurationError(what="a mutex of a set has a lease")
+        options = self._options.but({"lease": lease, "max_hold": max_hold})
+        if on_lost is not None:
+            options = options.but({"on_lost": on_lost})
+        store = self._session.drive.store
+        if not isinstance(store, HoldsSets):
+            raise _missing(f"mutex set {quoted(name)}", _REDIS)
+        pool = self._pools.pool(store, name, revalidate_seconds)
+        return MutexSet(self._session, pool, name, options, keep=keep)
+
+    def set_rwlock(
+        self, datatype: str, resource_id: ResourceId, **options: Unpack[OptionArgs]
+    ) -> RWLock:
+        """A readers-writer lock on a Redis set and a string; no I/O.
+
+        ``readlock:<datatype>:<id>`` and ``writelock:<datatype>:<id>``: programs that
+        use the published statements on them exclude ours and are excluded. ``policy``
+        is ``"reader"`` if not given here, the published rule: readers starve writers.
+
+        Raises:
+            Unsupported: this store cannot hold one.
+            ConfigurationError: a name or an option that cannot be used.
+        """
+        target = pair(datatype, resource_id)
+        store = self._session.drive.store
+        if not isinstance(store, HoldsPairs):
+            what = f"readers-writer lock on the set readlock:{target.key}"
+            raise _missing(what, _REDIS)
+        store.check_pair(target)
+        chosen = self._options.but({"policy": "reader"}).but(options)
+        return RWLock(self._session, target, chosen)
+
+    def row_lock(
+        self,
+        table: str,
+        row_id: RowKey,
+        *,
+        key: str = "id",
+        mark: str = "lock_mark",
+        count: str = "read_lock_count",
+        reason: str = "lock_reason",
+        lease: float | None = None,
+        grants: str = "lock_grants",
+    ) -> RowLock:
+        """A readers-writer lock in the resource's own row; no I/O.
+
+        ``table`` is one of your own, maybe with its schema and a dot; ``key`` is the
+        column that tells its rows apart, the others are those of the lock: programs
+        that use the published UPDATEs on them exclude ours and are excluded. ``lease``:
+        seconds a grant of ours lives unless it is renewed, in one more column,
+        ``grants``; None: as published, for ever. The prefix and the lease of this
+        ``Locks`` have no part in it.
+
+        Raises:
+            Unsupported: this store cannot hold one.
+            ConfigurationError: a name that cannot be used.
+        """
+        check_seconds("lease", lease, least=MIN_LEASE)
+        names = RowTable(table, key, mark, count, reason, grants)
+        check_key(row_id)
+        if self._rows is None:
+            from aiorwlock_remote.recipes.rows import Rows  # noqa: PLC0415 - seldom used
+
+            store = self._session.drive.store
+            if not isinstance(store, HoldsRows):
+                raise _missing(f"row lock {table}/{row_id}", _SQL)
+            self._rows = Rows(self._session, store)
+        return self._rows.lock(names, row_id, lease)
+
+    def occupancy(
+        self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
+    ) -> Occupancy:
+        """One existing object, occupied by pending → using; no I/O.
+
+        As ``occupancies(…).of(kind, object_id)``, and raises the same.
+        """
+        return self.occupancies(**names).of(kind, object_id)
+
+    def occupancies(self, **names: Unpack[OccupancyArgs]) -> Occupancies:
+        """Existing objects, occupied by pending → using; no I/O.
+
+        See ``OccupancyArgs`` for the names of the two keys of an object, and the ages;
+        they are the same in every program that occupies the same objects.
+
+        Raises:
+            Unsupported: this store cannot hold any.
+            ConfigurationError: a name or a number that cannot be used.
+        """
+        pending = check_pattern("pending", names.get("pending", "pending:%s"))
+        using = check_pattern("using", names.get("using", "using:%s"))
+        if pending == using:
+            raise ConfigurationError(what="pending and using have the same name")
+        ages = Ages(names.get("pending_age", 10.0), names.get("using_age", 600.0))
+        chosen = pending, using, ages
+        found = self._occupancies.get(chosen)
+        if found is None:
+            from aiorwlock_remote.recipes.occupancy import (  # noqa: PLC0415 - as above
+                Occupancies,
+            )
+
+            store = self._session.drive.store
+            if not isinstance(store, HoldsOccupations):
+                raise _missing("occupied objects", _OCCUPIED)
+            places = store.occupations(*chosen)
+            found = Occupancies(places, host=self._host, is_closed=True)
+            self._occupancies[chosen] = found
+        return found
+
+    def _host(self) -> LoopHost:
+        self._session.check()
+        return self._session.host
+
+
+def _missing(what: str, stores: str) -> Unsupported:
+    return Unsupported(what=f"{what}: this store cannot hold one", hint=stores)

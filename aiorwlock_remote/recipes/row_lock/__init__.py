@@ -1,0 +1,1 @@
+"""A readers-writer lock in the row that it protects."""

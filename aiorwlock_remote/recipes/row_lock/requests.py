@@ -1,0 +1,221 @@
+"""Requests for row locks: sent without awaiting, undone if nobody waits any more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from random import random
+from typing import Generic, Protocol, TypeVar
+
+import anyio
+
+from aiorwlock_remote._util.pending import Pending, UnderWay, mapped
+from aiorwlock_remote.core.polling import back_off
+from aiorwlock_remote.core.row_plans import Plan
+from aiorwlock_remote.core.uncertainty import in_doubt
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.recipes.row_lock.strategies import Attempt, Got
+from aiorwlock_remote.recipes.row_lock.target import Kind, Row
+from aiorwlock_remote.runtime.cleanup import Insisting
+from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.runtime.in_flight import Closing
+
+S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
+T = TypeVar("T")
+
+PATIENCE = 5.0
+"""Seconds for which a request is sent again before whoever waits is told."""
+SETTLE = 2.0
+"""Seconds for which who is cancelled or closes waits until what it left is undone."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
+
+
+class Carrier(Protocol[S_contra]):
+    """What carries plans out; see ``HoldsRows``."""
+
+    def carry(self, plan: Plan[S_contra, T]) -> Pending[T]:
+        """Carry out its statements."""
+
+
+class RowRequests(Generic[S]):
+    """Those of one loop. ``freed(identity)`` is called when a lock was given back.
+
+    ``known``: kinds of rows that take a mark as it is; more are added.
+    """
+
+    def __init__(
+        self,
+        carrier: Carrier[S],
+        host: LoopHost,
+        freed: Callable[[Kind], None],
+        known: set[Kind] | None = None,
+    ) -> None:
+        self._carrier = carrier
+        self._host = host
+        self._freed = freed
+        self._closing = Closing()
+        self._insisting = Insisting(host, self._closing)
+        self._under_way = UnderWay()
+        self._closed = False
+        self._known = set[Kind]() if known is None else known
+        self._resting: set[Callable[[], None]] = set()  # to be sent again
+
+    async def take(
+        self, row: Row[S], attempt: Attempt, *, doubtful: bool = False
+    ) -> Got:
+        """Once. Cancelled or closed, what it may have obtained is given back.
+
+        ``doubtful``: an earlier request may have obtained it, too.
+        """
+        new = row.kind not in self._known
+        plan = row.way.take(attempt, check=new)
+        carried = self._under_way.add(self._carrier.carry(plan))
+        undone: list[Pending[None]] = []
+
+        def take_back() -> Pending[None]:
+            if not undone:
+                undone.append(Pending())
+                undo = partial(self._take_back, row, attempt, doubtful, undone[0])
+                carried.then(undo)
+            return undone[0]
+
+        try:
+            with self._closing.under(take_back):
+                got = await carried
+        except BaseException as exc:
+            if exc is carried.error:
+                raise
+            with anyio.CancelScope(shield=True), anyio.move_on_after(SETTLE):
+                await take_back()
+            raise
+        if got.held:
+            self._known.add(row.kind)
+        return got
+
+    @contextmanager
+    def pausing(self, row: Row[S], attempt: Attempt) -> Generator[None, None, None]:
+        """Until it is taken again; nobody knows whether it was obtained.
+
+        Cancelled or closed meanwhile, it is given back.
+
+        Raises:
+            Closed: it is not to be taken again.
+        """
+
+        def take_back() -> None:
+            self.give(row, attempt, attempt.reason).unawaited()
+
+        with self._closing.under(take_back):
+            try:
+                yield
+            except BaseException:
+                take_back()
+                raise
+
+    def give(self, row: Row[S], attempt: Attempt, reason: str) -> Pending[Got]:
+        """Give back; sent again for a while, then in the background.
+
+        As long as that cannot do harm: without a ticket, what may have been carried out
+        is not sent again. Nor is anything when the lease is over.
+        """
+        told: Pending[Got] = self._under_way.add(Pending())
+        again = partial(self._given, row, attempt, reason)
+        self._give(row, again, told, self._host.clock.now())
+        lease = row.way.lease
+        repeatable = lease is not None
+        return self._insisting.on(told, row, again, lease, repeatable=repeatable)
+
+    def close(self) -> None:
+        """Send now what is to be sent again; nothing will be after that.
+
+        What is about to be obtained is given back, and is no one's.
+        """
+        self._closed = True
+        self._closing.close()
+        for again in list(self._resting):
+            again()
+
+    async def over(self) -> None:
+        """Wait until nothing is under way, for ``SETTLE`` seconds at most."""
+        with anyio.move_on_after(SETTLE, shield=True):
+            await self._under_way.over()
+
+    def _take_back(
+        self,
+        row: Row[S],
+        attempt: Attempt,
+        doubtful: bool,  # noqa: FBT001 - bound by ``partial``
+        undone: Pending[None],
+        carried: Pending[Got],
+    ) -> None:
+        error = carried.error
+        doubt = doubtful or in_doubt(error)
+        if doubt and row.way.lease is None:
+            log_event(
+                log,
+                "row_lock_uncertain",
+                resource=row.label,
+                mode=attempt.mode,
+                error=str(error),
+            )
+        elif doubt or (error is None and carried.result().held):
+            told = self.give(row, attempt, attempt.reason)
+            told.unawaited()
+            told.then(lambda _: undone.resolve(None))
+            return
+        undone.resolve(None)
+
+    def _give(
+        self,
+        row: Row[S],
+        give: Callable[[], Pending[Got]],
+        told: Pending[Got],
+        since: float,
+    ) -> None:
+        def again() -> None:
+            if again in self._resting:
+                self._resting.discard(again)
+                self._give(row, give, told, since)
+
+        def gave(given: Pending[Got]) -> None:
+            error = given.error
+            waited = self._host.clock.now() - since
+            if error is None:
+                told.resolve(given.result())
+            elif _harmless(row, error) and not self._closed and waited < PATIENCE:
+                self._resting.add(again)
+                self._host.spawn(partial(_after, back_off(2, random()), again))
+            else:
+                told.fail(error)
+
+        give().then(gave)
+
+    def _given(self, row: Row[S], attempt: Attempt, reason: str) -> Pending[Got]:
+        """Once; waiters here are told."""
+
+        def gave(got: Got) -> Got:
+            if got.again:
+                what = f"{row.label}: others change it all the time"
+                raise BackendUnavailable(what=what, nothing_done=True)
+            self._freed(row.identity)
+            return got
+
+        carried = self._carrier.carry(row.way.give(attempt, reason))
+        return self._under_way.add(mapped(carried, gave))
+
+
+def _harmless(row: Row[S], error: BaseException) -> bool:
+    """Whether it may be done again: not carried out, or known by ticket."""
+    if not isinstance(error, BackendUnavailable):
+        return False
+    return error.nothing_done or row.way.lease is not None
+
+
+async def _after(seconds: float, function: Callable[[], None]) -> None:
+    await anyio.sleep(seconds)
+    function()

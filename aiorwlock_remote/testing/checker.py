@@ -1,0 +1,216 @@
+"""Decides from a history whether the locks kept their promises.
+
+One pass and a few sorts: for demos and tests of any length. It knows nothing of what
+a store did inside, so it only accuses where the history leaves no innocent reading.
+`tests/judge` holds the second, independent judge, a linearizability checker.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING, Literal, final
+
+from aiorwlock_remote.testing.timeline import Story, told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from aiorwlock_remote.testing.events import Access, Event, Granted
+
+Kind = Literal["exclusion", "fence", "isolation", "garbage"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise broken.
+
+    ``exclusion``: two hold at the same time, one of them a writer. ``fence``: a later
+    grant has a smaller fence, or an equal one though one of the two is a writer.
+    ``isolation``: the fenced resource accepted a foreign access inside a session.
+    ``garbage``: the history contradicts itself.
+    """
+
+    kind: Kind
+    resource: str
+    text: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a history says. Waits, from ask to grant, are in milliseconds."""
+
+    grants: int
+    wait_p50: float
+    wait_p99: float
+    accesses: int
+    """Accepted by the protected resource."""
+    refused: int
+    """Refused by it: stale holders the fence kept out."""
+    violations: tuple[Violation, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was violated."""
+        return not self.violations
+
+
+def judge(events: Iterable[Event]) -> Verdict:
+    """The verdict on `events`, in whatever order they come."""
+    stories = told(events)
+    violations = [
+        Violation(kind, resource, text)
+        for resource, story in sorted(stories.items())
+        for kind, check in _CHECKS
+        for text in check(story)
+    ]
+    granted = [g for story in stories.values() for g in story.grants.values()]
+    accesses = [a for story in stories.values() for a in story.accesses]
+    waits = sorted(g.at - g.asked_at for g in granted)
+    refused = sum(a.serial is None for a in accesses)
+    return Verdict(
+        grants=len(granted),
+        wait_p50=_percentile(waits, 50),
+        wait_p99=_percentile(waits, 99),
+        accesses=len(accesses) - refused,
+        refused=refused,
+        violations=tuple(violations),
+    )
+
+
+def _percentile(ordered: list[int], percent: int) -> float:
+    """Nearest rank, nanoseconds to milliseconds; 0 if there is nothing."""
+    if not ordered:
+        return 0.0
+    return ordered[math.ceil(len(ordered) * percent / 100) - 1] / 1e6
+
+
+# ----------------------------------------------------------------- the checks
+
+
+def _exclusion(story: Story) -> Iterator[str]:
+    """Sweep over the beginnings: whoever enters meets the latest to leave."""
+    last: Granted | None = None  # to leave, of all so far
+    writer: Granted | None = None  # ... of the writers
+    for new in sorted(story.grants.values(), key=attrgetter("at")):
+        end = story.end(new.holder)
+        if end <= new.at:
+            continue
+        other = last if new.mode == "W" else writer
+        if other is not None and story.end(other.holder) > new.at:
+            yield (
+                f"{_shown(new)} entered at {_seconds(new.at)}, {_shown(other)} held"
+                f" from {_seconds(other.at)} to {_seconds(story.end(other.holder))}"
+            )
+        if last is None or end > story.end(last.holder):
+            last = new
+        if new.mode == "W" and (writer is None or end > story.end(writer.holder)):
+            writer = new
+
+
+def _fence(story: Story) -> Iterator[str]:
+    shown = set[str]()
+    for new, old in chain(_asked_after(story), _entered_after(story)):
+        shared = new.mode == old.mode == "R"
+        behind = new.fence < old.fence or (new.fence == old.fence and not shared)
+        if behind and new.holder not in shown:
+            shown.add(new.holder)
+            yield f"{_shown(new)} came after {_shown(old)}"
+
+
+def _asked_after(story: Story) -> Iterator[tuple[Granted, Granted]]:
+    """Each grant, and the highest of those granted before it was asked for."""
+    granted = sorted(story.grants.values(), key=attrgetter("at"), reverse=True)
+    high: Granted | None = None
+    for new in sorted(story.grants.values(), key=attrgetter("asked_at")):
+        while granted and granted[-1].at < new.asked_at:
+            high = _higher(high, granted.pop())
+        if high is not None:
+            yield new, high
+
+
+def _entered_after(story: Story) -> Iterator[tuple[Granted, Granted]]:
+    """Each grant, and the highest of those that excluded it and entered before it.
+
+    They may have been asked for at the same time, as waiters are: that both certainly
+    held, and cannot have at once, tells who came first.
+    """
+    high: Granted | None = None
+    writer: Granted | None = None
+    for new in sorted(story.grants.values(), key=attrgetter("at")):
+        if story.end(new.holder) <= new.at:
+            continue
+        old = high if new.mode == "W" else writer
+        if old is not None:
+            yield new, old
+        high = _higher(high, new)
+        if new.mode == "W":
+            writer = _higher(writer, new)
+
+
+def _higher(one: Granted | None, two: Granted) -> Granted:
+    """The greater fence; of equal ones a writer's, which is the stricter."""
+    if one is None or (two.fence, two.mode) > (one.fence, one.mode):
+        return two
+    return one
+
+
+def _isolation(story: Story) -> Iterator[str]:
+    """From its first to its last access a writer is alone, a reader sees no write.
+
+    Strangers are counted, not searched: places and running sums tell their number.
+    """
+    accepted = _accepted(story)
+    writes = [0, *accumulate(access.mode == "W" for access in accepted)]
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for place, access in enumerate(accepted):
+        places[access.holder].append(place)
+    for own in places.values():
+        first, last = own[0], own[-1]
+        if accepted[first].mode == "W":
+            strangers = last - first + 1 - len(own)
+        else:
+            strangers = writes[last + 1] - writes[first]
+        if strangers:
+            between = f"{accepted[first].serial} and {accepted[last].serial}"
+            yield f"{_shown(accepted[first])}: {strangers} foreign between {between}"
+
+
+def _garbage(story: Story) -> Iterator[str]:
+    for grant in story.again:
+        yield f"{_shown(grant)} was granted twice"
+    for access in story.accesses:
+        held = story.grants.get(access.holder)
+        if held is None:
+            yield f"{_shown(access)} had access and was never granted"
+        elif (held.mode, held.fence) != (access.mode, access.fence):
+            yield f"{_shown(access)} had access, granted was {_shown(held)}"
+    for one, two in pairwise(_accepted(story)):
+        if one.serial == two.serial:
+            yield f"{_shown(one)} and {_shown(two)} both had access {one.serial}"
+
+
+_CHECKS: tuple[tuple[Kind, Callable[[Story], Iterator[str]]], ...] = (
+    ("exclusion", _exclusion),
+    ("fence", _fence),
+    ("isolation", _isolation),
+    ("garbage", _garbage),
+)
+
+
+def _accepted(story: Story) -> list[Access]:
+    accepted = (access for access in story.accesses if access.serial is not None)
+    return sorted(accepted, key=attrgetter("serial"))
+
+
+def _shown(event: Granted | Access) -> str:
+    return f"{event.mode} {event.holder} (fence {event.fence})"
+
+
+def _seconds(at: float) -> str:
+    return f"{at / 1e9:.6f} s"

@@ -1,0 +1,68 @@
+"""A store whose statements are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from aiorwlock_remote import BackendUnavailable
+from aiorwlock_remote.backends.cassandra import CassandraBackend
+from aiorwlock_remote.backends.cassandra.store import CassandraStore
+from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.cas import State
+from aiorwlock_remote.core.commands import Command, Reply
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.ports import Bell, Host, Pending, Settings
+from aiorwlock_remote.ports import Store as Port
+from tests.servers.fix_cassandra import Keyspace
+
+READS = {"peek", "load", "scan", "seated"}
+
+
+class Counted:
+    """A backend that counts the statements of its store, by name."""
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        self.sent: Counter[str] = Counter()
+        self.steps = 0
+        self.told = 0
+        self.unsent: set[str] = set()
+        self.store: CassandraStore
+        self._backend = CassandraBackend(keyspace.visit.session, keyspace.name)
+
+    async def open(self, host: Host, bell: Bell, settings: Settings) -> Port:
+        store = self.store = await self._backend.open(host, bell, settings)
+        table: Table = store._table
+        request = table.request
+
+        def counted(name: str, *values: object) -> Any:  # noqa: ANN401
+            self.sent[name] += 1
+            if name in self.unsent:
+                raise BackendUnavailable(what="nobody is there", nothing_done=True)
+            return request(name, *values)
+
+        step = store.step
+
+        def stepped(resource: Resource, command: Command) -> Pending[Reply]:
+            self.steps += 1
+            return step(resource, command)
+
+        tell = store._tell
+
+        def told(resource: Resource, state: State) -> None:
+            self.told += 1
+            tell(resource, state)
+
+        store._tell = told  # type: ignore[method-assign]
+        table.request = counted  # type: ignore[method-assign]
+        store.step = stepped  # type: ignore[method-assign]
+        return store
+
+    def taken(self) -> dict[str, int]:
+        """What was sent since the last call."""
+        sent, self.sent = dict(self.sent), Counter()
+        return sent
+
+    @property
+    def swaps(self) -> int:
+        return sum(n for name, n in self.sent.items() if name not in READS)

@@ -1,0 +1,74 @@
+"""Answers for a loop: in order, all of them, and one wake for those that lie ready."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote.backends.cassandra.callback_queue import Inbox
+from tests.backends.cassandra.fake_loop import ActedLoop
+
+
+def test_one_wake_for_all_that_lie_ready() -> None:
+    loop, got = ActedLoop(), list[int]()
+    inbox = Inbox(loop)
+    for number in range(5):
+        inbox.put(got.append, number)
+    assert len(loop.calls) == 1
+    loop.turn()
+    assert got == [0, 1, 2, 3, 4]
+    inbox.put(got.append, 5)
+    assert len(loop.calls) == 1
+    loop.turn()
+    assert got[-1] == 5
+
+
+def test_what_comes_meanwhile_is_not_forgotten() -> None:
+    loop, got = ActedLoop(), list[str]()
+    inbox = Inbox(loop)
+
+    def first(answer: str) -> None:
+        got.append(answer)
+        inbox.put(got.append, "meanwhile")
+
+    inbox.put(first, "first")
+    while loop.calls:
+        loop.turn()
+    assert got == ["first", "meanwhile"]
+
+
+def test_one_that_fails_keeps_no_other_from_its_answer() -> None:
+    loop, got = ActedLoop(), list[str]()
+    inbox = Inbox(loop)
+
+    def broken(_: object) -> None:
+        raise ValueError
+
+    inbox.put(broken, None)
+    inbox.put(got.append, "other")
+    with pytest.raises(ValueError, match=r"^$"):
+        loop.turn()
+    loop.turn()
+    assert got == ["other"]
+
+
+def test_who_gathers_is_not_woken_for_what_it_gathers() -> None:
+    loop, got = ActedLoop(), list[str]()
+    inbox = Inbox(loop)
+    inbox.gather(lambda: inbox.put(got.append, "answer"))
+    assert got == ["answer"]
+    assert not loop.calls
+    inbox.put(got.append, "later")
+    assert len(loop.calls) == 1
+
+
+def test_what_was_gathered_is_told_though_gathering_fails() -> None:
+    loop, got = ActedLoop(), list[str]()
+    inbox = Inbox(loop)
+
+    def broken() -> None:
+        inbox.put(got.append, "answer")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        inbox.gather(broken)
+    assert got == ["answer"]

@@ -1,0 +1,115 @@
+"""What is written so that lost requests stay lost, and so that time stays right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote.backends.cassandra import changes as module
+from aiorwlock_remote.backends.cassandra.cas import CassandraCas
+from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.row_time import Memory
+from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.cas import Swapping
+from aiorwlock_remote.core.codec import loads
+from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release
+from aiorwlock_remote.core.doorman import Record
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.runtime.loops import current_host
+from tests.backends.cassandra.conftest import both_layouts
+from tests.backends.cassandra.one_row import Desk
+from tests.servers.fix_cassandra import Keyspace
+from tests.servers.process import until
+
+pytestmark = [pytest.mark.anyio, both_layouts]
+
+ORDER = resource("order", 42)
+TAKE = Acquire((Claim("t1", 30_000_000),), Mode.WRITE)
+
+
+@pytest.fixture
+def desk(keyspace: Keyspace, options: Options) -> Desk:
+    return Desk(keyspace.visit.session, options)
+
+
+async def test_a_burn_outlives_who_stepped_over_it(
+    table: Table, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after its release nothing that is late gets in, until it has gone."""
+    monkeypatch.setattr(module, "BURN", 3)
+    cas = CassandraCas(table, current_host())
+    swapping = Swapping(cas, lambda *_: None)
+    nothing = cas.guess()
+    done, burnt = await cas.swap(ORDER, nothing, Record(), None, cas.times(nothing))
+    assert done
+    assert burnt is not None
+    late = desk.appearing("ghost")
+    for ticket in ("t1", "t2"):
+        take = replace(TAKE, claims=(Claim(ticket, 30_000_000),))
+        assert isinstance(await swapping.step(ORDER, take), Granted)
+        assert not desk.take("other")
+        released: Any = await swapping.step(ORDER, Release(ticket))
+        assert released.held
+        row = desk.load()
+        assert (row.ticket, row.record, row.frame) == (None, None, None)
+        assert row.version is not None
+        assert not desk.do("appear", *late).applied
+    until(lambda: desk.take("other"), "the burn has gone", 15.0)
+
+
+async def test_time_is_right_after_a_change_that_changes_nothing(
+    table: Table, desk: Desk
+) -> None:
+    """A version that is burnt carries the wall clock of its own moment.
+
+    With that of a change long ago, whoever comes then takes the lease for run out.
+    """
+    cas = CassandraCas(table, current_host())
+    swapping = Swapping(cas, lambda *_: None)
+    assert isinstance(await swapping.step(ORDER, TAKE), Granted)
+    state = await cas.load(ORDER)
+    assert state.record is not None
+    hours = 3_600_000_000
+    old = replace(state.record, updated=state.record.updated - hours)
+    done, _ = await cas.swap(ORDER, state, old, state.seat, cas.times(state))
+    assert done
+    newcomer = CassandraCas(table, current_host())
+    seen = await newcomer.load(ORDER)
+    assert seen.record is not None
+    (grant,) = seen.record.grants
+    times = newcomer.times(seen)
+    assert not grant.dead(times.now)
+    assert abs(loads(desk.load().record).updated - times.wall) < hours / 60
+
+
+async def test_a_version_that_was_forgotten_is_not_taken_for_new(table: Table) -> None:
+    """Its time goes on from what the row says, not from our wall clock."""
+    memory = Memory()
+    cas = CassandraCas(table, current_host(), memory=memory)
+    swapping = Swapping(cas, lambda *_: None)
+    assert isinstance(await swapping.step(ORDER, TAKE), Granted)
+    state = await cas.load(ORDER)
+    memory._written.clear()
+    later = replace_clock(cas, ahead=9_000_000)  # less than clock_skew
+    assert later.times(state).now - state.mark.found.frame < 1_000
+
+
+def replace_clock(cas: CassandraCas, ahead: int) -> CassandraCas:
+    """The same with a wall clock that is ahead."""
+    host = cas._host
+
+    class Ahead:
+        now = staticmethod(host.clock.now)
+
+        @staticmethod
+        def wall() -> float:
+            return host.clock.wall() + ahead / 1e6
+
+    class Elsewhere:
+        clock = Ahead()
+
+    cas._host = Elsewhere()  # type: ignore[assignment]
+    return cas

@@ -1,0 +1,231 @@
+"""Whatever stands where a seat would: other programs' locks, of many kinds."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aiorwlock_remote import BackendUnavailable, connect
+from aiorwlock_remote.backends.files import mutex_file
+from aiorwlock_remote.backends.files.boot_file import BOOT
+from aiorwlock_remote.backends.files.directory import CHANGES, MARK
+from aiorwlock_remote.core.commands import Acquire, Claim, Waiting
+from aiorwlock_remote.core.ticket import Mode
+from tests.backends.files.one_resource import LEASE, Desk
+
+SEAT = "order,42.lock"
+SCRIPT = """
+set -o noclobber
+if { echo "$1" > "$2"; } 2> /dev/null; then echo got; else echo busy; fi
+"""
+
+
+def script(ticket: str, seat: Path) -> str:
+    """What a shell script comes to that asks for it."""
+    command = ["sh", "-c", SCRIPT, "sh", ticket, str(seat)]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    return ran.stdout.strip()
+
+
+def test_a_shell_script_and_we(tmp_path: Path) -> None:
+    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    assert script("theirs", seat) == "got"
+    assert not desk.take("ours")
+    seat.unlink()
+    assert desk.take("ours")
+    assert seat.read_text() == "ours\n"
+    assert script("theirs", seat) == "busy"
+    desk.give("ours")
+    assert script("theirs", seat) == "got"
+
+
+def nothing_in_it(seat: Path) -> None:
+    seat.touch()
+
+
+def not_text(seat: Path) -> None:
+    seat.write_bytes(b"\xff\n\x00" * 30_000)
+
+
+def folder(seat: Path) -> None:
+    seat.mkdir()
+
+
+def link_to_nothing(seat: Path) -> None:
+    seat.symlink_to("host.4711:1700000000")
+
+
+def pipe(seat: Path) -> None:
+    os.mkfifo(seat)
+
+
+@pytest.mark.parametrize(
+    "make", [nothing_in_it, not_text, folder, link_to_nothing, pipe]
+)
+def test_odd_seats_keep_us_out_and_can_be_broken(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    make(seat)
+    assert not desk.take("ours")
+    seen = desk.look().seat
+    assert seen is not None
+    (found,) = desk.scan()
+    assert found.seat == seen
+    desk.force(seen.value + "0")
+    assert seat.exists() or seat.is_symlink()
+    desk.force(seen.value)
+    assert desk.take("ours")
+
+
+def test_one_that_we_may_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody sits there, whoever it is."""
+    (tmp_path / SEAT).write_text("theirs\n")
+    desk = Desk(tmp_path)
+
+    def refused(path: str) -> tuple[str, int]:
+        raise PermissionError(13, path)
+
+    monkeypatch.setattr(mutex_file, "_read", refused)
+    assert not desk.take("ours")
+
+
+@pytest.mark.parametrize("name", [b"\xff,1.lock", b"a%ff,1.lock", b".lock", b"a.lock"])
+def test_names_of_nothing_are_passed_over(tmp_path: Path, name: bytes) -> None:
+    desk = Desk(tmp_path)
+    (tmp_path / os.fsdecode(name)).touch()
+    desk.take("ours")
+    assert [found.resource.label for found in desk.scan()] == ["order/42"]
+
+
+def test_one_that_somebody_touches_is_another_one(tmp_path: Path) -> None:
+    """Its program is alive: what was seen on screen is not what would be broken."""
+    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    seat.write_text("theirs\n")
+    seen = desk.look().seat
+    assert seen is not None
+    os.utime(seat, (1e9, 1e9))
+    desk.force(seen.value)
+    assert seat.exists()
+
+
+def test_ours_replaced_by_theirs_is_stolen(tmp_path: Path) -> None:
+    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    desk.take("ours")
+    seat.write_text("theirs\n")
+    desk.give("ours")
+    assert seat.read_text() == "theirs\n"
+    assert desk.look().record.grants == ()
+
+
+def somebody_comes_between(seat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sits down just before one of us would."""
+    link = os.link
+
+    def later(new: str, path: str) -> None:
+        seat.write_text("theirs\n")
+        link(new, path)
+
+    monkeypatch.setattr(os, "link", later)
+
+
+def test_a_foreign_program_that_comes_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sits down after we looked and before we did: it is there, we are not."""
+    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    somebody_comes_between(seat, monkeypatch)
+    assert not desk.take("ours")
+    assert seat.read_text() == "theirs\n"
+    assert [path.name for path in tmp_path.iterdir() if path.name[:4] == ".new"] == []
+
+
+def test_who_comes_between_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step begins anew, in the record that it has just made."""
+    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    somebody_comes_between(seat, monkeypatch)
+    claims = (Claim("ours", LEASE),)
+    files = len([*Path("/dev/fd").iterdir()])
+    queued = desk.ask(Acquire(claims, Mode.WRITE, gate="we", may_queue=True))
+    assert isinstance(queued, Waiting)
+    assert [place.gate for place in desk.look().record.queue] == ["we"]
+    assert len([*Path("/dev/fd").iterdir()]) == files
+
+
+def test_a_seat_that_cannot_be_made_leaves_no_new_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt would make a full disk fuller."""
+    desk = Desk(tmp_path)
+
+    def full(*_: object, **_more: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "utime", full)
+    with pytest.raises(BackendUnavailable, match="no space"):
+        desk.take("ours")
+    assert {path.name for path in tmp_path.iterdir()} == {MARK, BOOT, CHANGES}
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_nobody_comes_between_record_and_seat(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    used: bool,
+) -> None:
+    """A record that was just made is locked from the moment it is seen."""
+    desk, link = Desk(tmp_path), os.link
+    if used:
+        desk.take("before")
+        desk.give("before")
+    tried: list[bool] = []
+
+    def watched(new: str, path: str) -> None:
+        with (tmp_path / "order,42.doorman").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                tried.append(True)
+        link(new, path)
+
+    monkeypatch.setattr(os, "link", watched)
+    assert desk.take("ours")
+    assert tried == [True]
+
+
+def test_an_answer_that_was_lost_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system that links, and on repeating says that it is there."""
+    desk, link = Desk(tmp_path), os.link
+
+    def twice(new: str, path: str) -> None:
+        link(new, path)
+        link(new, path)
+
+    monkeypatch.setattr(os, "link", twice)
+    assert desk.take("ours")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_shown_and_broken_through_the_library(tmp_path: Path) -> None:
+    (tmp_path / SEAT).write_text("theirs\n")
+    async with connect(tmp_path.as_uri()) as locks:
+        (left,) = [found async for found in locks.stale()]
+        assert (left.resource_type, left.resource_id) == ("order", "42")
+        assert left.holders[0].foreign
+        assert await locks.force_release(left, reason="its host is gone")
+        held = await locks.mutex("order", 42).try_acquire()
+        assert held is not None
+        assert await held.release()

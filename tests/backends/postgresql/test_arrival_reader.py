@@ -1,0 +1,82 @@
+"""What a holder reads when somebody has queued up behind it."""
+
+from __future__ import annotations
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.backends.postgresql.arrival_reader import Newcomers
+from aiorwlock_remote.cas.port import State
+from aiorwlock_remote.cas.table_rows import Mark
+from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.names import Resource, resource
+from aiorwlock_remote.errors import BackendUnavailable
+
+ORDER = resource("order", 1)
+OURS = Seat("ours,1")
+
+
+def state(version: str, seat: Seat | None = OURS) -> State:
+    return State(Record(), seat, Mark(version))
+
+
+class Holder:
+    """Knows a state, and reads when it is told to."""
+
+    def __init__(self, known: State | None) -> None:
+        self.known = known
+        self.reads: list[Pending[State]] = []
+        self.newcomers = Newcomers(self.read, lambda _: self.known, self.saw)
+
+    def read(self, _: Resource) -> Pending[State]:
+        self.reads.append(Pending())
+        return self.reads[-1]
+
+    def saw(self, _: Resource, seen: State) -> None:
+        self.known = seen
+
+
+def test_it_knows_then() -> None:
+    holder = Holder(state("a"))
+    holder.newcomers.came(ORDER, "b")
+    holder.reads[0].resolve(state("b"))
+    assert holder.known == state("b")
+    holder.newcomers.came(ORDER, "b")
+    assert len(holder.reads) == 1
+
+
+def test_many_that_come_at_once_are_two_reads() -> None:
+    """The second, as what the first one finds may be what was there before the last."""
+    holder = Holder(state("a"))
+    for version in "bcd":
+        holder.newcomers.came(ORDER, version)
+    holder.reads[0].resolve(state("c"))
+    assert len(holder.reads) == 2
+    holder.reads[1].resolve(state("d"))
+    assert holder.known == state("d")
+    assert len(holder.reads) == 2
+
+
+def test_what_was_found_with_the_last_one_is_enough() -> None:
+    holder = Holder(state("a"))
+    for version in "bc":
+        holder.newcomers.came(ORDER, version)
+    holder.reads[0].resolve(state("c"))
+    assert len(holder.reads) == 1
+
+
+def test_who_is_not_in_reads_nothing() -> None:
+    """It has left meanwhile, or was never there: a message is but a hint."""
+    for known in (None, state("a", seat=None)):
+        holder = Holder(known)
+        holder.newcomers.came(ORDER, "b")
+        assert holder.reads == []
+
+
+def test_a_read_that_fails_is_the_releases_business() -> None:
+    holder = Holder(state("a"))
+    holder.newcomers.came(ORDER, "b")
+    holder.newcomers.came(ORDER, "c")
+    holder.reads[0].fail(BackendUnavailable(what="away"))
+    assert holder.known == state("a")
+    assert len(holder.reads) == 1
+    holder.newcomers.came(ORDER, "d")
+    assert len(holder.reads) == 2

@@ -1,0 +1,197 @@
+"""Who waits is told by NOTIFY, and who holds it of who queued up."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import anyio
+import psycopg
+import pytest
+
+from aiorwlock_remote import Locks, LockTimeout, connect
+from aiorwlock_remote.testing.conformance.actors import until
+from tests.backends.postgresql.notices import LOUD, log_of, queued, statements, take
+from tests.servers.fix_postgresql import StartPostgresql
+from tests.servers.postgresql import Postgresql
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
+]
+
+
+@pytest.fixture
+def server(start_postgresql: StartPostgresql) -> Postgresql:
+    return start_postgresql(config=LOUD)
+
+
+@pytest.mark.only_on("asyncio", "the server counts")
+async def test_a_thousand_tasks_wait_quietly(server: Postgresql) -> None:
+    """About one statement in 1.75 s keeps their place; none looks for changes."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        held = await others.mutex("order", 1).acquire()
+        entered = 0
+
+        async def wait() -> None:
+            nonlocal entered
+            async with locks.mutex("order", 1):
+                entered += 1
+
+        async with anyio.create_task_group() as group:
+            for _ in range(1000):
+                group.start_soon(wait)
+            await anyio.sleep(2)  # the first has asked, and somebody listens
+            before = len(statements(server))
+            await anyio.sleep(5)
+            assert len(statements(server)) - before <= 8  # "SELECT 1" among them
+            await held.release()
+        assert entered == 1000
+
+
+async def test_whoever_is_next_is_told(server: Postgresql) -> None:
+    """By NOTIFY on its own channel, not by its polls."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        told: list[str] = []
+        with psycopg.connect(server.url, autocommit=True) as spy:
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as group:
+
+                async def wait() -> None:
+                    async with locks.mutex("order", 1):
+                        told.append("in")
+
+                group.start_soon(wait)
+                await until(lambda: listens(spy), 5)
+                await held.release()
+        assert told == ["in"]
+        notified = [s for s in statements(server) if s.startswith('LISTEN "rwlock_')]
+        assert len(notified) == 1
+
+
+async def test_who_is_told_needs_one_statement(server: Postgresql) -> None:
+    """What stands there is in the notification."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        with psycopg.connect(server.url, autocommit=True) as spy:
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as group:
+
+                async def wait() -> None:
+                    async with locks.mutex("order", 1):
+                        pass
+
+                group.start_soon(wait)
+                await until(lambda: listens(spy), 5)
+                await anyio.sleep(0.5)  # it looks once more when it listens
+                before = len(statements(server))
+                await held.release()
+        # Two of the one who leaves, who did not know of the queue; one each to enter
+        # and to leave.
+        assert len(statements(server)) == before + 4
+
+
+async def test_who_can_be_told_knows_of_the_queue(server: Postgresql) -> None:
+    """And is not refused when it leaves: one statement, not two."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        await waited(others, locks)
+        await waited(locks, others)
+        for _ in range(2):
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as group:
+                group.start_soon(take, locks)
+                await until(partial(queued, locks), 5)
+                await anyio.sleep(0.2)  # it looks
+                before = len(statements(server))
+                await held.release()
+            # One of the one who leaves; one each to enter and to leave.
+            assert len(statements(server)) == before + 3
+
+
+async def test_nobody_is_told_who_does_not_listen(server: Postgresql) -> None:
+    """It takes a lock of the whole server."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        held = await others.mutex("order", 1).acquire()
+        async with anyio.create_task_group() as group:
+            group.start_soon(take, locks)
+            await until(partial(queued, others), 5)
+            assert "pg_notify" not in "".join(log_of(server))
+            await held.release()
+
+
+SPOILT = """
+UPDATE doormans SET record = split_part(record, ' ', 1) || ' '
+  || (substr(record, strpos(record, ' '))::jsonb || %s::jsonb)::text
+WHERE resource_type = 'order'
+"""
+
+
+@pytest.mark.parametrize("ear", ["x" * 70, 7])
+async def test_an_ear_that_is_none(server: Postgresql, ear: object) -> None:
+    """No channel has such a name; whoever queues up does so all the same."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        await waited(others, locks)
+        held = await others.mutex("order", 1).acquire()
+        with psycopg.connect(server.url, autocommit=True) as writer:
+            writer.execute(SPOILT, [json.dumps({"ear": ear})])
+        async with anyio.create_task_group() as group:
+            group.start_soon(take, locks)
+            await until(partial(queued, others), 5)
+            await held.release()
+
+
+async def waited(locks: Locks, others: Locks) -> None:
+    """It has waited for something, and listens since."""
+    held = await others.mutex("before", 1).acquire()
+    async with anyio.create_task_group() as group:
+
+        async def wait() -> None:
+            async with locks.mutex("before", 1):
+                pass
+
+        group.start_soon(wait)
+        await until(partial(queued, others, 1, "before"), 5)
+        await anyio.sleep(0.5)  # it looks once more when it listens
+        await held.release()
+
+
+async def test_a_notification_that_is_not_ours(
+    server: Postgresql, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody may send one; who waits waits on."""
+    async with connect(server.url) as locks, connect(server.url) as others:
+        with psycopg.connect(server.url, autocommit=True) as spy:
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as group:
+                group.start_soon(shouted, spy)
+                with pytest.raises(LockTimeout):
+                    await locks.mutex("order", 1).acquire(timeout=3)
+            async with anyio.create_task_group() as group:
+                group.start_soon(held.release)
+                async with locks.mutex("order", 1).acquire(timeout=10):
+                    pass
+    assert [r.message for r in caplog.records if r.name == "asyncio"] == []
+
+
+async def shouted(spy: psycopg.Connection[tuple[object, ...]]) -> None:
+    await until(lambda: listens(spy), 5)
+    query = "SELECT query FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+    (row,) = spy.execute(query).fetchall()
+    channel = str(row[0]).split('"')[1]
+    for payload in (
+        "",
+        "order,1",
+        "[1",
+        '["order", 1, "v"]',
+        '["order", 1, {}]',
+        '["order", 1, "v", "{", "b", "n"]',
+        "[[], {}]",
+        "[" * 7_900,
+        '["order", 1, "v", "{}", "2026-01-01 00:00+00", "2026-01-01 00:00"]',
+    ):
+        spy.execute("SELECT pg_notify(%s, %s)", (channel, payload))
+
+
+async def listens(spy: psycopg.Connection[tuple[object, ...]]) -> bool:
+    query = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+    return spy.execute(query).fetchone() is not None

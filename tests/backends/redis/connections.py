@@ -1,0 +1,83 @@
+"""Links of tests: opened on the running loop, closed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.backends.redis.connection.connection import Link
+from aiorwlock_remote.backends.redis.opening import open_link
+from aiorwlock_remote.backends.redis.options import options_of
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.runtime.loops import current_host
+from tests.backends.redis.some_scripts import BOTH
+from tests.servers.redis import RedisServer
+
+
+class Heard:
+    """What a link told: messages, and reconnections."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[bytes, bytes]] = []
+        self.reconnects: int = 0
+
+    def message(self, channel: bytes, payload: bytes) -> None:
+        self.messages.append((channel, payload))
+
+    def reconnected(self) -> None:
+        self.reconnects += 1
+
+
+@asynccontextmanager
+async def linked(
+    url: str,
+    heard: Heard | None = None,
+    *,
+    channels: Iterable[bytes] = (),
+    connect_timeout: float = 5.0,
+    command_timeout: float = 5.0,
+) -> AsyncIterator[Link]:
+    heard = heard or Heard()
+    options = options_of(parse(url), connect_timeout=connect_timeout)
+    link = await open_link(
+        replace(options, command_timeout=command_timeout),
+        current_host(),
+        BOTH,
+        on_message=heard.message,
+        on_reconnect=heard.reconnected,
+        channels=channels,
+    )
+    try:
+        yield link
+    finally:
+        await link.aclose()
+
+
+async def settled(pending: Pending[Any]) -> object:
+    """The answer, or the error it failed with."""
+    done = anyio.Event()
+    pending.then(lambda _: done.set())
+    with anyio.fail_after(20):
+        await done.wait()
+    return pending.error or pending.result()
+
+
+async def eventually(
+    condition: Callable[[], bool], what: str, seconds: float = 15.0
+) -> None:
+    """Wait for what gives no event."""
+    with anyio.move_on_after(seconds):
+        while not condition():  # noqa: ASYNC110 - there is no event to wait for
+            await anyio.sleep(0.01)
+    assert condition(), what
+
+
+async def killed(server: RedisServer, link: Link) -> None:
+    """Kill the server; return when the link has noticed."""
+    server.kill()
+    await eventually(lambda: link._talk is None, "the loss is noticed")

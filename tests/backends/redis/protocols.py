@@ -1,0 +1,37 @@
+"""A conversation over nothing, for tests of what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from tests.backends.redis.fake_transport import RecordingWire, Told
+from tests.backends.redis.some_scripts import BOTH, PUSH
+
+
+class Talk:
+    """A conversation over nothing."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self.wire = RecordingWire()
+        self.talk = Conversation("h:1", BOTH, self.told)
+        self.talk.wire = self.wire
+
+    def say(self, *args: str | int) -> Call[Any]:
+        return self.send(Call(as_is, args))
+
+    def run(self, key: str, value: str = "x") -> Call[int]:
+        return self.send(Call(int, (1, key, value), PUSH))
+
+    def send(self, call: Call[Any]) -> Call[Any]:
+        self.talk.send(call, call.packed())
+        return call
+
+
+@pytest.fixture
+def talk() -> Talk:
+    return Talk()

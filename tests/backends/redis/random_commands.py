@@ -1,0 +1,193 @@
+"""Random commands about one resource, mostly about somebody who is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Adopt,
+    Claim,
+    Command,
+    Downgrade,
+    Force,
+    Release,
+    Renew,
+    Upgrade,
+    Withdraw,
+)
+from aiorwlock_remote.core.doorman import NOBODY, Record, Seat, Who
+from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
+
+MS, SECOND = 1_000, 1_000_000
+HEARING, DEAF = ("ann", "bob", "eve"), ("cid", "dan")
+GATES = (*HEARING, *DEAF)
+PEOPLE = (NOBODY, Who("höst,1", 7, "task;x", 'a "reason", rather'), Who("h", 8, "t"))
+LEASES = (SECOND, 10 * SECOND, 3 * SECOND + 7, None, 300)
+
+
+class Asker:
+    """Asks at random. ``quiet``: mostly one process, few surprises.
+
+    A quiet resource is a mutex, or read, or both: what the scripts' short cuts are for.
+    """
+
+    def __init__(self, seed: int, *, quiet: bool) -> None:
+        self.record: Record | None = None
+        self.seat: Seat | None = None
+        self.quiet: bool = quiet
+        self.chance: Random = Random(seed)
+        self.sent: list[Command] = []
+        self._tickets = 0
+        some = [[Mode.WRITE], [Mode.READ], list(Mode)] if quiet else [list(Mode)]
+        self._modes = some[seed % len(some)]
+        self._gates = ("ann",) * 6 + GATES[:2] if quiet else GATES
+        self._policies = self.chance.choice([list(Policy), [Policy.FAIR]])
+
+    def _claim(self) -> Claim:
+        self._tickets += 1
+        chance = self.chance
+        rare = 0.01 if self.quiet else 0.08
+        delay = 2 * SECOND if chance.random() < rare else 0
+        lease = chance.choice(LEASES[:3] if self.quiet else LEASES)
+        return Claim(f"t{self._tickets}", lease, chance.choice(PEOPLE), delay)
+
+    def _claims(self, mode: Mode) -> tuple[Claim, ...]:
+        chance = self.chance
+        if mode is Mode.WRITE:
+            count = 1
+        else:
+            count = chance.choice([1, 1, 1, 1 if self.quiet else 7, 2, 3])
+        claims = [self._claim() for _ in range(count)]
+        if chance.random() < (0.02 if self.quiet else 0.12):
+            claims[0] = replace(claims[0], ticket=self._known())
+        if chance.random() < 0.1 and count > 1:
+            held = self._held()
+            claims[-1] = replace(claims[-1], ticket=held)
+        unique = {claim.ticket: claim for claim in claims}
+        return tuple(unique.values())
+
+    def _ticket(self) -> str:
+        """Somebody's, held or not; or what stands in a foreign seat."""
+        chance = self.chance
+        return (
+            chance.choice(["thief", "a,b"]) if chance.random() < 0.1 else self._known()
+        )
+
+    def _known(self) -> str:
+        """A ticket of ours, held or not."""
+        chance = self.chance
+        if chance.random() < (0.9 if self.quiet else 0.6):
+            return self._held()
+        return f"t{chance.randint(1, self._tickets + 1)}"
+
+    def _held(self) -> str:
+        grants = (self.record or Record()).grants
+        return self.chance.choice(grants).ticket if grants else f"t{self._tickets}"
+
+    def _acquire(self, gate: str, mode: Mode, *, may_queue: bool) -> Acquire:
+        chance = self.chance
+        more = chance.choice([0, 0, 1, 3]) if gate and may_queue else 0
+        return Acquire(
+            self._claims(mode),
+            mode,
+            chance.choice(self._policies),
+            gate=gate,
+            may_queue=may_queue,
+            more=more,
+            waiting=chance.randint(1, 3),
+            max_waiters=chance.choice([None, None, None, 2, 4, 0]),
+            place_life=chance.choice([4_500_000, 4_500_000, SECOND]),
+            window=chance.choice([100_000, 100_000, 10 * MS, 700 * MS]),
+        )
+
+    def _mode(self) -> Mode:
+        return self.chance.choice(self._modes)
+
+    def ask(self) -> Command:
+        """A process waits."""
+        gate = self.chance.choice(self._gates)
+        return self._acquire(gate, self._mode(), may_queue=True)
+
+    def enter(self) -> Command:
+        """Somebody tries once."""
+        gate = self.chance.choice(["", *self._gates])
+        return self._acquire(gate, self._mode(), may_queue=False)
+
+    def release(self) -> Command:
+        """Somebody leaves."""
+        chance = self.chance
+        gate = chance.choice(self._gates)
+        modes = chance.choice([(), (), (Mode.WRITE,), (Mode.READ,), tuple(Mode)])
+        if self.quiet:
+            modes = ()
+        then = tuple(
+            self._acquire(gate, mode, may_queue=chance.random() < 0.8) for mode in modes
+        )
+        mode = chance.choice([None, None, None, *Mode])
+        return Release(self._ticket(), mode, then)
+
+    def hand(self) -> Command:
+        """Inside one process, from a writer to the next."""
+        gate = self.chance.choice(self._gates)
+        ask = self._acquire(gate, self._modes[0], may_queue=True)
+        return Release(self._held(), None, (ask,))
+
+    def withdraw(self) -> Command:
+        """Somebody gives up."""
+        chance = self.chance
+        some = {self._ticket() for _ in range(chance.choice([0, 1, 2, 3]))}
+        slot = (self.record or Record()).upgrader
+        upgrader = slot.ticket if slot and chance.random() < 0.4 else ""
+        return Withdraw(
+            chance.choice(GATES),
+            chance.choice(list(Mode)),
+            tuple(sorted(some)),
+            keep=chance.random() < 0.4,
+            upgrader=upgrader,
+        )
+
+    def renew(self) -> Command:
+        """Leases are renewed."""
+        chance = self.chance
+        tickets = [self._ticket() for _ in range(chance.choice([1, 1, 2, 5]))]
+        return Renew(tuple((t, chance.choice(LEASES)) for t in tickets))
+
+    def downgrade(self) -> Command:
+        """A writer becomes a reader."""
+        return Downgrade(self._held(), self._moving())
+
+    def upgrade(self) -> Command:
+        """A reader becomes a writer."""
+        chance = self.chance
+        door = self.record or Record()
+        ticket = self._ticket()
+        if door.upgrader and chance.random() < 0.6:
+            ticket = chance.choice([door.upgrader.ticket, self._held()])
+        life = chance.choice([4_500_000, SECOND])
+        wait = chance.random() < 0.7
+        return Upgrade(ticket, self._moving(), chance.choice(GATES), wait, life)
+
+    def adopt(self) -> Command:
+        """Somebody takes over what another had."""
+        return Adopt(self._known(), self._moving())
+
+    def _moving(self) -> Claim:
+        claim = self._claim()
+        if self.chance.random() < 0.1:
+            return replace(claim, ticket=self._known())
+        return claim
+
+    def force(self) -> Command:
+        """Somebody breaks a lock."""
+        chance = self.chance
+        if self.seat and chance.random() < 0.4:
+            wrong = "" if chance.random() < 0.8 else "x"
+            return Force(seat=self.seat.value + wrong)
+        fence = (self.record or Record()).last - (chance.random() < 0.2)
+        return Force(holder_of(self._ticket()), fence)
+
+    def echo(self) -> Command | None:
+        """A command comes once more."""
+        return self.chance.choice(self.sent[-12:]) if self.sent else None

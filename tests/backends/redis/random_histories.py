@@ -1,0 +1,202 @@
+"""Random stories of one resource: commands, foreigners, losses and time.
+
+The teller keeps the core's record, so that what it asks for is mostly about somebody:
+the tickets that hold, the places that wait, the moments at which something ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Command,
+    IllegalCommand,
+    Release,
+    Reply,
+)
+from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.transition import Step, transition, unheard
+from tests.backends.redis.random_commands import DEAF, GATES, HEARING, MS, SECOND, Asker
+
+START = 2_200_000_000 * SECOND  # in 2039: the server itself lets nothing expire
+PASSED = (1, 1, 1, 7, MS, 20 * MS, 99 * MS, 150 * MS, 1200 * MS, 5 * SECOND)
+THEFTS = ("thief,5", "readers,7", "thief", "a,b,5", "t1,5", "readers", ",", "\udcff,5")
+QUIETLY = (*PASSED[:5] * 6, 1200 * MS)
+KINDS = {
+    "ask": 26,
+    "enter": 10,
+    "release": 20,
+    "withdraw": 6,
+    "renew": 7,
+    "downgrade": 5,
+    "upgrade": 9,
+    "adopt": 5,
+    "force": 3,
+    "echo": 5,
+    "steal": 2,
+    "depart": 4,
+    "vanish": 1,
+    "flush": 1,
+    "newer": 1,
+}
+QUIET = {
+    **dict.fromkeys(("steal", "vanish", "flush", "newer"), 0.1),
+    **dict.fromkeys(("force", "upgrade", "downgrade", "adopt", "withdraw"), 0.5),
+    "release": 60,
+    "hand": 25,
+}
+
+
+@dataclass(slots=True)
+class Told:
+    """One command, and what must have become of everything. None: it is illegal."""
+
+    command: Command
+    gate: str
+    now: int
+    before: list[tuple[str | bytes | int, ...]]
+    reply: Reply | None
+    rung: bool
+    record: Record
+    seat: Seat | None
+    heard: list[str] = field(default_factory=list[str])
+
+
+class Teller(Asker):
+    """Tells one endless story of one resource."""
+
+    def __init__(self, seed: int, seat: str, *, quiet: bool = False) -> None:
+        """``seat`` is the key's name."""
+        super().__init__(seed, quiet=quiet)
+        self._seat_key = seat
+        self._state_key = f"{{{seat}}}.state"
+        self.now: int = START + self.chance.randrange(SECOND)
+        self._before: list[tuple[str | bytes | int, ...]] = []
+        self._kind = ""
+        self._kinds = {**KINDS, **QUIET} if quiet else KINDS
+        self._tick()
+
+    def next(self) -> Told:
+        """What happens next."""
+        while True:
+            kinds, weights = zip(*self._kinds.items(), strict=True)
+            if self._kind != "hand" or self.chance.random() < 0.3:  # or in a row
+                self._kind = self.chance.choices(kinds, weights)[0]
+            command = getattr(self, self._kind)()
+            if command is not None:
+                return self._told(command)
+
+    def _told(self, command: Command) -> Told:
+        if self.chance.random() < 0.8:
+            self.sent.append(command)
+        self._tick()
+        own = _gate_of(command)
+        if self.chance.random() < 0.3:
+            own = self.chance.choice([*GATES, ""])
+        before, self._before = self._before, []
+        told = Told(command, own, self.now, before, None, False, Record(), self.seat)
+        try:
+            step = transition(self.record, self.seat, command, self.now, self.now)
+        except IllegalCommand:
+            told.record = self.record or Record()
+            return told
+        told.reply = step.reply
+        step = self._call(step, own, told)
+        self.record, self.seat = step.record, _rounded(step.seat)
+        told.record, told.seat = self.record, self.seat
+        return told
+
+    def _call(self, step: Step, own: str, told: Told) -> Step:
+        while step.wakes:
+            told.rung = told.rung or own in step.wakes
+            told.heard += [g for g in step.wakes if g in HEARING and g != own]
+            deaf = [g for g in step.wakes if g in DEAF and g != own]
+            if not deaf:
+                break
+            step = unheard(step, deaf, self.now)
+        return step
+
+    # ------------------------------------------------------------------ time
+
+    def _tick(self) -> None:
+        """Some time passes; often until just before, at or after something ends."""
+        chance = self.chance
+        then = [at for at in self._ends() if at >= self.now]
+        if then and chance.random() < (0.05 if self.quiet else 0.25):
+            at = chance.choice(sorted(then)[:3])
+            self.now = max(self.now + 1, at + chance.choice([-1, 0, 0, 1]))
+        else:
+            self.now += chance.choice(QUIETLY if self.quiet else PASSED)
+        seat = self.seat
+        if seat and seat.expires and seat.expires <= self.now and chance.random() < 0.8:
+            self._put(None)
+        seconds, micros = divmod(self.now, SECOND)
+        self._before.append(("HSET", "clock", "s", seconds, "u", micros))
+
+    def _ends(self) -> list[int]:
+        door = self.record or Record()
+        ends = [g.expires for g in door.grants if g.expires]
+        ends += [p.claim_until for p in door.queue if p.claim_until]
+        ends += [p.expires for p in door.queue]
+        ends += [door.admit_until, door.barred_until]
+        if door.upgrader:
+            ends.append(door.upgrader.expires)
+        if self.seat and self.seat.expires:
+            ends.append(self.seat.expires)
+        return ends
+
+    # ------------------------------------------------- foreigners and losses
+
+    def _put(self, seat: Seat | None) -> None:
+        self.seat = seat
+        if seat is None:
+            self._before.append(("DEL", self._seat_key))
+            return
+        value = seat.value.encode("utf-8", "surrogateescape")
+        at = () if seat.expires is None else ("PXAT", seat.expires // MS)
+        self._before.append(("SET", self._seat_key, value, *at))
+
+    def steal(self) -> None:
+        """A foreign program takes the seat."""
+        chance = self.chance
+        ends = (self.now // MS + chance.choice([1, 300, 2000])) * MS
+        value = chance.choice(THEFTS)
+        self._put(Seat(value, ends if chance.random() < 0.6 else None))
+
+    def depart(self) -> None:
+        """It leaves."""
+        if self.seat and self.seat.value != (self.record or Record()).seat:
+            self._put(None)
+
+    def vanish(self) -> None:
+        """The seat is deleted, whose ever it was."""
+        self._put(None)
+
+    def flush(self) -> None:
+        """The record is lost, alone or with the rest."""
+        chance = self.chance
+        self.record = None
+        others = [f"{{{self._seat_key}}}.{part}" for part in ("queue", "readers")]
+        self._before.append(("DEL", self._state_key, *others[: chance.randrange(3)]))
+        if chance.random() < 0.5:
+            self._put(None)
+
+    def newer(self) -> None:
+        """A newer version of the library was here."""
+        if self.record and self.record.last:
+            self.record = replace(self.record, extra=(("future", "x"),))
+            self._before.append(("HSET", self._state_key, "future", "x"))
+
+
+def _gate_of(command: Command) -> str:
+    if isinstance(command, Release) and command.then:
+        return command.then[0].gate
+    return command.gate if isinstance(command, Acquire) else "ann"
+
+
+def _rounded(seat: Seat | None) -> Seat | None:
+    """The server keeps milliseconds, and never too few."""
+    if seat is None or seat.expires is None:
+        return seat
+    return Seat(seat.value, -(-seat.expires // MS) * MS)

@@ -1,0 +1,181 @@
+"""The keeper gives up a renewal that a server does not answer: it is to be closed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiorwlock_remote.backends.redis.clients import renewal_channel as module
+from aiorwlock_remote.backends.redis.clients.connections import lines_of
+from aiorwlock_remote.backends.redis.clients.renewal_channel import LoopOfItsOwn
+from aiorwlock_remote.backends.redis.cluster.renewal_channel import NodeBatches
+from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, SlotMap
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.renewal_channels import OnTheLoop
+from aiorwlock_remote.backends.redis.connections import Batches
+from aiorwlock_remote.backends.redis.options import options_of
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.loops import current_host
+from tests.backends.redis.some_scripts import BOTH, INCR
+from tests.servers.fix_redis import StartRedis
+
+LONG = 60.0
+"""Seconds: more than a test may take."""
+PATIENT = f"command_timeout={LONG:g}"
+
+
+@dataclass
+class Silent:
+    """A server that takes connections and says nothing."""
+
+    listener: socket.socket
+    called: threading.Event = field(default_factory=threading.Event)
+    taken: list[socket.socket] = field(default_factory=list[socket.socket])
+
+    @property
+    def port(self) -> int:
+        port: int = self.listener.getsockname()[1]
+        return port
+
+    def serve(self) -> None:
+        """Until the listener is closed."""
+        try:
+            while True:
+                sock, _ = self.listener.accept()
+                self.taken.append(sock)
+                sock.recv(1)  # now it is waited for an answer
+                self.called.set()
+        except OSError:
+            return
+
+
+@pytest.fixture
+def silent() -> Iterator[Silent]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Silent(listener)
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        yield server
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    for sock in server.taken:
+        sock.close()
+
+
+def plain(port: int) -> Batches:
+    url = f"redis://127.0.0.1:{port}?{PATIENT}"
+    return BlockingLink(
+        options_of(parse(url), connect_timeout=LONG), SystemClock(), BOTH
+    )
+
+
+def over_tls(port: int) -> Batches:
+    """Where the server is silent in the handshake."""
+    url = f"rediss://127.0.0.1:{port}?{PATIENT}"
+    return BlockingLink(
+        options_of(parse(url), connect_timeout=LONG), SystemClock(), BOTH
+    )
+
+
+def of_a_cluster(port: int) -> Batches:
+    options = options_of(
+        parse(f"redis+cluster://127.0.0.1:{port}?{PATIENT}"), connect_timeout=LONG
+    )
+    slots = SlotMap([("127.0.0.1", port)])
+    slots.owners = [("127.0.0.1", port)] * SLOTS
+    return NodeBatches(options, SystemClock(), BOTH, slots, lambda _: None)
+
+
+def on_a_loop(port: int) -> Batches:
+    """As for a user's client."""
+
+    async def here() -> LoopOfItsOwn:
+        url = f"redis://127.0.0.1:{port}"
+        client: Redis = Redis.from_url(url, socket_timeout=LONG)
+        options, lines = lines_of(client.connection_pool, LONG)
+        return LoopOfItsOwn(options, current_host(), lines._dial_elsewhere)
+
+    return asyncio.run(here())
+
+
+def on_a_loop_that_is_busy(port: int) -> Batches:
+    """A user's loop; this one has ended."""
+
+    async def here() -> OnTheLoop:
+        link: Any = None  # never asked
+        return OnTheLoop(f"127.0.0.1:{port}", current_host(), link)
+
+    return asyncio.run(here())
+
+
+def outcome(batches: Batches) -> object:
+    """Of one batch."""
+    try:
+        (told,) = batches.run_many([(INCR, (1, b"k"))], LONG)
+    except BackendUnavailable as exc:
+        return exc
+    return told
+
+
+def given_up(batches: Batches, begun: threading.Event) -> object:
+    """What a batch comes to that is given up when it has begun."""
+    outcomes: list[object] = []
+    thread = threading.Thread(target=lambda: outcomes.append(outcome(batches)))
+    thread.start()
+    try:
+        assert begun.wait(LONG)
+        batches.give_up()
+        thread.join(LONG / 3)
+    finally:
+        batches.close()
+        thread.join()
+    (told,) = outcomes
+    return told
+
+
+@pytest.mark.parametrize("opened", [plain, over_tls, of_a_cluster])
+def test_under_way(silent: Silent, opened: Callable[[int], Batches]) -> None:
+    assert isinstance(given_up(opened(silent.port), silent.called), BackendUnavailable)
+
+
+def test_on_a_busy_loop() -> None:
+    begun = threading.Event()
+    begun.set()
+    assert isinstance(given_up(on_a_loop_that_is_busy(1), begun), BackendUnavailable)
+
+
+@pytest.mark.parametrize("opened", [plain, on_a_loop])
+def test_after_it_was_connected(
+    start_redis: StartRedis,
+    opened: Callable[[int], Batches],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "ALL", BOTH)
+    server = start_redis()
+    batches = opened(server.port)
+    assert outcome(batches) == 1
+    server.pause()
+    begun = threading.Event()
+    begun.set()
+    assert isinstance(given_up(batches, begun), BackendUnavailable)
+    server.resume()
+
+
+@pytest.mark.parametrize(
+    "opened", [plain, over_tls, of_a_cluster, on_a_loop, on_a_loop_that_is_busy]
+)
+def test_before(silent: Silent, opened: Callable[[int], Batches]) -> None:
+    """What is begun after it fails, and so does not wait either."""
+    batches = opened(silent.port)
+    batches.give_up()
+    assert isinstance(outcome(batches), BackendUnavailable)
+    batches.close()

@@ -1,0 +1,223 @@
+"""``min_replicas``: a grant is told of when so many have it, else given back."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from aiorwlock_remote import (
+    BackendUnavailable,
+    ConfigurationError,
+    Held,
+    Locks,
+    Unsupported,
+    connect,
+)
+from tests.backends.redis.connections import eventually
+from tests.servers.fix_redis import StartRedis
+from tests.servers.pair import QUICK, Pair, too_few
+from tests.servers.process import until
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("its connections are those of asyncio"),
+]
+
+
+async def works(locks: Locks) -> None:
+    """A turn in each mode, and all moves."""
+    async with locks.mutex("fine", 1):
+        pass
+    async with locks.set_rwlock("{fine}", 3).reader as reader:
+        await reader.extend()
+    async with locks.set_rwlock("{fine}", 3).writer:
+        pass
+    async with locks.rwlock("fine", 2).writer as writer:
+        assert isinstance(writer, Held)
+        reader = await writer.downgrade()
+        assert await reader.try_upgrade() is not None
+    given = await locks.mutex("fine", 4).acquire()
+    await (await locks.adopt(given.detach())).release()
+
+
+async def test_grants_are_at_the_replica_when_they_are_told_of(pair: Pair) -> None:
+    async with connect(pair.url, min_replicas=1) as locks:
+        await works(locks)
+        for number in range(50):
+            async with locks.mutex("there", number):
+                assert pair.replica.ask("EXISTS", f"mutex_locks/there,{number}") == 1
+    async with connect(f"{pair.url}&min_replicas=1") as locks:
+        await works(locks)
+
+
+async def test_control_without_it_nobody_asks_the_replica(pair: Pair) -> None:
+    pair.replica.pause()
+    async with connect(pair.url) as locks:
+        await works(locks)
+
+
+@pytest.mark.only_on("asyncio", "test_set_replicas.py has trio")
+async def test_too_few_replicas(pair: Pair) -> None:
+    """Every way in is refused, and what was granted is free again."""
+    async with connect(pair.url, min_replicas=1) as locks:
+        reading = await locks.rwlock("kept", 1).reader.acquire()
+        writing = await locks.rwlock("kept", 2).writer.acquire()
+        given = (await locks.mutex("kept", 3).acquire()).detach()
+        pair.replica.pause()
+        await too_few(locks.mutex("new", 1).acquire())
+        await too_few(locks.mutex("new", 1).acquire(timeout=5))
+        await too_few(locks.mutex("new", 1).acquire(timeout=0))
+        await too_few(locks.mutex("new", 1).try_acquire())
+        await too_few(locks.rwlock("new", 2).reader.acquire())
+        await too_few(locks.acquire_mutex_lock("new", 3, "gluww"))
+        for number in (1, 2, 3):
+            assert not pair.held(f"new,{number}")
+            assert not pair.primary.ask("HLEN", f"{{mutex_locks/new,{number}}}.queue")
+        reading.check()
+        await too_few(reading.try_upgrade())
+        await too_few(writing.downgrade())
+        assert not pair.held("kept,2")
+        await too_few(locks.adopt(given))
+        assert not pair.held("kept,3")
+        pair.replica.resume()
+        until(lambda: pair.acknowledged() == 1, "the replica is in step")
+        await works(locks)
+        async with locks.rwlock("kept", 2).writer.acquire(timeout=5):
+            pass
+
+
+async def test_a_release_needs_no_replica(pair: Pair) -> None:
+    """Nor does one that carries a waiter along: the waiter alone is refused."""
+    async with connect(pair.url, min_replicas=1) as locks:
+        alone = await locks.mutex("left", 1).acquire()
+        first = await locks.mutex("left", 2).acquire()
+        async with anyio.create_task_group() as group:
+            group.start_soon(too_few, locks.mutex("left", 2).acquire())
+            queue = "{mutex_locks/left,2}.queue"
+            await eventually(lambda: pair.primary.ask("HLEN", queue) == 1, "it waits")
+            pair.replica.pause()
+            with anyio.fail_after(0.4):
+                assert await alone.release()
+            assert await first.release()
+        assert not pair.held("left,2")
+
+
+async def test_a_waiter_of_another_process_is_refused(pair: Pair) -> None:
+    async with (
+        connect(pair.url) as one,
+        connect(pair.url, min_replicas=1) as two,
+    ):
+        first = await one.mutex("passed", 1).acquire()
+        async with anyio.create_task_group() as group:
+            group.start_soon(too_few, two.mutex("passed", 1).acquire())
+            queue = "{mutex_locks/passed,1}.queue"
+            await eventually(lambda: pair.primary.ask("HLEN", queue) == 1, "it waits")
+            pair.replica.pause()
+            assert await first.release()
+        async with one.mutex("passed", 1).acquire(timeout=5):
+            pass
+
+
+async def test_who_had_it_before_keeps_it(pair: Pair) -> None:
+    """A repeated call that is not confirmed takes nothing away."""
+    async with connect(pair.url, min_replicas=1) as locks:
+        assert await locks.acquire_mutex_lock("mine", 1, "gluww")
+        async with connect(pair.url) as others:
+            pair.replica.pause()
+            async with others.mutex("something", 1):  # the replica has not all now
+                await too_few(locks.acquire_mutex_lock("mine", 1, "gluww"))
+        assert pair.held("mine,1")
+        assert await locks.release_mutex_lock("mine", 1, "gluww")
+
+
+async def test_a_grant_of_a_lost_connection_is_asked_about(pair: Pair) -> None:
+    """The new connection wrote nothing: its WAIT alone would be content."""
+    async with connect(pair.url) as one:
+        pair.replica.pause()
+        assert await one.acquire_mutex_lock("mine", 1, "gluww")
+        async with connect(pair.url, min_replicas=1) as two:
+            await too_few(two.acquire_mutex_lock("mine", 1, "gluww"))
+            pair.replica.resume()
+            until(pair.level, "the replica has acknowledged everything")
+            assert await two.acquire_mutex_lock("mine", 1, "gluww")
+        assert pair.held("mine,1")
+
+
+async def test_script_and_wait_leave_in_one_write(pair: Pair) -> None:
+    with Proxy(pair.primary.port) as proxy:
+        async with connect(proxy.url, min_replicas=1) as locks:
+            async with locks.mutex("order", 1):
+                pass
+            before = len(proxy.chunks)
+            held = await locks.mutex("order", 1).acquire(lease=None)
+            (asked,) = proxy.chunks[before:]
+            assert b"EVALSHA" in asked
+            assert b"WAIT" in asked
+            await held.release()
+            assert b"WAIT" not in proxy.chunks[-1]
+
+
+async def test_a_server_that_forgot_the_scripts(pair: Pair) -> None:
+    """The script ran after its WAIT: another WAIT decides."""
+    async with connect(pair.url, min_replicas=1) as locks:
+        async with locks.mutex("order", 1):
+            pass
+        pair.primary.ask("SCRIPT", "FLUSH")
+        async with locks.mutex("order", 1):
+            pass
+        pair.primary.ask("SCRIPT", "FLUSH")
+        # So that the first WAIT, before the script, has nothing to wait for.
+        until(pair.level, "the replica has acknowledged everything")
+        pair.replica.pause()
+        await too_few(locks.mutex("order", 1).acquire())
+        assert not pair.held("order,1")
+
+
+async def test_a_connection_lost_while_it_waits(pair: Pair) -> None:
+    """The grant of which nobody was told is free again."""
+    with Proxy(pair.primary.port) as proxy:
+        async with connect(f"{proxy.url}?{QUICK}", min_replicas=1) as locks:
+            pair.replica.pause()
+            async with anyio.create_task_group() as group:
+
+                async def ask() -> None:
+                    with pytest.raises(BackendUnavailable):
+                        await locks.mutex("cut", 1).acquire(timeout=0)
+
+                group.start_soon(ask)
+                await eventually(lambda: pair.held("cut,1"), "granted")
+                proxy.cut()
+            await eventually(lambda: not pair.held("cut,1"), "taken back")
+
+
+async def test_a_user_who_may_not_wait(start_redis: StartRedis) -> None:
+    server = start_redis(users=["bob on >pw ~* &* +@all -wait"])
+    url = f"redis://bob:pw@127.0.0.1:{server.port}/0"
+    async with connect(url, min_replicas=1) as locks:
+        with pytest.raises(Unsupported, match="NOPERM"):
+            await locks.mutex("order", 1).acquire()
+        assert server.ask("EXISTS", "mutex_locks/order,1") == 0
+
+
+@pytest.mark.parametrize("number", [-1, 1.0, True, "1", None])
+async def test_what_is_no_number_of_replicas(number: object) -> None:
+    with pytest.raises(ConfigurationError, match="min_replicas"):
+        await connect("memory://", min_replicas=number)  # type: ignore[arg-type]
+
+
+async def test_a_store_without_replicas_refuses() -> None:
+    with pytest.raises(ConfigurationError, match="knows no replicas"):
+        await connect("memory://", min_replicas=1)
+
+
+async def test_given_twice(redis_server: RedisServer) -> None:
+    url = f"{redis_server.url}?min_replicas="
+    for bad in ("", "-1", "1.5", "many"):
+        with pytest.raises(ConfigurationError, match="not a number"):
+            await connect(url + bad)
+    with pytest.raises(ConfigurationError, match="2 for connect and 1 in the URL"):
+        await connect(f"{url}1", min_replicas=2)
+    async with connect(f"{url}1", min_replicas=1):
+        pass

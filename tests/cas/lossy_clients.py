@@ -1,0 +1,157 @@
+"""Processes over one row whose requests and answers get lost.
+
+And late: a swap whose answer was lost may be carried out at any later time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas import GaveUp, State, Swapping, Times
+from aiorwlock_remote.core.commands import Acquire, Claim
+from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.names import Resource, resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.errors import BackendUnavailable
+
+ORDER = resource("order", 42)
+NOTHING = State(None, None, None)
+LEASE = 1_000_000
+GATE = "g"
+
+
+def write(ticket: str, **more: Any) -> Acquire:  # noqa: ANN401
+    return Acquire((Claim(ticket, LEASE),), Mode.WRITE, **more)
+
+
+@dataclass
+class Shelf:
+    """One row that many processes share. Its ballots give fences to fresh rows."""
+
+    random: Random = field(default_factory=lambda: Random(0))
+    now: int = 1_000
+    ballot: int = 1 << 40
+    state: State = NOTHING
+    versions: int = 0
+    refuses: bool = False
+    late: list[Callable[[], object]] = field(default_factory=list)
+
+    def swap(self, was: State, record: Record, seat: Seat | None) -> bool:
+        self.ballot += 1
+        if self.refuses:
+            return False
+        if was.mark != self.state.mark:
+            return False
+        self.versions += 1
+        first = was.record is None
+        if first and record.grants:
+            grants = tuple(replace(g, fence=self.ballot) for g in record.grants)
+            record = replace(record, last=self.ballot, grants=grants)
+        gone = not (record.grants or record.queue or seat)
+        burn = gone and was.record is None
+        self.state = NOTHING if gone else State(record, seat, self.versions)
+        if burn:
+            self.state = State(None, None, self.versions)
+        return True
+
+
+class Connection:
+    """A process's way to the shelf: ``Cas``. Counts what it asks."""
+
+    def __init__(self, shelf: Shelf, trouble: float = 0.0) -> None:
+        self.shelf = shelf
+        self.trouble = trouble
+        self.fates: list[str] = []  # of the next swaps
+        self.loads_fail = False
+        self.slow = 0
+        self.asked: list[str] = []
+        self.todo: list[Callable[[], object]] = []
+
+    def guess(self) -> State:
+        return NOTHING
+
+    def clock(self) -> int:
+        return self.shelf.now + 77
+
+    def times(self, _: State) -> Times:
+        return Times(self.shelf.now - self.slow, 0, self.shelf.now, self.clock())
+
+    def load(self, _: Resource) -> Pending[State]:
+        self.asked.append("load")
+        pending: Pending[State] = Pending()
+        away = BackendUnavailable(what="not connected", nothing_done=True)
+        self.todo.append(
+            lambda: (
+                pending.fail(away)
+                if self.loads_fail
+                else pending.resolve(self.shelf.state)
+            )
+        )
+        return pending
+
+    def swap(
+        self,
+        resource: Resource,
+        state: State,
+        record: Record,
+        seat: Seat | None,
+        times: Times,
+        wakes: tuple[str, ...] = (),
+    ) -> Pending[tuple[bool, State | None]]:
+        del resource, times, wakes
+        self.asked.append("swap")
+        pending: Pending[tuple[bool, State | None]] = Pending()
+        do = partial(self.shelf.swap, state, record, seat)
+        chance = self.shelf.random.random()
+        fate = self.fates.pop(0) if self.fates else "answered"
+        if chance < self.trouble:
+            fate = self.shelf.random.choice(("done", "late", "never"))
+
+        def answered() -> None:
+            done = do()
+            told = self.shelf.state if done or chance < 0.8 else None
+            pending.resolve((done, told))
+
+        def lost() -> None:
+            if fate in {"done", "gave up, done"}:
+                do()
+            elif fate in {"late", "gave up, late"}:
+                self.shelf.late.append(do)
+            error = GaveUp if fate.startswith("gave up") else BackendUnavailable
+            undone = fate == "gave up, undone"
+            pending.fail(error(what="no answer", nothing_done=undone))
+
+        self.todo.append(answered if fate == "answered" else lost)
+        return pending
+
+    def run(self) -> None:
+        while self.todo:
+            self.todo.pop(0)()
+
+
+class Party:
+    """A process: its swaps are carried out when the test says so."""
+
+    def __init__(self, shelf: Shelf, trouble: float = 0.0) -> None:
+        self.cas = Connection(shelf, trouble)
+        self.woken: list[tuple[str, ...]] = []
+        self.swapping = Swapping(self.cas, lambda _, gates: self.woken.append(gates))
+
+    def begin(self, command: Any) -> Pending[Any]:  # noqa: ANN401
+        return self.swapping.step(ORDER, command)
+
+    def do(self, command: Any) -> Any:  # noqa: ANN401
+        pending = self.begin(command)
+        self.cas.run()
+        return pending.result()
+
+    @property
+    def asked(self) -> list[str]:
+        asked, self.cas.asked = self.cas.asked, []
+        return asked

@@ -1,0 +1,246 @@
+"""Processes at the two tables, and what they are told: beneath ``test_swap_story``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas.table_rows import Found, micros_of, record_of
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Granted,
+    NotHeld,
+    Release,
+    Renewed,
+    Reply,
+    Withdraw,
+)
+from aiorwlock_remote.core.doorman import Grant, Record
+from aiorwlock_remote.core.lease import MICROS, local_deadline, micros
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.swapping.server_time import ServerTime
+from aiorwlock_remote.swapping.tables import TableCas, TableSteps, Values
+from tests.cas.tables import Tables, Watch, World
+
+ORDER = resource("order", 42)
+LEASE, PLACE_LIFE = 2.0, micros(6.0)
+CLOCKS = [Watch(World(), 5.0, 0.9999), Watch(World(), 7e5), Watch(World(), 0.0, 1.0001)]
+
+
+@dataclass(eq=False)
+class Request:
+    """On its way there, or back with what it ``found``."""
+
+    who: Process
+    name: str
+    values: Values = field(repr=False)
+    answer: Pending[Found] = field(repr=False)
+    found: Found | None = field(default=None, repr=False)
+
+
+@dataclass(eq=False)
+class Visit:
+    """One ticket. ``until``: held as far as its process knows, in the world's time."""
+
+    who: Process
+    claim: Claim = field(repr=False)
+    mode: Mode
+    state: str = "asking"  # waiting, held, moving, ending, over, lost
+    busy: bool = False
+    until: float = 0.0
+    fence: int = 0
+
+    @property
+    def ticket(self) -> str:
+        return self.claim.ticket
+
+
+@dataclass(eq=False)
+class Process:
+    """A loop and a keeper, and the ``Desk`` of both."""
+
+    gate: str
+    clock: Watch = field(repr=False)
+    under_way: list[Request] = field(repr=False)
+    loop: TableSteps = field(init=False, repr=False)
+    keeper: TableSteps = field(init=False, repr=False)
+    dead: bool = False
+
+    def ask(self, name: str, values: Values) -> Pending[Found]:
+        """As ``Desk``."""
+        answer: Pending[Found] = Pending()
+        if not self.dead:
+            self.under_way.append(Request(self, name, values, answer))
+        return answer
+
+
+class Stage(RuleBasedStateMachine):
+    """The server and its two tables, and all who ever came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.tables = Tables(self.world)
+        self.under_way: list[Request] = []
+        self.ghosts: list[Request] = []
+        self.visits: list[Visit] = []
+        self.fences: dict[str, int] = {}
+        self.highest = 0
+        self.written = 0.0
+        self.numbers = count()
+        self.processes = [self._process(watch) for watch in CLOCKS]
+
+    def _process(self, watch: Watch) -> Process:
+        process = Process(
+            f"g{next(self.numbers)}",
+            Watch(self.world, watch.origin, watch.speed),
+            self.under_way,
+        )
+        at = micros(process.clock.now())
+        time = ServerTime(micros_of(self.tables.now()), at)
+        for name in ("loop", "keeper"):
+            cas = TableCas(process, process.clock, time)
+            steps = TableSteps(cas, lambda *_: None, self.world.after)
+            setattr(process, name, steps)
+        return process
+
+    def _those(self, *states: str) -> list[Visit]:
+        found = []
+        for visit in self.visits:
+            if visit.state == "held" and visit.until <= self.world.now:
+                visit.state = "ending"  # nobody believes in it any more
+            if visit.state in states and not visit.busy:
+                found.append(visit)
+        return found
+
+    def _arrive(self, one: Request) -> None:
+        if one.found is not None:
+            return
+        if one.name == "look":
+            one.found = self.tables.look((one.values["i_kind"], one.values["i_number"]))
+            return
+        one.found = self.tables.swap(one.values)
+        if one.found.done:
+            self.written = self.world.now
+            self._note(self._record())
+
+    def _answer(self, one: Request) -> None:
+        assert one.found is not None
+        self.under_way.remove(one)
+        one.answer.resolve(one.found)
+
+    def _record(self) -> Record:
+        for created, _, text in self.tables.doormen.values():
+            if text is not None:
+                return record_of(text, created)
+        return Record()
+
+    def _note(self, record: Record) -> None:
+        """A new phase has a higher fence than all before, nobody a lower one."""
+        for grant in record.grants:
+            if self.fences.get(grant.ticket) == grant.fence:
+                continue  # else it is new, perhaps once more after its lease had ended
+            self.fences[grant.ticket] = grant.fence
+            new_phase = grant.mode is Mode.WRITE
+            least = self.highest + 1 if new_phase else self.highest
+            assert grant.fence >= least
+            self.highest = grant.fence
+
+    def _believes(self, visit: Visit) -> bool:
+        return visit.state in {"held", "moving"} and visit.until > self.world.now
+
+    def _ask(self, visit: Visit) -> None:
+        others = [
+            v
+            for v in self.visits
+            if v.who is visit.who and v.mode is visit.mode and v.state == "waiting"
+        ]
+        more = len(others) - (visit in others)
+        visit.busy = True
+        command = Acquire(
+            (visit.claim,),
+            visit.mode,
+            gate=visit.who.gate,
+            may_queue=True,
+            more=more,
+            waiting=more + 1,
+            place_life=PLACE_LIFE,
+        )
+        told = partial(self._told, visit, visit.who.clock.now())
+        visit.who.loop.step(ORDER, command).then(told)
+
+    def _told(self, visit: Visit, sent_at: float, answer: Pending[Reply]) -> None:
+        visit.busy = False
+        if visit.state == "lost":
+            return
+        if answer.error is not None:
+            assert isinstance(answer.error, BackendUnavailable)
+            if visit.state == "asking" and answer.error.nothing_done:
+                visit.state = "over"
+            elif visit.state == "asking":
+                self._withdraw(visit)
+            return
+        reply = answer.result()
+        visit.state = "waiting"
+        if isinstance(reply, Granted):
+            self._granted(visit, reply, sent_at)
+
+    def _granted(self, visit: Visit, reply: Granted, sent_at: float) -> None:
+        (grant,) = reply.grants
+        assert grant.fence == self.fences[visit.ticket]
+        age = max(0, reply.now - grant.since) / MICROS
+        visit.state, visit.fence = "held", grant.fence
+        visit.until = self._deadline(visit, sent_at - age)
+
+    def _deadline(self, visit: Visit, sent_at: float) -> float:
+        clock = visit.who.clock
+        return (local_deadline(sent_at, LEASE, None) - clock.origin) / clock.speed
+
+    def _renewed(self, visit: Visit, sent_at: float, answer: Pending[Reply]) -> None:
+        if answer.error is None and visit.state == "held" and self._believes(visit):
+            reply = answer.result()
+            assert isinstance(reply, Renewed)
+            assert isinstance(reply.outcomes[0], Grant)
+            visit.until = max(visit.until, self._deadline(visit, sent_at))
+
+    def _moved(
+        self, old: Visit, new: Visit, sent_at: float, answer: Pending[Reply]
+    ) -> None:
+        new.busy = False
+        if new.state == "lost":
+            return
+        error = answer.error
+        reply: Any = None if error is not None else answer.result()
+        if isinstance(reply, Granted):
+            old.state = "over"
+            self._granted(new, reply, sent_at)
+            return
+        refused = error is None or getattr(error, "nothing_done", False)
+        new.state = "over" if refused else "ending"
+        old.state = "held" if refused and not isinstance(reply, NotHeld) else "ending"
+
+    def _leave(self, visit: Visit) -> None:
+        self._end(visit, Release(visit.ticket))
+
+    def _withdraw(self, visit: Visit) -> None:
+        others = self._those("asking", "waiting")
+        keep = any(v.who is visit.who and v is not visit for v in others)
+        gate, tickets = visit.who.gate, (visit.ticket,)
+        self._end(visit, Withdraw(gate, visit.mode, tickets, keep=keep))
+
+    def _end(self, visit: Visit, command: Release | Withdraw) -> None:
+        visit.state, visit.busy = "ending", True
+        visit.who.loop.step(ORDER, command).then(partial(self._ended, visit))
+
+    def _ended(self, visit: Visit, answer: Pending[Reply]) -> None:
+        visit.busy = False
+        if visit.state != "lost" and answer.error is None:
+            visit.state = "over"

@@ -1,0 +1,47 @@
+"""Who is told that somebody queued up behind it."""
+
+from __future__ import annotations
+
+from aiorwlock_remote.cas.arrivals import EAR, Ears, queued
+from aiorwlock_remote.core.codec import dumps, loads
+from aiorwlock_remote.core.doorman import Grant, Record
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.value import replace
+
+HELD = Record(grants=(Grant("ticket", Mode.WRITE, 1, 1, 2),), extra=(("newer", 1),))
+
+
+def test_who_enters_leaves_its_ear_and_takes_it_along() -> None:
+    ours, theirs = Ears("0a"), Ears("0b")
+    ours.hears = True
+    entered = ours.turned(HELD)
+    assert ours.behind(entered) is None
+    assert theirs.behind(loads(dumps(entered))) == "0a"
+    left = ours.turned(replace(entered, grants=()))
+    assert theirs.behind(left) is None
+    assert left.extra == entered.extra[:1] == HELD.extra
+
+
+def test_who_cannot_be_told_takes_the_last_ones_away() -> None:
+    """Who was thrown out must not be told for ever."""
+    ours, theirs = Ears("0a"), Ears("0b")
+    ours.hears = True
+    taken_over = theirs.turned(ours.turned(HELD))
+    assert taken_over == HELD
+    assert theirs.turned(replace(HELD, extra=())).extra == ()
+
+
+def test_what_is_no_gate_is_nobody() -> None:
+    for ear in (None, 7, "", "a b", "ä", "0" * 33, ["0a"], "0a'"):
+        assert Ears("0b").behind(replace(HELD, extra=((EAR, ear),))) is None
+
+
+def test_only_a_new_place_is_told() -> None:
+    come = replace(HELD, number=1)
+    assert queued(HELD, come)
+    assert not queued(None, come)
+    assert not queued(come, come)  # kept
+    assert not queued(replace(HELD, grants=()), come)  # and in
+    assert not queued(HELD, replace(come, grants=()))  # and out
+    idle = Record()
+    assert not queued(idle, replace(idle, number=1))  # behind a foreign seat

@@ -1,0 +1,66 @@
+"""Whoever was refused: at once, then after a pause, from what stands there by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas import State
+from aiorwlock_remote.cas import backoff as module
+from aiorwlock_remote.cas.backoff import Pausing
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.errors import BackendUnavailable
+from tests.cas.lossy_clients import NOTHING, ORDER
+
+
+class Reads:
+    """What is read is told at once; pauses end when the test says so."""
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.pauses: list[tuple[float, Callable[[], None]]] = []
+        self.told: list[State | None] = []
+
+    def read(self, _: Resource) -> Pending[State]:
+        read: Pending[State] = Pending()
+        if self.fails:
+            read.fail(BackendUnavailable(what="not connected"))
+        else:
+            read.resolve(NOTHING)
+        return read
+
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        self.pauses.append((seconds, function))
+
+
+@pytest.fixture
+def longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance has it that each pause is as long as it may be."""
+    monkeypatch.setattr(module, "random", lambda: 1.0)
+
+
+@pytest.mark.usefixtures("longest")
+def test_twice_at_once_then_longer_each_time_up_to_a_limit() -> None:
+    reads = Reads()
+    pausing = Pausing(reads.read, reads.later)
+    for refusals in range(1, 3):
+        pausing(ORDER, refusals, reads.told.append)
+    assert reads.told == [None, None]
+    assert reads.pauses == []
+    for refusals in (*range(3, 9), 10_000):
+        pausing(ORDER, refusals, reads.told.append)
+    pauses = [seconds for seconds, _ in reads.pauses]
+    assert pauses == [0.004, 0.008, 0.016, 0.032, 0.05, 0.05, 0.05]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_it_goes_on_from_what_is_read_after_the_pause(fails: bool) -> None:
+    reads = Reads()
+    Pausing(reads.read, reads.later)(ORDER, 3, reads.told.append)
+    assert reads.told == []
+    reads.fails = fails
+    (_, ends), *_ = reads.pauses
+    ends()
+    assert reads.told == [None if fails else NOTHING]

@@ -1,0 +1,158 @@
+"""Requests leave at once; what cannot be asked is told at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiorwlock_remote._util.driver_loop import Near
+from aiorwlock_remote.cas.driver.pool import OwnLines
+from aiorwlock_remote.cas.table_rows import Found
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.swapping.carrying import Custom
+from aiorwlock_remote.swapping.hosted_desk import EACH, EachDesk
+from aiorwlock_remote.swapping.tables import Values
+
+pytestmark = pytest.mark.asyncio
+
+FOUND = Found(done=True, now="2026-01-01")
+GONE = BackendUnavailable(what="gone")
+CUSTOM: Custom[object] = Custom(
+    healthy=lambda _: True,
+    hang_up=lambda _: None,
+    spoilt=lambda _: True,
+    meant=lambda _, __: GONE,
+    not_connected=lambda _, __: GONE,
+)
+
+
+class Dialler:
+    """Connects after a while."""
+
+    def __init__(self) -> None:
+        self.dialled = 0
+
+    async def dial(self) -> object:
+        self.dialled += 1
+        await asyncio.sleep(0)
+        return object()
+
+    def healthy(self, _: object) -> bool:
+        return True
+
+    async def log_off(self, _: object) -> None:
+        """In order."""
+
+    def hang_up(self, _: object) -> None:
+        """At once."""
+
+
+class Desk(EachDesk):
+    """Notes what was sent, and under which task it went on."""
+
+    def __init__(self, most: int = 1) -> None:
+        self.dialler = Dialler()
+        self.own: OwnLines[object] = OwnLines(self.dialler, "db", 5.0, most)
+        super().__init__(Near(current_host()), self.own, CUSTOM, "db", 5.0)
+        self.sent: list[object] = []
+        self.tasks: list[object] = []
+
+    async def swapped(self, values: Values, connection: object) -> Found:
+        del connection
+        self.sent.append(values["n"])
+        await asyncio.sleep(0)
+        self.tasks.append(asyncio.current_task())
+        return FOUND
+
+    async def looked(self, values: Values, connection: object) -> Found:
+        del connection
+        raise ValueError(values)
+
+
+class Meeting(Desk):
+    """Answers so many at once, or nobody."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__(most=8)
+        self.barrier = asyncio.Barrier(parties)
+
+    async def swapped(self, values: Values, connection: object) -> Found:
+        async with self.barrier:
+            return await super().swapped(values, connection)
+
+
+async def test_a_request_leaves_before_its_caller_goes_on() -> None:
+    desk = Desk()
+    first = desk.ask("swap", {"n": 1})
+    assert desk.sent == []  # there is no connection yet
+    assert await first == FOUND
+    second = desk.ask("swap", {"n": 2})
+    assert desk.sent == [1, 2]
+    third = desk.ask("swap", {"n": 3})
+    assert desk.sent == [1, 2]  # the connection is in use
+    assert not second.done
+    assert [await second, await third] == [FOUND, FOUND]
+    assert desk.sent == [1, 2, 3]
+    assert asyncio.current_task() not in desk.tasks
+
+
+async def test_what_cannot_be_asked_is_told_at_once() -> None:
+    desk = Desk()
+    await desk.ask("swap", {"n": 1})
+    assert desk.ask("look", {}).error is GONE
+    await desk.own.close()
+    closed = desk.ask("swap", {"n": 2}).error
+    assert isinstance(closed, BackendUnavailable)
+    assert closed.nothing_done
+
+
+async def test_a_caller_that_is_cancelled_leaves_it_alone() -> None:
+    desk = Desk()
+    await desk.ask("swap", {"n": 1})
+    asked = []
+
+    async def caller() -> None:
+        asked.append(desk.ask("swap", {"n": 2}))
+        await asked[0]
+
+    task = asyncio.ensure_future(caller())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert await asked[0] == FOUND
+
+
+async def test_many_requests_go_over_some_connections() -> None:
+    """So that a process may hold many locks far away from its database."""
+    desk = Meeting(parties=4)
+    many = desk.ask_all("swap", [{"n": n} for n in range(4 * EACH)])
+    async with asyncio.timeout(5):
+        assert [await one for one in many] == [FOUND] * 4 * EACH
+    assert desk.dialler.dialled == 4
+
+
+async def test_a_few_requests_go_over_one_connection() -> None:
+    desk = Meeting(parties=1)
+    few = desk.ask_all("swap", [{"n": n} for n in range(EACH)])
+    assert [await one for one in few] == [FOUND] * EACH
+    assert desk.sent == list(range(EACH))
+    assert desk.dialler.dialled == 1
+
+
+async def test_one_that_is_not_answered_holds_up_its_own_connection_only() -> None:
+    class Stuck(Desk):
+        async def swapped(self, values: Values, connection: object) -> Found:
+            if values["n"] == 0:
+                await free.wait()
+            return await super().swapped(values, connection)
+
+    free, desk = asyncio.Event(), Stuck(most=2)
+    stuck, *rest = desk.ask_all("swap", [{"n": n} for n in range(2 * EACH)])
+    async with asyncio.timeout(5):
+        for one in rest:
+            assert await one == FOUND
+    assert not stuck.done
+    free.set()
+    assert await stuck == FOUND

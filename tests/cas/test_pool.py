@@ -1,0 +1,186 @@
+"""Connections of our own: one request at a time, and none is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+
+from aiorwlock_remote import BackendUnavailable
+from aiorwlock_remote.cas.driver.pool import OwnLines
+
+pytestmark = pytest.mark.asyncio
+
+Turn = asyncio.Task[int]
+
+
+@dataclass
+class Dialler:
+    """Connections are numbers; the next one is there when it is ``let``."""
+
+    let: asyncio.Event = field(default_factory=asyncio.Event)
+    fails: bool = False
+    made: int = 0
+    ended: list[int] = field(default_factory=list[int])
+    dead: set[int] = field(default_factory=set[int])
+
+    async def dial(self) -> int:
+        await self.let.wait()
+        if self.fails:
+            raise OSError("refused")
+        self.made += 1
+        return self.made
+
+    def healthy(self, connection: int) -> bool:
+        return connection not in self.dead
+
+    async def log_off(self, connection: int) -> None:
+        self.ended.append(connection)
+
+    def hang_up(self, connection: int) -> None:
+        self.ended.append(connection)
+
+
+def lines(dialler: Dialler, most: int = 1, seconds: float = 30.0) -> OwnLines[int]:
+    return OwnLines(dialler, "db", seconds, most)
+
+
+async def refused(own: OwnLines[int], dialler: Dialler, many: int) -> list[Turn]:
+    """So many who ask, and whom the server does not let in."""
+    dialler.fails = True
+    waiting = [asyncio.ensure_future(own.take()) for _ in range(many)]
+    await anyio.wait_all_tasks_blocked()
+    assert not any(turn.done() for turn in waiting)
+    return waiting
+
+
+async def test_one_is_used_again_and_by_one_at_a_time() -> None:
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler)
+    first = await own.take()
+    second = asyncio.ensure_future(own.take())
+    await asyncio.sleep(0)
+    assert not second.done()
+    await own.give_back(first)
+    assert await second == first
+    await own.drop(first)
+    assert await own.take() == 2
+    assert dialler.ended == [1]
+
+
+async def test_one_that_died_while_idle_is_not_used() -> None:
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler)
+    await own.give_back(await own.take())
+    dialler.dead.add(1)
+    assert await own.take() == 2
+
+
+async def test_whoever_waits_is_told_why_there_is_none() -> None:
+    dialler = Dialler(fails=True)
+    dialler.let.set()
+    own = lines(dialler)
+    with pytest.raises(OSError, match="refused"):
+        await own.take()
+    dialler.fails = False
+    assert await own.take() == 1
+
+
+async def test_who_is_not_let_in_gets_what_comes_free() -> None:
+    """As at a server that has as many clients as it takes."""
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler, most=3)
+    first = await own.take()
+    waiting = await refused(own, dialler, 2)
+    await own.give_back(first)
+    assert await waiting[0] == first
+    dialler.fails = False
+    await own.drop(first)
+    assert await waiting[1] == 2
+
+
+async def test_when_none_is_left_all_are_told_why() -> None:
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler, most=3)
+    first = await own.take()
+    waiting = await refused(own, dialler, 4)
+    await own.drop(first)
+    for turn in waiting:
+        with pytest.raises(OSError, match="refused"):
+            await turn
+    dialler.fails = False
+    assert await own.take() == 2
+
+
+async def test_who_was_not_let_in_for_too_long_is_told_why() -> None:
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler, most=2, seconds=0.05)
+    await own.take()
+    dialler.fails = True
+    with pytest.raises(OSError, match="refused"):
+        await own.take()
+
+
+async def test_there_is_a_time_limit() -> None:
+    own = lines(Dialler(), seconds=0.05)
+    with pytest.raises(BackendUnavailable) as caught:
+        await own.take()
+    assert caught.value.nothing_done
+
+
+async def test_closed_it_gives_none_and_waits_for_none() -> None:
+    own = lines(Dialler())
+    own.hang_up()
+    with pytest.raises(BackendUnavailable, match="closed") as told:
+        await own.take()
+    assert told.value.nothing_done
+
+
+@pytest.mark.parametrize("how", ["close", "hang_up"])
+async def test_one_that_comes_after_the_end_is_ended(how: str) -> None:
+    dialler = Dialler()
+    own = lines(dialler)
+    connecting = asyncio.ensure_future(own.connect())
+    await asyncio.sleep(0)
+    if how == "close":
+        await own.close()
+    else:
+        own.hang_up()
+    dialler.let.set()
+    while not dialler.ended:  # noqa: ASYNC110 - a step of the loop or two
+        await asyncio.sleep(0)
+    assert dialler.made == 1
+    connecting.cancel()
+
+
+@pytest.mark.parametrize("end", ["connected", "failed", "cancelled"])
+async def test_one_that_is_too_late_is_ended(end: str) -> None:
+    """However the driver takes it; the loop has nothing to tell."""
+
+    class Late(Dialler):
+        async def dial(self) -> int:
+            try:
+                return await super().dial()
+            except asyncio.CancelledError:
+                if end == "connected":
+                    return 7
+                if end == "failed":
+                    raise OSError("refused") from None
+                raise
+
+    told: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    dialler = Late()
+    with pytest.raises(BackendUnavailable):
+        await lines(dialler, seconds=0.0).take()
+    await anyio.wait_all_tasks_blocked()
+    assert dialler.ended == ([7] if end == "connected" else [])
+    assert told == []

@@ -1,0 +1,107 @@
+"""A thread that waits for answers, in place of an event loop."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from aiorwlock_remote.cas import RowLocked
+from aiorwlock_remote.cas.renewer import APART, LockedRowsApart, SwapRenewer, ThreadHost
+from aiorwlock_remote.core.commands import NotHeld
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.names import Resource, resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.ports import Renewal
+from aiorwlock_remote.runtime.clock import SystemClock
+from tests.fixed_clock import StandingClock
+
+ONE, TWO = resource("order", 1), resource("order", 2)
+KEPT = Grant("t", Mode.WRITE, 1, 0, None)
+
+
+@dataclass
+class ActedRenewer:
+    """Renews all rows but those that somebody keeps locked."""
+
+    locked: set[Resource]
+    asked: list[list[Resource]] = field(default_factory=list[list[Resource]])
+
+    def renew(
+        self, batch: Sequence[Renewal], _: float
+    ) -> Sequence[Grant | NotHeld | Exception]:
+        self.asked.append([item.resource for item in batch])
+        busy = RowLocked(what="busy", nothing_done=True)
+        return [busy if item.resource in self.locked else KEPT for item in batch]
+
+
+@dataclass
+class Lanes:
+    """Two lanes at one database; ``locked``: the rows that are locked there."""
+
+    locked: set[Resource] = field(default_factory=set[Resource])
+    clock: StandingClock = field(default_factory=StandingClock)
+
+    def __post_init__(self) -> None:
+        self.quick = ActedRenewer(self.locked)
+        self.patient = ActedRenewer(self.locked)
+        self.both = LockedRowsApart(
+            cast("SwapRenewer", self.quick),
+            cast("SwapRenewer", self.patient),
+            self.clock,
+        )
+
+    def renew(self, *resources: Resource) -> None:
+        """As the keeper does: those of one lane together."""
+        lanes: defaultdict[Hashable, list[Resource]] = defaultdict(list)
+        for one in resources:
+            lanes[self.both.lane(one)].append(one)
+        for some in lanes.values():
+            self.both.renew([Renewal(one, "t", 1) for one in some], 1.0)
+
+
+def test_a_row_that_is_locked_is_renewed_apart_until_it_is_free() -> None:
+    lanes = Lanes({ONE})
+    lanes.renew(ONE, TWO)
+    assert lanes.both.lane(ONE) != lanes.both.lane(TWO) is None
+    lanes.renew(ONE, TWO)
+    lanes.locked.clear()
+    lanes.renew(ONE, TWO)
+    assert lanes.both.lane(ONE) is None
+    lanes.renew(ONE, TWO)
+    assert lanes.quick.asked == [[ONE, TWO], [TWO], [TWO], [ONE, TWO]]
+    assert lanes.patient.asked == [[ONE], [ONE]]
+
+
+def test_a_row_whose_lease_was_lost_is_forgotten() -> None:
+    lanes = Lanes({ONE})
+    lanes.renew(ONE)
+    lanes.clock.seconds += APART
+    lanes.renew(TWO)
+    assert lanes.both.lane(ONE) is None
+
+
+def test_what_is_to_be_done_later_is_done_in_order_and_not_before() -> None:
+    clock = SystemClock()
+    host, began = ThreadHost(clock), clock.now()
+    done: list[tuple[str, float]] = []
+
+    def tell(name: str) -> None:
+        done.append((name, clock.now() - began))
+
+    host.later(0.06, lambda: tell("last"))
+    host.later(0.03, lambda: tell("second"))
+    host.call_soon(tell, "first")
+    host.run(lambda: len(done) == 3, began + 30)
+    assert [name for name, _ in done] == ["first", "second", "last"]
+    assert done[1][1] >= 0.03
+    assert done[2][1] >= 0.06
+
+
+def test_it_waits_no_longer_than_it_is_told() -> None:
+    clock = SystemClock()
+    host, began = ThreadHost(clock), clock.now()
+    host.later(3600, lambda: None)
+    host.run(lambda: False, began + 0.02)
+    assert clock.now() - began >= 0.02

@@ -1,0 +1,192 @@
+"""Nobody is let in while somebody else still believes in a lease, on any link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+from unittest.mock import patch
+
+import pytest
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas.table_rows import Found, micros_of
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Command,
+    Downgrade,
+    Granted,
+    Release,
+    Renew,
+    Reply,
+    Upgrade,
+)
+from aiorwlock_remote.core.lease import MICROS, micros
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.swapping import steps
+from aiorwlock_remote.swapping.server_time import (
+    LONGEST,
+    SHORTEST,
+    Bounds,
+    ServerTime,
+    stretched,
+)
+from aiorwlock_remote.swapping.tables import TableCas, TableSteps, Values
+from tests.cas.tables import Link, Tables, Watch, World
+
+ORDER = resource("order", 42)
+LEASE = 1.0
+Hold = tuple[float, float]  # written at the server, believed in until: the world's time
+
+
+@dataclass
+class Visitor:
+    """A process that tries again and again, and dies each time it is let in."""
+
+    world: World
+    shelf: Tables
+    random: Random
+    slow: float
+    number: int
+    holds: list[Hold]
+    tries: int = 0
+    written: float = 0.0
+    sent: float = 0.0
+    steps: TableSteps = field(init=False)
+    clock: Watch = field(init=False)
+
+    def start(self) -> None:
+        """Its clock has an origin of its own and is a little fast or slow."""
+        random = self.random
+        self.clock = Watch(
+            self.world, random.uniform(0, 1e6), 1 + random.uniform(-2e-4, 2e-4)
+        )
+        link = Link(self.shelf, self.world, lambda: random.expovariate(1 / self.slow))
+        link.carried = self._carried
+        told = micros_of(self.shelf.now()), micros(self.clock.now())
+        cas = TableCas(link, self.clock, ServerTime(*told))
+        self.steps = TableSteps(cas, lambda *_: None, self.world.after)
+        self.world.after(random.random(), self._try)
+
+    def _carried(self, _: Values, found: Found) -> None:
+        if found.done:
+            self.written = self.world.now
+
+    def _try(self) -> None:
+        self.tries += 1
+        self.sent = self.world.now
+        claim = Claim(f"t{self.number}-{self.tries}", micros(LEASE))
+        command: Command = Acquire((claim,), Mode.WRITE)
+        self.steps.step(ORDER, command).then(self._answered)
+
+    def _answered(self, answer: Pending[Reply]) -> None:
+        reply, pause = answer.result(), self.random.uniform(0.02, 0.06)
+        if isinstance(reply, Granted):
+            age = max(0, reply.now - reply.grants[0].since) / MICROS
+            believed = self.sent - age + LEASE / self.clock.speed
+            self.holds.append((self.written, believed))
+            pause += LEASE
+        self.world.after(pause, self._try)
+
+
+def tale(seed: int, slow: float) -> tuple[list[Hold], Tables]:
+    """Five processes, so many seconds away, for a while."""
+    seconds = 10.0 if slow < 0.01 else 60.0
+    world, random = World(), Random(seed)
+    shelf, holds = Tables(world), list[Hold]()
+    for number in range(5):
+        Visitor(world, shelf, random, slow, number, holds).start()
+    world.run(world.now + seconds)
+    return sorted(holds), shelf
+
+
+def overlaps(holds: list[Hold]) -> int:
+    """How often somebody was let in while somebody else believed in its lease."""
+    return sum(one[1] > other[0] for one, other in pairwise(holds))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slow", [0.0005, 0.02, 0.3])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_two_holders(slow: float, seed: int) -> None:
+    holds, _ = tale(seed, slow)
+    assert len(holds) > 7
+    assert overlaps(holds) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slow", [0.02, 0.3])
+def test_without_the_slack_there_are_two(slow: float) -> None:
+    """The naive version: leases from the least the time can be, nothing is late."""
+
+    def as_told(self: ServerTime, at: int) -> Bounds:
+        least = real(self, at).least
+        return Bounds(least, least + 10**12)
+
+    real = ServerTime.bounds
+    naive = patch.object(ServerTime, "bounds", as_told)
+    with naive, patch.object(steps, "stretched", lambda command, _: command):
+        assert sum(overlaps(tale(seed, slow)[0]) for seed in range(5)) > 0
+
+
+@pytest.mark.slow
+def test_stretching_without_a_limit_is_not_enough() -> None:
+    """A request that is later than its slack has to be refused."""
+
+    def patient(self: ServerTime, at: int) -> Bounds:
+        bounds = real(self, at)
+        return Bounds(bounds.least, bounds.slack + 10**12)
+
+    def too_little(command: Command, _: int) -> Command:
+        return stretched(command, SHORTEST // 2)
+
+    real = ServerTime.bounds
+    patience = patch.object(ServerTime, "bounds", patient)
+    with patience, patch.object(steps, "stretched", too_little):
+        assert sum(overlaps(tale(seed, 0.3)[0]) for seed in range(5)) > 0
+
+
+def test_who_is_late_is_refused_and_then_waits_longer() -> None:
+    holds, shelf = tale(1, 0.3)
+    assert shelf.belated > 0
+    assert len(holds) > 15
+
+
+def test_the_price_is_small_on_a_fast_link() -> None:
+    """A dead holder's lease ends a tenth of a second late, and no step is refused."""
+    holds, shelf = tale(1, 0.0005)
+    assert shelf.belated == 0
+    gaps = [later[0] - before[0] for before, later in pairwise(holds)]
+    assert max(gaps) < LEASE + SHORTEST / MICROS + 0.05
+
+
+def test_bounds() -> None:
+    time = ServerTime(now=5_000_000, at=100)
+    assert time.bounds(100) == Bounds(5_000_000, SHORTEST)
+    later = time.bounds(100 + 2_000_000)
+    assert later.least == 5_000_000 + 2_000_000 - 1_000
+    assert later.slack == SHORTEST + 2_000
+    time.told(9_000_000, 3_000_100, took=400_000)
+    assert time.bounds(3_000_100) == Bounds(9_000_000, 800_000)
+    time.told(9_000_000, 3_000_100, took=10 * LONGEST)
+    assert time.bounds(3_000_100).slack == LONGEST
+    for _ in range(200):
+        time.told(9_000_000, 3_000_100, took=1)
+    assert time.bounds(3_000_100).slack == SHORTEST
+
+
+def test_every_lease_is_stretched() -> None:
+    claim, endless = Claim("a", 5), Claim("b", None)
+    acquire = Acquire((claim, endless), Mode.READ, gate="g")
+    longer = Acquire((Claim("a", 12), endless), Mode.READ, gate="g")
+    assert stretched(acquire, 7) == longer
+    moved = Downgrade("x", claim)
+    assert stretched(moved, 7) == Downgrade("x", Claim("a", 12))
+    upgrade = Upgrade("x", claim)
+    assert stretched(upgrade, 7) == Upgrade("x", Claim("a", 12))
+    release = Release("x", None, (acquire,))
+    assert stretched(release, 7) == Release("x", None, (longer,))
+    renew = Renew((("a", 5), ("b", None)))
+    assert stretched(renew, 7) == Renew((("a", 12), ("b", None)))

@@ -1,0 +1,57 @@
+"""What stands in the column ``record``, of this version and of the one before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aiorwlock_remote.cas.table_rows import PACKED, micros_of, record_of, text_of
+from aiorwlock_remote.core.codec import dumps
+from aiorwlock_remote.core.doorman import Ending, Grant, Record
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BadRecord
+
+CREATED = "2026-11-21 19:05:00.000001"
+BASE = micros_of(CREATED)
+ENDED = Ending(6, "*", "forced")
+
+
+def held(last: int, readers: int = 2) -> Record:
+    """By readers whose tickets have a space, as stands behind a fence, too."""
+    grants = [Grant(f"a b{n}", Mode.READ, last, 0, None) for n in range(readers)]
+    return Record(last=last, grants=tuple(grants), endings=(ENDED,), number=3)
+
+
+@pytest.mark.parametrize("readers", [0, 2, 100])
+def test_a_record_is_read_as_it_was_written(readers: int) -> None:
+    record = held(7, readers)
+    text = text_of(record, begins=False)
+    assert (PACKED in text) == (readers == 100)
+    assert record_of(text, CREATED) == record
+
+
+@pytest.mark.parametrize("readers", [1, 100])
+def test_the_fence_of_a_new_phase_is_the_stores(readers: int) -> None:
+    """Whatever the process called it; what ended before keeps its number."""
+    record = record_of("1234" + text_of(held(7, readers), begins=True), CREATED)
+    assert record == replace(held(1234, readers), endings=(ENDED,))
+
+
+def test_what_was_never_held_has_no_fence() -> None:
+    for text in (text_of(Record(number=1), begins=False), dumps(Record(number=1))):
+        assert record_of(text, CREATED) == Record(number=1)
+
+
+def test_the_version_before_counted_from_the_rows_creation() -> None:
+    ended = replace(ENDED, fence=BASE + 6)
+    expected = replace(held(BASE + 7), endings=(ended,))
+    assert record_of(dumps(held(7)), CREATED) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["12 ", "12", "12 {}", f"{2**63} {dumps(held(7))}", f"-1 {dumps(held(7))}"]
+)
+def test_a_damaged_text_is_refused(text: str) -> None:
+    with pytest.raises(BadRecord):
+        record_of(text, CREATED)

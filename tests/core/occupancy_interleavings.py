@@ -1,0 +1,284 @@
+"""Contenders of pending → using in a simulated store: every interleaving, or one.
+
+A world is a value. Its steps are as small as a store can make them: a look reads one
+record at a time, in any order, so it is no snapshot. Contenders may crash where they
+stand, and any record may grow old while its owner is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from aiorwlock_remote.core.occupancy import FIRST, Ages, Answer, Do, Move, Record, after
+
+AGES = Ages(pending=10, using=10)
+OLD = 99.0
+LOOKS = (Do.LOOK_PENDING, Do.LOOK_USING, Do.CONFIRM)
+
+Rule = Callable[[Move, Answer], Move]
+
+
+class Contender(NamedTuple):
+    """``move`` None: not interested. ``unread``: whose records it must look at."""
+
+    move: Move | None = None
+    unread: frozenset[int] = frozenset()
+    found: tuple[Record, ...] = ()
+    crashed: bool = False
+
+    @property
+    def uses(self) -> bool:
+        return self.move is not None and self.move.do is Do.USING and not self.crashed
+
+
+class World(NamedTuple):
+    """Records are (owner, old)."""
+
+    contenders: tuple[Contender, ...]
+    pendings: frozenset[tuple[int, bool]] = frozenset()
+    usings: frozenset[tuple[int, bool]] = frozenset()
+    crashes: int = 0
+    agings: int = 0
+
+    @property
+    def violated(self) -> bool:
+        """Two use, and no record of theirs was too old."""
+        fresh = {owner for owner, old in self.usings if not old}
+        both = [i for i, c in enumerate(self.contenders) if c.uses and i in fresh]
+        return len(both) > 1
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The published table's: what each has in the store."""
+        return tuple(
+            "using"
+            if self.usings & {(i, False), (i, True)}
+            else "pending"
+            if self.pendings & {(i, False), (i, True)}
+            else "none"
+            for i in range(len(self.contenders))
+        )
+
+    @property
+    def used(self) -> bool:
+        return any(contender.uses for contender in self.contenders)
+
+
+def pure(move: Move, answer: Answer) -> Move:
+    """The rule as it is."""
+    return after(move, answer, AGES)
+
+
+def confirming(move: Move, answer: Answer) -> Move:
+    """The same for a shared mount."""
+    return after(move, answer, AGES, confirm=True)
+
+
+def early_return(move: Move, answer: Answer) -> Move:
+    """As published for Redis: who finds it busy forgets his pending; nothing ages."""
+    found = never_aged(move, answer)
+    return Move(Do.BUSY) if found.then is Do.BUSY else found
+
+
+def wrong_order(move: Move, answer: Answer) -> Move:
+    """Looks at usings first."""
+    found = after(move, answer, AGES)
+    if move.do is Do.WRITE:
+        return Move(Do.LOOK_USING)
+    if move.do is Do.LOOK_USING and found.do is Do.PROMOTE:
+        return Move(Do.LOOK_PENDING)
+    if move.do is Do.LOOK_PENDING and found.do is Do.LOOK_USING:
+        return Move(Do.PROMOTE)
+    return found
+
+
+def never_aged(move: Move, answer: Answer) -> Move:
+    """Waits for the dead for ever."""
+    return after(move, answer, Ages(pending=OLD + 1, using=None))
+
+
+@dataclass(frozen=True)
+class Game:
+    """What may happen. ``blind``: PROMOTE does not ask whether its pending is there.
+
+    ``caches``: a first look at the usings may show none, as some time ago. ``agings``:
+    so many records may grow old whose owners are only slow; the dead's always do.
+    """
+
+    rule: Rule = pure
+    blind: bool = False
+    caches: bool = False
+    crashes: int = 0
+    agings: int = 0
+
+    def steps(self, world: World) -> Iterator[tuple[str, World]]:
+        """Everything that can happen next, and what it leads to."""
+        for i, contender in enumerate(world.contenders):
+            if contender.crashed:
+                continue
+            for name, after_it in self._steps_of(world, i, contender):
+                yield f"{i} {name}", after_it
+            if world.crashes < self.crashes and contender.move is not None:
+                gone = contender._replace(crashed=True)
+                yield f"{i} crashes", put(world, i, gone, crashes=1)
+        yield from self._agings(world)
+
+    def any_step(self, world: World, chance: Random) -> tuple[str, World]:
+        """One of them; what seldom happens, seldom."""
+        acting = [i for i, c in enumerate(world.contenders) if not c.crashed]
+        if not acting:
+            return "nobody is left", world
+        if chance.random() < 0.03:
+            return chance.choice(list(self.steps(world)))
+        i = chance.choice(acting)
+        steps = list(self._steps_of(world, i, world.contenders[i]))
+        what, world = chance.choice(steps)
+        return f"{i} {what}", world
+
+    def _agings(self, world: World) -> Iterator[tuple[str, World]]:
+        for name in ("pendings", "usings"):
+            records: frozenset[tuple[int, bool]] = getattr(world, name)
+            for owner, old in records:
+                if old:
+                    continue
+                dead = owner >= len(world.contenders) or world.contenders[owner].crashed
+                if not dead and world.agings >= self.agings:
+                    continue
+                aged = records - {(owner, False)} | {(owner, True)}
+                count = world.agings + (not dead)
+                changed = (
+                    world._replace(pendings=aged, agings=count)
+                    if name == "pendings"
+                    else world._replace(usings=aged, agings=count)
+                )
+                yield f"{owner} of {name} ages", changed
+
+    def _steps_of(
+        self, world: World, i: int, contender: Contender
+    ) -> Iterator[tuple[str, World]]:
+        move = contender.move
+        if move is None:
+            yield "begins", put(world, i, Contender(FIRST))
+            return
+        if move.do in LOOKS:
+            yield from self._looks(world, i, contender, move)
+            return
+        name = move.do.name.lower()
+        for answer, changed in self._does(world, i, move):
+            if move.do in (Do.USING, Do.BUSY):
+                yield name, put(changed, i, Contender())
+            else:
+                yield name, self._next(changed, i, move, answer)
+
+    def _next(self, world: World, i: int, move: Move, answer: Answer) -> World:
+        coming = self.rule(move, answer)
+        unread: frozenset[int] = frozenset()
+        if coming.do in LOOKS:
+            # Ghosts (what a published program forgot) are numbered from 10.
+            ghosts = {owner for owner, _ in world.pendings if owner >= 10}
+            unread = frozenset(range(len(world.contenders))) - {i} | ghosts
+        return put(world, i, Contender(coming, unread))
+
+    def _looks(
+        self, world: World, i: int, contender: Contender, move: Move
+    ) -> Iterator[tuple[str, World]]:
+        if not contender.unread:
+            yield "has looked", self._next(world, i, move, contender.found)
+            return
+        shown = [world.pendings if move.do is Do.LOOK_PENDING else world.usings]
+        if self.caches and move.do is Do.LOOK_USING:
+            shown.append(frozenset())
+        for records in shown:
+            for other in contender.unread:
+                found = contender.found
+                for old in (False, True):
+                    if (other, old) in records:
+                        found += (Record(str(other), OLD if old else 0.0),)
+                looked = contender._replace(
+                    unread=contender.unread - {other}, found=found
+                )
+                yield f"looks at {other}", put(world, i, looked)
+
+    def _does(self, world: World, i: int, move: Move) -> Iterator[tuple[Answer, World]]:
+        mine = {(i, False), (i, True)}
+        match move.do:
+            case Do.WRITE:
+                left = frozenset(
+                    (owner + 10 if owner == i else owner, old)
+                    for owner, old in world.pendings
+                )
+                yield None, world._replace(pendings=left | {(i, False)})
+            case Do.DROP_PENDING:
+                gone = {(int(r.who), True) for r in move.records}
+                yield None, world._replace(pendings=world.pendings - gone)
+            case Do.DROP_USING:
+                gone = {(int(r.who), True) for r in move.records}
+                yield None, world._replace(usings=world.usings - gone)
+            case Do.PROMOTE if self.blind or world.pendings & mine:
+                yield (
+                    True,
+                    world._replace(
+                        pendings=world.pendings - mine,
+                        usings=world.usings | {(i, False)},
+                    ),
+                )
+            case Do.PROMOTE:
+                yield False, world
+            case Do.REMOVE | Do.USING:
+                yield (
+                    None,
+                    world._replace(
+                        pendings=world.pendings - mine,
+                        usings=world.usings - mine,
+                    ),
+                )
+            case _:
+                yield None, world
+
+
+def put(world: World, i: int, contender: Contender, *, crashes: int = 0) -> World:
+    contenders = (*world.contenders[:i], contender, *world.contenders[i + 1 :])
+    crashes += world.crashes
+    return World(contenders, world.pendings, world.usings, crashes, world.agings)
+
+
+@dataclass
+class Explored:
+    """Every world that can be reached, and which lead to which."""
+
+    worlds: set[World]
+    before: dict[World, list[World]]
+    violated: list[World]
+
+    def stuck(self) -> set[World]:
+        """Those from which nobody can ever use the object again."""
+        able = {world for world in self.worlds if world.used}
+        waiting = list(able)
+        while waiting:
+            for earlier in self.before.get(waiting.pop(), ()):
+                if earlier not in able:
+                    able.add(earlier)
+                    waiting.append(earlier)
+        living = {w for w in self.worlds if not all(c.crashed for c in w.contenders)}
+        return living - able
+
+
+def explore(game: Game, contenders: int) -> Explored:
+    """All interleavings."""
+    first = World(tuple(Contender() for _ in range(contenders)))
+    found = Explored({first}, {}, [])
+    waiting = [first]
+    while waiting:
+        world = waiting.pop()
+        if world.violated:
+            found.violated.append(world)
+            continue
+        for _, coming in game.steps(world):
+            found.before.setdefault(coming, []).append(world)
+            if coming not in found.worlds:
+                found.worlds.add(coming)
+                waiting.append(coming)
+    return found

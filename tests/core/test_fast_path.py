@@ -1,0 +1,162 @@
+"""The short cuts of the transition tell exactly what it would tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from random import Random
+
+import pytest
+
+from aiorwlock_remote.core import transition as module
+from aiorwlock_remote.core.commands import Acquire, Claim, Command, Release
+from aiorwlock_remote.core.doorman import (
+    Ending,
+    Grant,
+    Place,
+    Record,
+    Seat,
+    Upgrader,
+    Who,
+    seat_value,
+)
+from aiorwlock_remote.core.fast_path import Lone, lone
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.transition import Step, transition
+from aiorwlock_remote.core.value import replace
+
+CASES = 20_000
+NOW = 1000
+
+
+class Chance(Random):
+    """States near those that are short, and commands; most things as they usually are.
+
+    Every field that a short cut has to look at is odd now and then.
+    """
+
+    def seldom(self) -> bool:
+        return self.random() < 0.08
+
+    def record(self) -> Record:
+        held = self.random() < 0.6
+        grants = (self.grant("t1"),) if held else ()
+        if self.seldom():
+            grants = (*grants, self.grant("t2"))
+        queue = (Place(1, "g", self.mode(), 1, 5000, 50),) if self.seldom() else ()
+        return Record(
+            last=self.randrange(5),
+            grants=grants,
+            queue=queue,
+            number=self.randrange(4),
+            admit_upto=self.choice((0, 0, 2)),
+            admit_until=self.choice((0, 0, NOW - 1, NOW + 1)),
+            seat=seat_value(grants, 7_000_000) if grants else None,
+            turns=self.choice((0, 0, 3, 500)),
+            barred_until=self.choice((NOW - 1, NOW + 1)) if self.seldom() else 0,
+            upgrader=Upgrader("t1", "g", NOW + 9) if self.seldom() else None,
+            upgraded=self.seldom(),
+            endings=(Ending(1, "t0", "forced"),) if self.seldom() else (),
+            created=self.choice((0, 5)),
+            updated=self.choice((0, 6)),
+            extra=(("newer", 1),) if self.seldom() else (),
+        )
+
+    def grant(self, ticket: str) -> Grant:
+        expires = self.choice((None, NOW + 50, NOW + 60))
+        if self.seldom():
+            expires = NOW
+        delay = 5 if self.seldom() else 0
+        return Grant(ticket, self.mode(), 4, 900, expires, Who("h", 1), delay)
+
+    def mode(self) -> Mode:
+        return Mode.READ if self.seldom() else Mode.WRITE
+
+    def seat(self, record: Record) -> Seat | None:
+        if self.seldom():
+            return self.choice((None, Seat("thief,5"), Seat("t1,6")))
+        return None if record.seat is None else Seat(record.seat)
+
+    def command(self) -> Command:
+        ticket = "t2" if self.seldom() else "t1"
+        acquire = Acquire(
+            (Claim(ticket, self.choice((None, 30)), Who("h", 2), self.randrange(2)),),
+            self.mode(),
+            self.choice(list(Policy)),
+            gate="g",
+            may_queue=self.random() < 0.5,
+            more=3 if self.seldom() else 0,
+        )
+        if self.random() < 0.4:
+            return acquire
+        mode = self.choice((None, None, Mode.WRITE, self.mode()))
+        then = (replace(acquire, claims=(Claim("t3", 30),)),) if self.seldom() else ()
+        return Release(ticket, mode, then)
+
+
+def compared(
+    short_cut: Callable[..., Lone | None],
+) -> Iterator[tuple[type[Command], bool]]:
+    """Where it was taken: for which command, and whether it told the same."""
+    chance = Chance(1)
+    for _ in range(CASES):
+        record, command = chance.record(), chance.command()
+        asked = (
+            record,
+            chance.seat(record),
+            command,
+            NOW,
+            chance.choice((0, 9)),
+            8_000_000,
+        )
+        told = module._step(*asked)
+        short: Lone | None = short_cut(*asked)
+        if short is not None:
+            yield type(command), Step(*short) == told
+
+
+def test_they_tell_what_the_transition_tells() -> None:
+    taken = Counter(compared(lone))
+    assert taken[Acquire, True] > 1000
+    assert taken[Release, True] > 1000
+    assert set(taken) == {(Acquire, True), (Release, True)}
+
+
+@pytest.mark.parametrize("field", ["last", "number", "admit_upto", "turns", "updated"])
+def test_the_comparison_finds_a_wrong_field(field: str) -> None:
+    def careless(*asked: object) -> Lone | None:
+        short = lone(*asked)  # type: ignore[arg-type]
+        if short is None:
+            return None
+        record, *rest = short
+        changed = replace(record, **{field: getattr(record, field) + 1})
+        return (changed, *rest)  # type: ignore[return-value]
+
+    assert any(not same for _, same in compared(careless))
+
+
+@pytest.mark.parametrize("field", ["queue", "upgrader", "barred_until", "endings"])
+def test_the_comparison_finds_what_was_not_looked_at(field: str) -> None:
+    def careless(record: Record, *rest: object) -> Lone | None:
+        blind = replace(record, **{field: getattr(Record(), field)})
+        return lone(blind, *rest)  # type: ignore[arg-type]
+
+    assert any(not same for _, same in compared(careless))
+
+
+def test_records_of_all_kinds_are_compared() -> None:
+    chance, blank = Chance(1), Record()
+    records = [chance.record() for _ in range(CASES)]
+    for field in fields(Record):
+        usual = getattr(blank, field.name)
+        assert any(getattr(record, field.name) != usual for record in records), field
+
+
+def test_a_lone_writer_takes_both() -> None:
+    acquire = Acquire((Claim("gluww", 5),), Mode.WRITE)
+    entered = transition(None, None, acquire, 100, 0, 7_000_000)
+    assert lone(Record(), None, acquire, 100, 0, 7_000_000) is not None
+    left = (entered.record, entered.seat, Release("gluww"), 101, 0, 7_000_000)
+    assert lone(*left) is not None
+    assert transition(*left).seat is None

@@ -1,0 +1,225 @@
+"""The seat: what the published mutex record tells, and what is written there."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote.core.commands import (
+    BARRED,
+    HELD,
+    Acquire,
+    Adopt,
+    Claim,
+    Downgrade,
+    Force,
+    Forced,
+    NotHeld,
+    Refused,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    Upgrade,
+    Withdraw,
+    Withdrawn,
+)
+from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
+from aiorwlock_remote.core.transition import transition
+from tests.core.resource import LEASE, MS, READ, SECOND, WRITE, Door, ask, granted, told
+
+
+def ends(door: Door) -> int | None:
+    """When the seat ends; 0: there is none."""
+    return 0 if door.seat is None else door.seat.expires
+
+
+def last(door: Door) -> int:
+    """The last fence."""
+    return (door.record or Record()).last
+
+
+def test_the_seat_follows_the_holders() -> None:
+    """A writer's ticket, or ``readers``; the latest end, none if one never ends."""
+    door = Door()
+    door.ask("w", WRITE)
+    assert door.seat == Seat("w,1700000001", door.now + LEASE)
+    door.release("w")
+    assert ends(door) == 0
+    door.ask("r1", READ)
+    door.ask("r2", READ, lease=2 * LEASE)
+    assert door.seat == Seat("readers,1700000001", door.now + 2 * LEASE)
+    door.ask("r3", READ, lease=None)
+    assert door.seat == Seat("readers,1700000001", None)
+    door.release("r3")
+    door.release("r2")
+    assert ends(door) == SECOND + 3 * MS + LEASE
+
+
+@pytest.mark.parametrize("value", ["thief,5", "readers,5", "thief", ""])
+def test_a_foreign_seat_keeps_everybody_out(value: str) -> None:
+    """It is never joined and never taken over, whatever is asked."""
+    door = Door()
+    door.seat = foreign = Seat(value, None)
+    commands = (
+        ask("r", READ),
+        ask("w", WRITE),
+        Acquire((Claim("b", LEASE),), WRITE, Policy.BARGE),
+        Release("r"),
+        Release("readers", READ),
+        Withdraw("r", READ, ("r",)),
+        Renew((("r", LEASE),)),
+        Downgrade("w", Claim("x", LEASE)),
+        Upgrade("r", Claim("x", LEASE)),
+        Adopt("w", Claim("x", LEASE)),
+        Force(holder_of(value), 0),
+        Force(seat="another"),
+    )
+    for command in commands:
+        door.do(command)
+        assert door.seat == foreign
+        assert door.holders == []
+    assert door.queue == [("w", WRITE)]
+
+
+def test_the_head_keeps_its_place_and_is_told_when_the_foreign_seat_ends() -> None:
+    """Nobody else may pass it meanwhile."""
+    door = Door()
+    door.seat = Seat("thief,5", door.now + SECOND)
+    assert told(door.ask("w1", WRITE)) == SECOND - MS
+    refused = door.attempt("w2", WRITE)
+    assert isinstance(refused, Refused)
+    assert refused.why == HELD
+    assert refused.holders == (f"foreign {holder_of('thief')}",)
+    door.wait(SECOND)
+    assert not granted(door.attempt("w2", WRITE))
+    assert granted(door.ask("w1", WRITE))
+
+
+def test_a_foreign_seat_is_forced_by_its_exact_value() -> None:
+    """What was seen on screen must be there still; then the head is called."""
+    door = Door()
+    door.seat = Seat("thief,5")
+    door.ask("w", WRITE)
+    assert door.do(Force(seat="thief,4")) == Forced(done=False)
+    assert door.do(Force(seat="thief,5")) == Forced(done=True)
+    assert door.woken == ["w"]
+    assert ends(door) == 0
+
+
+def test_release_after_the_record_was_lost() -> None:
+    """The ticket is compared with the seat's; a reader has none there."""
+    door = Door()
+    door.ask("w", WRITE)
+    door.record = None
+    other = door.release("x")
+    assert isinstance(other, Released)
+    assert not other.held
+    as_reader = door.release("w", mode=READ)
+    assert isinstance(as_reader, Released)
+    assert not as_reader.held
+    assert door.seat is not None
+    mine = door.release("w", ask("n", WRITE), mode=WRITE)
+    assert isinstance(mine, Released)
+    assert mine.held
+    assert granted(mine.then[0])
+    assert door.holders == ["n"]
+
+
+def test_withdraw_after_the_record_was_lost() -> None:
+    """A cancelled acquire leaves no seat behind either."""
+    door = Door()
+    door.ask("w", WRITE, lease=None)
+    door.record = None
+    assert door.leave("w", WRITE, "w") == Withdrawn(("w",))
+    assert door.seat is None
+
+
+@pytest.mark.parametrize("old", ["w", "before"])
+@pytest.mark.parametrize("move", [Downgrade, Upgrade, Adopt])
+def test_a_move_after_the_record_was_lost(
+    move: type[Downgrade | Upgrade | Adopt], old: str
+) -> None:
+    """The ticket that is moved, or that of a move which was carried out, goes."""
+    door = Door()
+    door.ask("w", WRITE)
+    door.record = None
+    new = "new" if old == "w" else "w"
+    assert door.do(move(old, Claim(new, LEASE))) == NotHeld("forced")
+    assert door.seat is None
+    assert granted(door.ask("w2", WRITE))
+
+
+def test_a_renewal_after_the_record_was_lost() -> None:
+    """Its holder is told that it is gone, and who waits is called at once."""
+    door = Door()
+    door.ask("w", WRITE)
+    door.record = None
+    door.ask("w2", WRITE)
+    assert door.do(Renew((("other", LEASE),))) == Renewed((NotHeld("forced"),))
+    assert ends(door) != 0
+    renewal = Renew((("other", LEASE), ("w", LEASE)))
+    assert door.do(renewal) == Renewed((NotHeld("forced"), NotHeld("forced")))
+    assert ends(door) == 0
+    assert door.woken == ["w2"]
+
+
+def test_readers_of_which_no_record_tells_stay() -> None:
+    """They may be a foreign program's, whoever is told that its grant is gone."""
+    door = Door()
+    door.ask("r", READ)
+    seat, door.record = door.seat, None
+    door.do(Renew((("r", LEASE),)))
+    door.do(Adopt("r", Claim("new", LEASE)))
+    assert door.release("r") == Released(held=False, reason="forced")
+    assert door.seat == seat
+
+
+def test_fences_rise_though_the_record_was_lost() -> None:
+    """By the wall clock, which had not been set back."""
+    door = Door()
+    door.ask("w", WRITE)
+    before = last(door)
+    door.record, door.seat = None, None
+    door.ask("w2", WRITE)
+    assert last(door) > before
+    step = transition(Record(last=7), None, ask("w", WRITE), 10, 3)
+    assert step.record.last == 8, "by one, if the clock lags"
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_lock_delay_bars_after_expiry(mode: Mode) -> None:
+    """Nobody enters before; though the store has let the seat go by itself."""
+    door = Door()
+    door.ask("a", mode, lock_delay=3 * SECOND)
+    door.wait(LEASE)
+    assert told(door.ask("r", READ)) == 3 * SECOND - MS
+    refused = door.attempt("w", WRITE)
+    assert isinstance(refused, Refused)
+    assert refused.why == BARRED
+    door.wait(3 * SECOND)
+    assert not granted(door.attempt("w", WRITE)), "a reader waits"
+    assert granted(door.ask("r", READ))
+
+
+def test_lock_delay_does_not_bar_after_a_release() -> None:
+    """Nor after a move or a force: nobody works there any more."""
+    door = Door()
+    door.ask("a", WRITE, lock_delay=3 * SECOND)
+    door.release("a")
+    assert granted(door.ask("b", WRITE, lock_delay=3 * SECOND))
+    assert door.record is not None
+    door.do(Force(holder_of("b"), door.record.last))
+    assert granted(door.ask("c", WRITE))
+
+
+def test_another_boot_ends_everything_but_the_fence() -> None:
+    """On a store of one host."""
+    door = Door()
+    door.ask("w", WRITE, lease=None)
+    door.ask("w2", WRITE)
+    assert door.record is not None
+    last = door.record.last
+    door.record = door.record.after_reboot()
+    assert (door.holders, door.queue, door.record.last) == ([], [], last)
+    assert granted(door.ask("w3", WRITE)), "its seat is still known as ours"

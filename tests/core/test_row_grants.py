@@ -1,0 +1,130 @@
+"""Leases on a row lock, by their rules alone: random stories with other programs."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, WRITE_LOCK, RowState, state_of
+from aiorwlock_remote.core.row_grants import (
+    Give,
+    Keep,
+    Ledger,
+    Take,
+    Told,
+    ledger_of,
+    text_of,
+)
+from aiorwlock_remote.core.ticket import Mode
+
+STEPS, SEEDS = 400, 50
+FREE = RowState(UNLOCK, 0)
+
+
+def put(ledger: Ledger, told: Told) -> Ledger:
+    """What stands there after it, read anew."""
+    if told.change is None:
+        return ledger
+    again = ledger_of(told.change.state, text_of(told.change, "n"))
+    assert again is not None
+    assert replace(again, nonce="") == replace(told.change, nonce="")
+    return again
+
+
+class Theirs:
+    """Another program: the published rules, and what it holds itself."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.writes = False
+
+    def step(self, state: RowState, chance: random.Random) -> RowState:
+        if self.writes:
+            self.writes = False
+            return RowState(UNLOCK, 0, "theirs")
+        if self.reads and chance.random() < 0.5:
+            self.reads -= 1
+            readers = state.readers - 1
+            return RowState(READ_LOCK if readers else UNLOCK, readers, "theirs")
+        if state.mark == UNLOCK and chance.random() < 0.3:
+            self.writes = True
+            return RowState(WRITE_LOCK, 0, "theirs")
+        if state.mark != WRITE_LOCK:
+            self.reads += 1
+            return RowState(READ_LOCK, state.readers + 1, "theirs")
+        return state
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_stories(seed: int) -> None:
+    """Nobody is alone with another; every count is right; fences rise."""
+    chance, theirs = random.Random(seed), Theirs()
+    ledger, now, highest = Ledger(FREE), 1_000, 0
+    modes: dict[str, Mode] = {}
+    for number in range(STEPS):
+        now += chance.randrange(5)
+        known = list(modes) or ["nobody"]
+        ticket = chance.choice(known)
+        match chance.randrange(5):
+            case 0:
+                new, mode = f"t{number}", chance.choice(list(Mode))
+                told = Take(new, mode, 20, "ours")(ledger, now)
+                ledger = put(ledger, told)
+                if told.grant is not None:
+                    modes[new] = mode
+                    if mode is Mode.WRITE:
+                        assert told.grant.fence > highest
+                    assert told.grant.fence >= highest
+                    highest = told.grant.fence
+                    again = Take(new, mode, 20, "ours")(ledger, now + 1)
+                    assert again.grant == replace(told.grant, expires=now + 21)
+                    assert put(ledger, again).state == ledger.state
+            case 1:
+                ledger = put(ledger, Give(ticket, "done")(ledger, now))
+                modes.pop(ticket, None)
+                assert Give(ticket, "done")(ledger, now).change is None
+            case 2:
+                told = Keep(ticket, 20)(ledger, now)
+                held = ledger.grant(ticket)
+                assert told.held == (held is not None and held.expires > now)
+                ledger = put(ledger, told)
+            case _:
+                ledger = replace(ledger, state=theirs.step(ledger.state, chance))
+        ours = ledger.valid().grants
+        state = ledger.state
+        assert state_of((state.mark, state.readers, "")) is not None
+        live = [grant for grant in ours if grant.expires > now]
+        writers = [grant for grant in live if grant.mode is Mode.WRITE]
+        if writers or theirs.writes:
+            assert len(live) + theirs.writes + theirs.reads == 1
+            assert state.mark == WRITE_LOCK
+        elif not any(grant.mode is Mode.WRITE for grant in ours):
+            assert state.readers == len(ours) + theirs.reads
+
+
+def test_what_the_columns_leave_no_room_for_is_void() -> None:
+    """Never counted again, nor given back: what stands there is somebody else's."""
+    taken = Take("a", Mode.READ, 20, "ours")(Ledger(FREE), 0).change
+    assert taken is not None
+    two = Take("b", Mode.READ, 20, "ours")(taken, 0).change
+    assert two is not None
+    fewer = replace(two, state=RowState(READ_LOCK, 1, "theirs"))
+    for ticket in "ab":
+        assert Give(ticket, "")(fewer, 1) == Told(None, fewer.state)
+        assert Keep(ticket, 20)(fewer, 1).grant is None
+    assert Take("c", Mode.WRITE, 20, "")(fewer, 1000).change is None
+
+
+def test_a_writer_is_known_by_its_reason() -> None:
+    """Of another program's that came after ours the lease's end frees nothing."""
+    ours = Take("a", Mode.WRITE, 20, "books " * 30)(Ledger(FREE), 0).change
+    assert ours is not None
+    cut = replace(ours, state=RowState(WRITE_LOCK, 0, ours.state.reason[:30]))
+    theirs = replace(ours, state=RowState(WRITE_LOCK, 0, "theirs"))
+    later = Take("b", Mode.WRITE, 20, "")
+    assert later(ours, 100).grant is not None
+    assert later(cut, 100).grant is not None
+    assert later(theirs, 100).grant is None
+    assert Give("a", "")(theirs, 1).change is None

@@ -1,0 +1,86 @@
+"""The keeper's plan: when it is due, and nothing stays of leases that ended before."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote.core.commands import Claim
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.runtime.deadline_queue import FEW, GRAIN, Agenda
+from aiorwlock_remote.runtime.lease import Lease, State, Terms
+from tests.fixed_clock import StandingClock
+from tests.runtime.leases import leased
+
+DAY = 86_400.0
+CLOCK = StandingClock()
+MANY = 8 * FEW
+
+
+def granted(number: int) -> Lease:
+    grant = Claim(f"t{number}", None).grant(Mode.WRITE, 1, 0)
+    terms = Terms(lease=None, max_hold=DAY)
+    return Lease(resource("order", number), grant, terms, 0.0, CLOCK)
+
+
+def test_slots_that_everybody_left_are_forgotten() -> None:
+    agenda = Agenda()
+    for number in range(MANY):
+        lease = granted(number)
+        agenda.put(lease, DAY + number * GRAIN)
+        lease.end(State.RELEASED)
+        assert len(agenda._due) == len(agenda._slots) <= FEW
+
+
+def test_whoever_is_held_still_is_looked_at() -> None:
+    agenda = Agenda()
+    held = [granted(number) for number in range(MANY)]
+    for number, lease in enumerate(held):
+        agenda.put(lease, DAY + number * GRAIN)
+        if number % 2:
+            lease.end(State.RELEASED)
+    taken = agenda.take(2 * DAY, MANY)
+    assert taken == held[::2]
+
+
+def test_slots_in_use_are_not_looked_through_for_each_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agenda, sweeps = Agenda(), 0
+    sweep = agenda._forget_left
+
+    def counted() -> None:
+        nonlocal sweeps
+        sweeps += 1
+        sweep()
+
+    monkeypatch.setattr(agenda, "_forget_left", counted)
+    for number in range(MANY):
+        agenda.put(granted(number), DAY + number * GRAIN)
+    assert len(agenda._due) == MANY
+    assert 0 < sweeps < 10
+
+
+@pytest.fixture
+def lease() -> Lease:
+    return leased(Terms(60.0), StandingClock())
+
+
+def test_it_is_due_at_its_time_and_once(lease: Lease) -> None:
+    agenda = Agenda()
+    due = agenda.put(lease, 5.0)
+    assert agenda.next == due
+    assert agenda.take(due - 0.001, 10) == []
+    assert agenda.take(due, 10) == [lease]
+    assert agenda.take(due, 10) == []
+
+
+@pytest.mark.parametrize("how", ["released", "lost"])
+def test_what_has_ended_is_not_kept(lease: Lease, how: str) -> None:
+    """It may have been due in a year."""
+    agenda = Agenda()
+    agenda.put(lease, 3e7)
+    planned = lease.kept_in
+    assert planned == {lease}
+    assert lease.end(State.RELEASED) if how == "released" else lease.lose("expired")
+    assert planned == set()

@@ -1,0 +1,122 @@
+"""When the keeper looks at what it watches over, by a clock that stands still."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.ports import Renewal, Renewer
+from aiorwlock_remote.runtime.lease import Lease, State, Terms
+from aiorwlock_remote.runtime.lease_keeper import Keeper
+from aiorwlock_remote.runtime.renewal_worker import Renewing
+from tests.fixed_clock import StandingClock
+from tests.runtime.leases import leased
+
+
+@dataclass
+class Loop:
+    """It is asked whether it is alive; ``asked``: how often."""
+
+    clock: StandingClock = field(default_factory=StandingClock)
+    asked: int = 0
+    ended: bool = False
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        function(*args)
+        self.asked += 1
+
+    def over(self) -> bool:
+        return self.ended
+
+
+def no_store() -> Renewer:
+    raise AssertionError("there is nothing to renew")
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def keeper(loop: Loop) -> Iterator[Keeper]:
+    keeper = Keeper(no_store, loop)
+    yield keeper
+    thread = keeper.close()
+    if thread is not None:
+        thread.join()
+
+
+def looked(keeper: Keeper, clock: StandingClock) -> None:
+    """It has seen to all that is due by now, as to one that ends now."""
+    ends, lost = leased(Terms(None, max_hold=0.0), clock), threading.Event()
+    ends.on_loss = lambda _: lost.set()
+    keeper.ready(ends.terms)
+    keeper.add(ends)
+    assert lost.wait(30)
+
+
+def watched(keeper: Keeper, clock: StandingClock) -> Lease:
+    """Lost if the loop hangs for ten seconds."""
+    lease = leased(Terms(None, max_stall=10.0), clock)
+    keeper.add(lease)
+    return lease
+
+
+def test_a_loop_is_asked_twice_in_the_time_it_may_hang(
+    loop: Loop, keeper: Keeper
+) -> None:
+    """No sooner: a thread that asks on and on would take the processor."""
+    lease = watched(keeper, loop.clock)
+    loop.clock.seconds += 4.9
+    looked(keeper, loop.clock)
+    assert loop.asked == 0
+    loop.clock.seconds += 0.2
+    looked(keeper, loop.clock)
+    assert loop.asked == 1
+    assert lease.state is State.HELD
+
+
+def test_what_belongs_to_a_loop_that_has_ended_is_renewed_no_more(
+    keeper: Keeper, loop: Loop
+) -> None:
+    """Nobody could release it."""
+    lease, lost = leased(Terms(30.0), loop.clock), threading.Event()
+    lease.on_loss = lambda _: lost.set()
+    keeper.ready(lease.terms)
+    keeper.add(lease)
+    loop.ended = True
+    loop.clock.seconds += 12.0
+    looked(keeper, loop.clock)
+    assert lost.wait(30)
+    assert lease.reason == "expired"
+
+
+@dataclass
+class Noting:
+    """Renews all, and notes the leases in the order in which they were asked for."""
+
+    leases: list[int | None] = field(default_factory=list[int | None])
+    asked: threading.Event = field(default_factory=threading.Event)
+
+    def renew(self, batch: Sequence[Renewal], _: float) -> Sequence[Grant]:
+        self.leases += [item.lease for item in batch]
+        self.asked.set()
+        return [Grant(item.ticket, Mode.WRITE, 1, 0, None) for item in batch]
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+def test_who_has_the_least_time_left_is_renewed_first(loop: Loop) -> None:
+    noting = Noting()
+    renewing = Renewing(lambda: noting, loop.clock, lambda _: None)
+    renewing.renew([leased(Terms(float(n)), loop.clock) for n in (30, 3, 10)])
+    assert noting.asked.wait(30)
+    renewing.close()
+    assert noting.leases == [3_000_000, 10_000_000, 30_000_000]

@@ -1,0 +1,161 @@
+"""Grants in doubt: another server has taken over, by a clock that stands still."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+
+import pytest
+
+from aiorwlock_remote.core.commands import NotHeld
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.ports import Renewal
+from aiorwlock_remote.runtime.lease import Lease, State, Terms
+from aiorwlock_remote.runtime.lease_keeper import Keeper
+from aiorwlock_remote.runtime.renewal_worker import Renewing
+from tests.fixed_clock import StandingClock
+from tests.runtime.leases import leased
+from tests.runtime.test_lease_keeper_checks import Loop
+
+
+class Server:
+    """Renews what it knows; ``batches``: what it was asked for, by name."""
+
+    def __init__(self) -> None:
+        self.unknown: set[str] = set()
+        self.batches: SimpleQueue[dict[str, int | None]] = SimpleQueue()
+        self.meanwhile: Callable[[], object] = lambda: None
+        """What happens before it answers the next batch."""
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld]:
+        assert timeout > 0
+        self.batches.put({item.ticket: item.lease for item in batch})
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return [
+            NotHeld("expired")
+            if item.ticket in self.unknown
+            else Grant(item.ticket, Mode.WRITE, 1, 0, item.lease)
+            for item in batch
+        ]
+
+    def close(self) -> None:
+        pass
+
+    def renewed(self) -> dict[str, int | None]:
+        """The next batch."""
+        return self.batches.get(timeout=30)
+
+
+class Scene:
+    """A keeper, and the server that it renews at."""
+
+    def __init__(self) -> None:
+        self.server, self.loop = Server(), Loop()
+        self.clock = self.loop.clock
+        self.keeper = Keeper(lambda: self.server, self.loop)
+        self.keeper.doubts()
+
+    def grants(self, ticket: str, terms: Terms, sent_at: float) -> Lease:
+        """To a request of that time; it is kept from now on."""
+        grant = Grant(ticket, Mode.WRITE, 1, 0, None)
+        lease = Lease(resource("order", ticket), grant, terms, sent_at, self.clock)
+        self.keeper.ready(terms)
+        self.keeper.add(lease)
+        return lease
+
+    def fails_over(self) -> None:
+        """A second after all that was before."""
+        self.clock.seconds += 1
+        self.keeper.renew_all()
+        self.clock.seconds += 1
+
+    def is_settled(self) -> None:
+        """What was renewed has been told: there is one batch after the other."""
+        marker = self.grants("marker", Terms(30.0), self.clock.now() - 10)
+        assert self.server.renewed() == {"marker": 30_000_000}
+        marker.end(State.RELEASED)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    thread = scene.keeper.close()
+    if thread is not None:
+        thread.join()
+
+
+def test_all_that_is_kept_is_renewed_at_once(scene: Scene) -> None:
+    """Also what has no end; what is unknown is lost, long before it would be due."""
+    now, told = scene.clock.now(), threading.Event()
+    scene.grants("leased", Terms(600.0), now)
+    scene.grants("endless", Terms(None), now)
+    scene.grants("by hand", Terms(600.0, keep=False), now)
+    unknown = scene.grants("unknown", Terms(None), now)
+    unknown.on_loss = lambda _: told.set()
+    scene.server.unknown = {"unknown"}
+    scene.fails_over()
+    asked = {"leased": 600_000_000, "endless": None, "unknown": None}
+    assert scene.server.renewed() == asked
+    assert told.wait(30)
+    assert (unknown.state, unknown.reason) == (State.LOST, "expired")
+
+
+def test_what_has_no_end_is_renewed_at_each_failover(scene: Scene) -> None:
+    """And at no other time; a released one not any more."""
+    kept = scene.grants("kept", Terms(None), scene.clock.now())
+    other = scene.grants("other", Terms(None), scene.clock.now())
+    for _ in range(2):
+        scene.fails_over()
+        assert scene.server.renewed() == {"kept": None, "other": None}
+        scene.is_settled()
+    other.end(State.RELEASED)
+    scene.fails_over()
+    assert scene.server.renewed() == {"kept": None}
+    assert kept.state is State.HELD
+
+
+def test_a_grant_that_was_on_its_way_is_renewed_at_once(scene: Scene) -> None:
+    """By the server before this one, perhaps; what was asked for later is not."""
+    scene.fails_over()
+    now = scene.clock.now()
+    scene.grants("later", Terms(600.0), now)
+    scene.grants("on its way", Terms(600.0), now - 1.5)
+    assert scene.server.renewed() == {"on its way": 600_000_000}
+    scene.grants("on its way, for ever", Terms(None), now - 1.5)
+    assert scene.server.renewed() == {"on its way, for ever": None}
+
+
+def test_a_renewal_that_was_under_way_counts_for_nothing(scene: Scene) -> None:
+    """The server before this one may have carried it out."""
+    scene.server.meanwhile = scene.fails_over
+    lease = scene.grants("kept", Terms(6.0), scene.clock.now())
+    scene.clock.seconds += 2
+    scene.grants("marker", Terms(None, max_hold=0.0), scene.clock.now())  # it looks
+    assert scene.server.renewed() == {"kept": 6_000_000}
+    assert scene.server.renewed() == {"kept": 6_000_000}
+    scene.is_settled()
+    assert lease.state is State.HELD
+
+
+def test_an_answer_to_an_older_request_is_asked_for_again() -> None:
+    """Whoever plans the lease, after a renewal, for a third of it later."""
+    clock, server = StandingClock(), Server()
+    renewing = Renewing(lambda: server, clock, lambda _: None)
+    lease = leased(Terms(6.0), clock)
+
+    def fails_over() -> None:
+        clock.seconds += 1
+        renewing.doubted_at = clock.now()
+
+    server.meanwhile = fails_over
+    renewing.renew([lease])
+    server.renewed()
+    renewing.close()
+    assert lease.renew_due == clock.now()

@@ -1,0 +1,170 @@
+"""Whatever is held is looked after: the keeper in any order of events, without threads.
+
+Time, the store's answers and the turns of both threads are the test's own.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from aiorwlock_remote.core.commands import Claim, NotHeld
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.ports import Renewal
+from aiorwlock_remote.runtime.deadline_queue import GRAIN
+from aiorwlock_remote.runtime.lease import Lease, State, Terms
+from aiorwlock_remote.runtime.lease_keeper import Keeper
+from aiorwlock_remote.runtime.renewal_worker import BATCH, UNDER_WAY
+from tests.examples_of_histories import many
+from tests.fixed_clock import StandingClock
+
+ORDER = resource("order", 1)
+TERMS = st.builds(
+    Terms,
+    lease=st.sampled_from([0.2, 1.0, 1.0, 30.0, None]),
+    max_stall=st.sampled_from([None, None, 0.5]),
+    max_hold=st.sampled_from([None, None, 2.0]),
+    keep=st.sampled_from([True, True, False]),
+)
+OUTCOMES = st.sampled_from(["renewed", "gone", "away", "each failed", "defect"])
+NOBODYS_THREAD = threading.Thread()
+
+
+class World:
+    """A clock, a host and a renewer that do what the story says."""
+
+    def __init__(self) -> None:
+        self.clock = StandingClock()
+        self.soon: list[Callable[[], object]] = []
+        self.outcome = "renewed"
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        self.soon.append(lambda: function(*args))
+
+    def over(self) -> bool:
+        return False
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> list[Grant | NotHeld | Exception]:
+        assert timeout > 0
+        away = BackendUnavailable(what="away")
+        if self.outcome == "away":
+            raise away
+        if self.outcome == "defect":
+            raise ZeroDivisionError
+        outcomes: dict[str, Grant | NotHeld | Exception] = {
+            "renewed": Claim("t", None).grant(Mode.WRITE, 1, 0),
+            "gone": NotHeld("forced"),
+            "each failed": away,
+        }
+        return [outcomes[self.outcome] for _ in batch]
+
+    def close(self) -> None:
+        pass
+
+
+class Story(RuleBasedStateMachine):
+    """Grants come, are renewed or not, and go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.keeper = Keeper(lambda: self.world, self.world)
+        self.keeper._thread = NOBODYS_THREAD
+        self.keeper._renewing._thread = NOBODYS_THREAD
+        self.leases: list[Lease] = []
+
+    @rule(terms=TERMS, ago=st.sampled_from([0.0, 0.1]))
+    def is_granted(self, terms: Terms, ago: float) -> None:
+        grant = Claim(f"t{len(self.leases)}", None).grant(Mode.WRITE, 1, 0)
+        sent_at = self.world.clock.seconds - ago
+        lease = Lease(ORDER, grant, terms, sent_at, self.world.clock)
+        self.leases.append(lease)
+        self.keeper.ready(terms)
+        self.keeper.add(lease)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), state=st.sampled_from([State.RELEASED, State.DETACHED]))
+    def ends(self, data: st.DataObject, state: State) -> None:
+        data.draw(st.sampled_from(self.leases)).end(state)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), seconds=st.sampled_from([0.3, 5.0]))
+    def is_extended(self, data: st.DataObject, seconds: float) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        never = lease.terms.lease is None
+        lease.renewed(self.world.clock.seconds, None if never else seconds)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), to=st.sampled_from([(), ("new",)]))
+    def is_being_moved(self, data: st.DataObject, to: tuple[str, ...]) -> None:
+        data.draw(st.sampled_from(self.leases)).moving = to
+
+    @precondition(lambda self: self.leases)
+    @rule(
+        seconds=st.sampled_from([0.01, 0.07, 0.34, 0.34, 1.0, 10.0]),
+        turns=st.sampled_from(["none", "keeper", "both", "both"]),
+        outcome=OUTCOMES,
+    )
+    def time_passes(self, seconds: float, turns: str, outcome: str) -> None:
+        self.world.clock.seconds += seconds
+        if turns != "none":
+            self.the_keeper_has_its_turn()
+        if turns == "both":
+            self.renewals_have_their_turn(outcome)
+
+    def the_keeper_has_its_turn(self) -> None:
+        """Until it would sleep. Nothing is believed after its deadline then."""
+        while batch := self.keeper._agenda.take(self.world.clock.seconds, BATCH):
+            self.keeper._look_after(batch)
+        for lease in self.leases:
+            if lease.state is State.HELD and lease.deadline is not None:
+                assert lease.deadline > self.world.clock.seconds - GRAIN
+
+    @precondition(lambda self: not self.keeper._renewing._due.empty())
+    @rule(outcome=OUTCOMES)
+    def renewals_have_their_turn(self, outcome: str) -> None:
+        """Whatever they come to, what is held is to be renewed again."""
+        self.world.outcome = outcome
+        renewing = self.keeper._renewing
+        while not renewing._due.empty():
+            leases = renewing._next_batch()
+            assert leases is not None
+            renewing._renew(leases)
+        for lease in self.leases:
+            if lease.state is State.HELD and lease.terms.keep and lease.deadline:
+                assert lease.renew_due < UNDER_WAY
+
+    @precondition(lambda self: self.world.soon)
+    @rule()
+    def the_loop_has_its_turn(self) -> None:
+        soon, self.world.soon = self.world.soon, []
+        for call in soon:
+            call()
+
+    @invariant()
+    def nothing_held_is_forgotten(self) -> None:
+        """It is in a slot of the agenda that comes before anything happens to it."""
+        agenda = self.keeper._agenda
+        slots = {id(leases): slot * GRAIN for slot, leases in agenda._due.items()}
+        assert sorted(agenda._slots) == sorted(agenda._due)
+        for lease in self.leases:
+            if lease.state is State.HELD and lease.terms.watched:
+                assert lease.kept_in is not None
+                assert lease in lease.kept_in
+                planned = slots[id(lease.kept_in)]
+                end = math.inf if lease.deadline is None else lease.deadline
+                assert planned <= end + GRAIN
+
+
+TestStory = Story.TestCase
+TestStory.settings = settings(max_examples=many(300), stateful_step_count=40)

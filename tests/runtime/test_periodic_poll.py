@@ -1,0 +1,26 @@
+"""Looks from time to time, for as long as somebody wants them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.periodic_poll import Rounds
+
+
+@pytest.mark.asyncio
+async def test_they_go_on_after_every_task_was_cancelled() -> None:
+    """As soon as somebody else wants to be looked after."""
+    looked = asyncio.Event()
+    rounds = Rounds(current_host(), 0.01, looked.set)
+    rounds.start()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    assert not looked.is_set()
+    rounds.start()
+    await looked.wait()
+    rounds.end()

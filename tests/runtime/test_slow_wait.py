@@ -1,0 +1,121 @@
+"""The line that tells who is in the way."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import anyio
+import pytest
+
+from aiorwlock_remote import BackendUnavailable, connect
+from aiorwlock_remote.core.doorman import NOBODY, Grant, Place, Record, Seat, Who
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.ports import Guest, Snapshot
+from aiorwlock_remote.runtime.lease import Terms
+from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.slow_wait import slow_line
+
+SECOND = 1_000_000
+NOW = 100 * SECOND
+ORDER = resource("order", 42)
+ASKED = Request(ORDER, Mode.WRITE, Policy.FAIR, Terms(30.0), slow_wait=5)
+START = "waited 5 s for order/42 (write), "
+SEAT = "t,1"
+WEB = Who("web-3", 71, "", "refund")
+
+
+def grant(age: int, who: Who = WEB, mode: Mode = Mode.WRITE) -> Grant:
+    return Grant(f"t{age}", mode, 1, NOW - age * SECOND, NOW + SECOND, who)
+
+
+def place(number: int, gate: str, mode: Mode, waiting: int = 1) -> Place:
+    return Place(number, gate, mode, NOW, NOW + SECOND, SECOND, waiting)
+
+
+def line(
+    *grants: Grant,
+    queue: tuple[Place, ...] = (),
+    before: int = 0,
+    seat: str | None = SEAT,
+    guests: tuple[Guest, ...] = (),
+) -> str:
+    record = Record(grants=grants, queue=queue, seat=SEAT if grants else None)
+    there = Seat(seat) if seat is not None and (grants or seat != SEAT) else None
+    seen = Snapshot(ORDER, record, there, NOW, NOW, guests)
+    told = slow_line(ASKED, seen, "ours", before)
+    assert told.startswith(START)
+    return told.removeprefix(START)
+
+
+def test_as_the_documentation_has_it() -> None:
+    queue = (
+        place(1, "theirs", Mode.WRITE, 2),
+        place(2, "ours", Mode.READ),
+        place(3, "ours", Mode.WRITE, 5),
+        place(4, "theirs", Mode.READ, 9),
+    )
+    told = line(grant(31), queue=queue)
+    assert told == "held 31 s by web-3 pid 71: refund; 4th in queue"
+
+
+@pytest.mark.parametrize(
+    ("before", "place"),
+    [(0, "1st"), (1, "2nd"), (2, "3rd"), (10, "11th"), (20, "21st"), (111, "112th")],
+)
+def test_places(before: int, place: str) -> None:
+    assert line(grant(1), before=before).endswith(f"; {place} in queue")
+
+
+def test_readers() -> None:
+    readers = [grant(age, mode=Mode.READ) for age in (3, 31, 7)]
+    told = line(*readers)
+    assert told == "held by 3, for 31 s by web-3 pid 71: refund; 1st in queue"
+
+
+def test_nobody_and_no_name() -> None:
+    assert line() == "free just now; 1st in queue"
+    assert re.match(r"held 3 s by [0-9a-f]{12}; ", line(grant(3, NOBODY)))
+
+
+def test_programs_that_say_no_more() -> None:
+    assert line(seat="foreign,1").startswith("held by a program that says no more;")
+    guest = Guest("x", Mode.READ)
+    assert line(guests=(guest,)).startswith("held by a program that says no more;")
+
+
+@pytest.mark.anyio
+async def test_whoever_waits_does_not_wait_for_the_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The store is slow to tell, then fails; the wait goes on, and ends as it would."""
+    async with connect("memory://") as locks:
+        store = locks._session.drive.store
+        asked, tell = anyio.Event(), anyio.Event()
+
+        async def look(_: object) -> Snapshot:
+            asked.set()
+            await tell.wait()
+            raise BackendUnavailable(what="gone")
+
+        store.look = look  # type: ignore[method-assign, assignment]
+        lock = locks.mutex("order", 42)
+
+        async def wait() -> None:
+            async with lock.acquire(slow_wait=0.01):
+                entered.set()
+
+        entered = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            async with lock:
+                tasks.start_soon(wait)
+                await asked.wait()
+            await entered.wait()
+        with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.acquire"):
+            tell.set()
+            for _ in range(3000):
+                if caplog.records:
+                    break
+                await anyio.sleep(0.01)
+        assert caplog.messages == ["waited 0.01 s for order/42 (write): gone"]

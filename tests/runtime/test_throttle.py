@@ -1,0 +1,211 @@
+"""Acquires are held back while too many are under way, or renewals are late."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+
+from aiorwlock_remote import Closed, Held, LockTimeout, connect
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.commands import NotHeld
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.ports import Renewal
+from aiorwlock_remote.runtime import throttle
+from aiorwlock_remote.runtime.lease import Lease, Terms
+from aiorwlock_remote.runtime.renewal_worker import LATE, Renewing
+from aiorwlock_remote.runtime.throttle import FIRST, LEAST, MOST, SLOW, Admission
+from tests.fixed_clock import StandingClock
+from tests.runtime.leases import leased
+
+pytestmark = pytest.mark.anyio
+
+
+class Acquires:
+    """Tasks that send a request each, when they may."""
+
+    def __init__(self) -> None:
+        self.clock = StandingClock()
+        self.admission = Admission(self.clock)
+        self.requests: list[Pending[None]] = []
+
+    async def acquire(self) -> None:
+        if self.admission.full:
+            await self.admission.turn(None)
+        request: Pending[None] = Pending()
+        self.requests.append(request)
+        self.admission.sent(request)
+        self.admission.let_in()
+
+
+async def settled() -> None:
+    """All that can go on has gone on."""
+    await anyio.wait_all_tasks_blocked()
+
+
+async def test_so_many_are_under_way_at_most_and_each_answer_lets_one_in() -> None:
+    acquires = Acquires()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(FIRST + 3):
+            tasks.start_soon(acquires.acquire)
+        await settled()
+        assert len(acquires.requests) == FIRST
+        acquires.clock.seconds += 2 * SLOW  # too slow to let more in than were
+        acquires.requests[0].fail(BackendUnavailable(what="lost"))
+        await settled()
+        assert len(acquires.requests) == FIRST
+        for request in acquires.requests[1 : FIRST // 2 + 2]:
+            request.resolve(None)
+        await settled()
+        assert len(acquires.requests) == FIRST + 2
+        acquires.requests[FIRST // 2 + 2].resolve(None)
+
+
+@pytest.mark.parametrize(("takes", "finally_"), [(SLOW, MOST), (2 * SLOW, LEAST)])
+async def test_as_many_as_the_store_answers_in_time(
+    takes: float, finally_: int
+) -> None:
+    """One more for each answer in time; half of them for those sent meanwhile."""
+    acquires = Acquires()
+    for _ in range(MOST):
+        await acquires.acquire()
+        acquires.clock.seconds += takes
+        acquires.requests[-1].resolve(None)
+    while not acquires.admission.full:
+        await acquires.acquire()
+    assert len(acquires.requests) == MOST + finally_
+
+
+async def test_one_at_a_time_while_renewals_are_late() -> None:
+    acquires = Acquires()
+    acquires.admission.behind = True
+    async with anyio.create_task_group() as tasks:
+        for _ in range(6):
+            tasks.start_soon(acquires.acquire)
+        for sent in (1, 2, 3):
+            await settled()
+            assert len(acquires.requests) == sent
+            acquires.requests[-1].resolve(None)
+        await settled()
+        acquires.admission.behind = False
+        acquires.requests[-1].resolve(None)
+    assert len(acquires.requests) == 6
+
+
+async def test_who_needs_no_request_lets_the_next_one_in() -> None:
+    """As a task that joins others of this process which wait already."""
+    acquires = Acquires()
+    acquires.admission.behind = True
+
+    async def join() -> None:
+        await acquires.admission.turn(None)
+        acquires.admission.let_in()
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(join)
+    assert not acquires.admission.full
+
+
+@pytest.mark.parametrize("first", ["cancelled", "answered"])
+async def test_whoever_is_cancelled_lets_the_next_one_in(first: str) -> None:
+    acquires, scope = Acquires(), anyio.CancelScope()
+    acquires.admission.behind = True
+
+    async def cancelled() -> None:
+        with scope:
+            await acquires.admission.turn(None)
+            acquires.admission.let_in()
+
+    await acquires.acquire()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(cancelled)
+        await settled()
+        tasks.start_soon(acquires.acquire)
+        await settled()
+        if first == "cancelled":
+            scope.cancel()
+        acquires.requests[0].resolve(None)
+        scope.cancel()
+    assert len(acquires.requests) == 2
+
+
+async def test_a_held_back_acquire_keeps_its_timeout_and_ends_with_the_locks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(throttle, "FIRST", 0)
+    monkeypatch.setattr(throttle, "MOST", 0)
+    async with connect("memory://") as locks:
+        helds: list[Held | None] = []
+
+        async def take() -> None:
+            helds.append(await locks.mutex("held", 1).try_acquire())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take)
+        with pytest.raises(LockTimeout):
+            await locks.mutex("held", 1).acquire(timeout=0.01)
+        async with anyio.create_task_group() as tasks:
+
+            async def wait() -> None:
+                with pytest.raises(Closed):
+                    await locks.mutex("held", 1).acquire()
+
+            tasks.start_soon(wait)
+            await settled()
+            await locks.aclose()
+
+
+@dataclass
+class SlowStore:
+    """Renews when it is let; ``told``: what was said of renewals being late."""
+
+    told: list[bool] = field(default_factory=list[bool])
+    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    fails: bool = False
+
+    def renew(
+        self, batch: Sequence[Renewal], _: float
+    ) -> Sequence[Grant | NotHeld | Exception]:
+        if self.fails:
+            raise BackendUnavailable(what="it is away")
+        return [Grant(item.ticket, Mode.WRITE, 1, 0, None) for item in batch]
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+@pytest.mark.parametrize("margin", [None, 0.0])
+@pytest.mark.parametrize("lease", [0.3, 6.0, 30.0])
+def test_renewals_that_could_have_been_asked_for_long_ago_are_late(
+    lease: float, margin: float | None
+) -> None:
+    clock, store = StandingClock(), SlowStore()
+    looked = threading.Semaphore(0)
+
+    def again(_: Lease) -> None:
+        looked.release()
+
+    renewing = Renewing(lambda: store, clock, again, store.told.append)
+    one = leased(Terms(lease, margin), clock)
+
+    def renewed(after: float) -> list[bool]:
+        """What is said meanwhile, if it comes so long after the one before."""
+        store.told.clear()
+        clock.seconds += after * lease
+        renewing.renew([one])
+        for _ in range(2):  # it is handed over, and it was renewed
+            assert looked.acquire(timeout=30)
+        return list(store.told)
+
+    assert renewed(1 / 3) == [False]
+    assert renewed(LATE + 0.01) == [True, False]
+    store.fails = True
+    assert renewed(1 / 3) == [False]
+    assert renewed(LATE) == [False], "that is the store's fault"
+    renewing.close()

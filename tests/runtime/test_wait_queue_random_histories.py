@@ -1,0 +1,213 @@
+"""Whoever waits is asked for, or will be: the gate and the room in any order of events.
+
+Time, the store's answers and the loop's tasks are the test's own. Nothing is awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+)
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.commands import (
+    FULL,
+    Acquire,
+    Answer,
+    Claim,
+    Command,
+    Granted,
+    Refused,
+    Release,
+    Released,
+    Waiting,
+    Withdrawn,
+)
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.names import Resource, resource
+from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiters
+from aiorwlock_remote.runtime.cleanup import Insisting
+from aiorwlock_remote.runtime.gate import Gate
+from aiorwlock_remote.runtime.in_flight import Closing
+from aiorwlock_remote.runtime.visitor import Visitor
+from aiorwlock_remote.runtime.wait_queue_registry import Room
+from tests.examples_of_histories import many
+from tests.fixed_clock import StandingClock
+
+ORDER = resource("order", 1)
+SECONDS = st.sampled_from([0.0, 0.1, 0.7, 1.5, 3.0])
+
+
+class World:
+    """A store that answers when it is told to, and a loop that runs nothing."""
+
+    pace = Pace()
+
+    def __init__(self) -> None:
+        self.under_way: list[tuple[Command, Pending[Any]]] = []
+        self.clock = StandingClock()
+
+    def step(self, resource: Resource, command: Command) -> Pending[Any]:
+        assert resource == ORDER
+        answer: Pending[Any] = Pending()
+        self.under_way.append((command, answer))
+        return answer
+
+    def watch(self, resource: Resource) -> None:
+        pass
+
+    def unwatch(self, resource: Resource) -> None:
+        pass
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        raise NotImplementedError
+
+    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
+        pass
+
+
+class Story(RuleBasedStateMachine):
+    """One process: its readers, its writers, and what it hears."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        insisting = Insisting(self.world, Closing())  # type: ignore[arg-type]
+        self.room = Room("here", self.world, self.world, insisting)  # type: ignore[arg-type]
+        self.gate: Gate = self.room.gate(ORDER)
+        self.waiting: list[tuple[Visitor, Mode]] = []
+        self.inside: list[tuple[Visitor, Mode]] = []
+        self.tickets = 0
+
+    @rule(mode=st.sampled_from(Mode), limit=st.sampled_from([None, None, 3]))
+    def joins(self, mode: Mode, limit: int | None) -> None:
+        self.tickets += 1
+        visitor = Visitor(Claim(f"t{self.tickets}", None), Policy.FAIR, limit)
+        self.waiting.append((visitor, mode))
+        try:
+            self.gate.join(visitor, mode)
+        except TooManyWaiters:
+            self.waiting.remove((visitor, mode))
+        self._sort()
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def gives_up(self, data: st.DataObject) -> None:
+        visitor, mode = data.draw(st.sampled_from(self.waiting))
+        self.waiting.remove((visitor, mode))
+        self.gate.leave(visitor, mode)
+        self._sort()
+
+    @precondition(lambda self: self.inside)
+    @rule(data=st.data())
+    def releases(self, data: st.DataObject) -> None:
+        visitor, mode = data.draw(st.sampled_from(self.inside))
+        self.inside.remove((visitor, mode))
+        self.gate.release(visitor.ticket).unawaited()
+        self._sort()
+
+    @rule(seconds=SECONDS)
+    def the_bell_rings(self, seconds: float) -> None:
+        self.room.ring(ORDER, seconds)
+        self._sort()
+
+    @rule(seconds=SECONDS)
+    def time_passes(self, seconds: float) -> None:
+        self.world.clock.seconds += seconds
+        self.room._fire()
+        self._sort()
+
+    @precondition(lambda self: self.world.under_way)
+    @rule(data=st.data())
+    def is_answered(self, data: st.DataObject) -> None:
+        command, pending = self.world.under_way.pop(0)
+        error = data.draw(st.sampled_from([None, None, None, "away", "damaged"]))
+        if error == "away":
+            pending.fail(BackendUnavailable(what="away"))
+        elif error == "damaged":
+            pending.fail(BadRecord(what="damaged"))
+        elif isinstance(command, Acquire):
+            pending.resolve(self._answer(command, data))
+        elif isinstance(command, Release):
+            then = tuple(self._answer(carried, data) for carried in command.then)
+            pending.resolve(Released(held=True, then=then))
+        else:
+            pending.resolve(Withdrawn())
+        self._sort()
+
+    @invariant()
+    def nobody_is_forgotten(self) -> None:
+        for lane in self.gate._lanes:
+            assert not lane.waiters or lane._asked or lane.due is not None
+        due = self.gate.due
+        if due is not None:
+            alarm = self.room._armed[self.gate]
+            assert alarm <= due
+            assert (alarm, self.gate) in [(at, who) for at, _, who in self.room._alarms]
+        assert len(self.waiting) == self.gate.waiting
+
+    def teardown(self) -> None:
+        """All get in, one after the other, by nothing but polls."""
+        for _ in range(10 * self.tickets):
+            while self.world.under_way:
+                self._grant_all(*self.world.under_way.pop(0))
+            while self.inside:
+                visitor, _ = self.inside.pop()
+                self.gate.release(visitor.ticket).unawaited()
+            self.world.clock.seconds += 2
+            self.room._fire()
+        assert self.waiting == []
+
+    def _answer(self, command: Acquire, data: st.DataObject) -> Answer:
+        kinds = ["granted", "waiting"]
+        if command.max_waiters is not None:
+            kinds.append("full")
+        kind = data.draw(st.sampled_from(kinds))
+        if kind == "full":
+            return Refused(FULL)
+        if kind == "waiting":
+            retry = data.draw(st.none() | SECONDS)
+            return Waiting(0, None if retry is None else int(retry * 1e6))
+        let_in = data.draw(st.integers(0, len(command.claims)))
+        return self._granted(command, let_in, placed=data.draw(st.booleans()))
+
+    def _granted(self, command: Acquire, let_in: int, *, placed: bool) -> Granted:
+        grants: tuple[Grant, ...] = tuple(
+            claim.grant(command.mode, 1, 0) for claim in command.claims[:let_in]
+        )
+        return Granted(grants, 0, placed)
+
+    def _grant_all(self, command: Command, pending: Pending[Any]) -> None:
+        def granted(asked: Acquire) -> Granted:
+            return self._granted(asked, len(asked.claims), placed=asked.more > 0)
+
+        if isinstance(command, Acquire):
+            pending.resolve(granted(command))
+        elif isinstance(command, Release):
+            pending.resolve(Released(True, then=tuple(map(granted, command.then))))
+        else:
+            pending.resolve(Withdrawn())
+        self._sort()
+
+    def _sort(self) -> None:
+        """Who has got in, and who has been turned away."""
+        for one in list(self.waiting):
+            visitor, _ = one
+            if visitor.ready.done:
+                self.waiting.remove(one)
+                if visitor.grant is not None:
+                    self.inside.append(one)
+
+
+TestStory = Story.TestCase
+TestStory.settings = settings(max_examples=many(200), stateful_step_count=30)

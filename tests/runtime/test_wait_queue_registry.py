@@ -1,0 +1,187 @@
+"""The waiting room: who is looked after, and when thousands of names are used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from aiorwlock_remote import connect
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Command,
+    Granted,
+    Waiting,
+    Withdrawn,
+)
+from aiorwlock_remote.core.names import Resource, resource
+from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.runtime.cleanup import Insisting
+from aiorwlock_remote.runtime.gate import Gate
+from aiorwlock_remote.runtime.in_flight import Closing
+from aiorwlock_remote.runtime.visitor import Visitor
+from aiorwlock_remote.runtime.wait_queue_registry import FEW, Room
+
+DAY = 86_400.0
+
+
+@pytest.mark.anyio
+async def test_gates_in_use_are_not_looked_through_for_each_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+
+    def busy(gate: Gate) -> bool:  # noqa: ARG001 - somebody waits at each of them
+        nonlocal looks
+        looks += 1
+        return False
+
+    monkeypatch.setattr(Gate, "idle", property(busy))
+    many = 8 * FEW
+    async with connect("memory://") as locks:
+        room = locks._session.drive.room
+        for number in range(many):
+            room.gate(resource("many", number))
+        assert len(room._gates) == many
+    assert many / 2 < looks < 4 * many
+
+
+@pytest.mark.anyio
+async def test_gates_that_stand_idle_are_forgotten() -> None:
+    async with connect("memory://") as locks:
+        room = locks._session.drive.room
+        for number in range(8 * FEW):
+            room.gate(resource("many", number))
+            assert len(room._gates) <= FEW
+
+
+class Teller:
+    """A store that wakes nobody and says when each side is to look again."""
+
+    pace = Pace(poll_min=600, poll_max=600, place_life=1800)
+
+    def __init__(self) -> None:
+        self.answers: dict[Mode, Waiting | Granted] = {}
+        self.asked: dict[Mode, anyio.Event] = {mode: anyio.Event() for mode in Mode}
+
+    def waits(self, mode: Mode, seconds: float) -> None:
+        self.answers[mode] = Waiting(0, int(seconds * 1e6))
+
+    def grants(self, visitor: Visitor) -> None:
+        grant = visitor.claim.grant(Mode.READ, 1, 0)
+        self.answers[Mode.READ] = Granted((grant,), 0)
+
+    async def is_asked(self, mode: Mode) -> None:
+        """From now on, once more."""
+        self.asked[mode] = anyio.Event()
+        with anyio.fail_after(20):
+            await self.asked[mode].wait()
+
+    def step(self, resource: Resource, command: Command) -> Pending[Any]:  # noqa: ARG002
+        answer: Pending[Any] = Pending()
+        if isinstance(command, Acquire):
+            self.asked[command.mode].set()
+            answer.resolve(self.answers[command.mode])
+        else:
+            answer.resolve(Withdrawn())
+        return answer
+
+    def watch(self, resource: Resource) -> None:
+        pass
+
+    def unwatch(self, resource: Resource) -> None:
+        pass
+
+
+@asynccontextmanager
+async def waiting_room() -> AsyncIterator[tuple[Teller, Gate]]:
+    """One gate at such a store."""
+    async with connect("memory://") as locks:
+        store = Teller()
+        host = locks._session.host
+        insisting = Insisting(host, Closing())
+        room = Room("here", store, host, insisting)  # type: ignore[arg-type]
+        yield store, room.gate(resource("order", 1))
+        room.close()
+
+
+def joined(gate: Gate, mode: Mode, store: Teller, seconds: float) -> Visitor:
+    """Somebody who waits, and whose side is to look again after so long."""
+    store.waits(mode, seconds)
+    visitor = Visitor(Claim(f"{mode}er", None), Policy.FAIR)
+    gate.join(visitor, mode)
+    return visitor
+
+
+def leaves(gate: Gate, reader: Visitor, store: Teller) -> None:  # noqa: ARG001
+    gate.leave(reader, Mode.READ)
+
+
+def gets_in(gate: Gate, reader: Visitor, store: Teller) -> None:  # noqa: ARG001
+    store.grants(reader)
+
+
+def waits_longer(gate: Gate, reader: Visitor, store: Teller) -> None:  # noqa: ARG001
+    store.waits(Mode.READ, 300)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("reader_does", [leaves, gets_in, waits_longer])
+async def test_whoever_is_due_later_is_looked_after(
+    reader_does: Callable[[Gate, Visitor, Teller], None],
+) -> None:
+    """The reader was due first, and what it does then is its own affair."""
+    async with waiting_room() as (store, gate):
+        reader = joined(gate, Mode.READ, store, 0.02)
+        joined(gate, Mode.WRITE, store, 0.04)
+        reader_does(gate, reader, store)
+        await store.is_asked(Mode.WRITE)
+
+
+@pytest.mark.asyncio
+async def test_whoever_cancels_all_tasks_ends_no_look_out() -> None:
+    before = asyncio.all_tasks()
+    async with waiting_room() as (store, gate):
+        joined(gate, Mode.WRITE, store, 0.02)
+        await asyncio.sleep(0)  # it looks out
+        for task in asyncio.all_tasks() - before:
+            task.cancel()
+        await asyncio.sleep(0)  # it is cancelled
+        gate.ring()
+        await store.is_asked(Mode.WRITE)
+
+
+@pytest.mark.anyio
+async def test_alarms_that_nobody_waits_for_are_forgotten() -> None:
+    async with connect("memory://") as locks:
+        room = locks._session.drive.room
+        for number in range(8 * FEW):
+            there = resource("order", number)
+            ear = room.listen(there)
+            room.ring(there, DAY)
+            room.unlisten(there, ear)
+            assert len(room._alarms) <= FEW
+            assert len(room._armed) <= FEW
+
+
+@pytest.mark.anyio
+async def test_of_several_hints_the_newest_counts() -> None:
+    """A lease that was to end then has been given back, and the next one ends later."""
+    async with connect("memory://") as locks:
+        room = locks._session.drive.room
+        there = resource("order", 1)
+        ear = room.listen(there)
+        for seconds in range(8 * FEW):
+            room.ring(there, DAY + seconds)
+            assert len(room._alarms) <= FEW
+        room.ring(there, 0.02)
+        with anyio.fail_after(20):
+            await ear.wait(DAY)
+        room.unlisten(there, ear)

@@ -1,0 +1,219 @@
+"""asyncio in a thread, for those who have another loop or none."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from aiorwlock_remote import BackendUnavailable
+from aiorwlock_remote._util.driver_loop import Across, Far, Near, outcome, side_of
+from aiorwlock_remote.cas.renewer import ThreadHost
+from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.loops import current_host
+from tests.refused_threads import RefusedThreads
+
+pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("asyncio does it")]
+
+
+async def where() -> threading.Thread:
+    """The thread of the asyncio loop it runs in."""
+    asyncio.get_running_loop()
+    return threading.current_thread()
+
+
+async def fails() -> None:
+    raise LookupError("there")
+
+
+async def test_the_callers_own_loop_or_one_in_a_thread() -> None:
+    side = side_of(current_host(), "test")
+    there = await outcome(side, where)
+    here = threading.current_thread()
+    assert isinstance(side, Near) == (there is here)
+    with pytest.raises(LookupError, match="there"):
+        await outcome(side, fails)
+    await side.stop()
+    await side.stop()
+    assert there is here or not there.is_alive()
+
+
+async def test_what_runs_there_ends_with_it() -> None:
+    far = Far(current_host(), "test")
+    begun, ended = anyio.Event(), threading.Event()
+
+    async def lasts() -> None:
+        far.tell(begun.set)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    far.spawn(lasts)
+    await begun.wait()
+    await far.stop()
+    assert ended.is_set()
+    far.spawn(lasts)  # nobody is left who does it
+
+
+async def test_a_caller_that_is_cancelled_leaves_it_alone() -> None:
+    far = Far(current_host(), "test")
+    begun, done = anyio.Event(), threading.Event()
+
+    async def lasts() -> None:
+        far.tell(begun.set)
+        await asyncio.sleep(0.05)
+        done.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(outcome, far, lasts)
+        await begun.wait()
+        group.cancel_scope.cancel()
+    assert await anyio.to_thread.run_sync(done.wait, 5)
+    await far.stop()
+
+
+async def test_a_thread_asks_the_loop() -> None:
+    """As the keeper does, over a user's pool."""
+    host = current_host()
+    thread = ThreadHost(SystemClock())
+    across = Across(host, thread)
+    told: list[threading.Thread] = []
+
+    async def run() -> None:
+        across.tell(told.append, threading.current_thread())
+
+    def ask() -> None:
+        across.spawn(run)
+        thread.run(lambda: bool(told), thread.clock.now() + 5)
+
+    await anyio.to_thread.run_sync(ask)
+    assert told == [threading.current_thread()]
+    await across.stop()
+
+
+async def test_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop that was to run there is closed."""
+    RefusedThreads(monkeypatch, "test")
+    with pytest.raises(BackendUnavailable, match="no thread could be started"):
+        Far(current_host(), "test")
+    gc.collect()
+
+
+async def test_the_last_thing_is_done_there() -> None:
+    far = Far(current_host(), "test")
+    ran: list[str] = []
+    last: Callable[[], None] = lambda: ran.append(threading.current_thread().name)  # noqa: E731
+    await anyio.to_thread.run_sync(far.end, last)
+    assert ran == ["aiorwlock_remote test"]
+
+
+async def test_what_runs_may_end_and_what_does_not_is_cancelled() -> None:
+    far = Far(current_host(), "test")
+    begun, told = threading.Event(), list[str]()
+
+    async def ends() -> None:
+        await asyncio.sleep(0.1)
+        told.append("ended")
+
+    async def lasts() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            told.append("cancelled")
+            raise
+
+    far.spawn(ends)
+    far.spawn(lasts)
+    assert await anyio.to_thread.run_sync(begun.wait, 5)
+    await anyio.to_thread.run_sync(far.end, lambda: told.append("last"))
+    assert told == ["ended", "cancelled", "last"]
+
+
+@pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
+async def test_what_begins_at_home_gets_to_its_first_await_at_once() -> None:
+    """And goes on in a task of its own."""
+    near, asked, ended = Near(current_host()), asyncio.Event(), asyncio.Event()
+    tasks: list[object] = []
+
+    async def work() -> None:
+        tasks.append("begun")
+        await asked.wait()
+        tasks.append(asyncio.current_task())
+        ended.set()
+
+    near.begin(work)
+    assert tasks == ["begun"]
+    asked.set()
+    await ended.wait()
+    assert tasks[1] not in (None, asyncio.current_task())
+
+
+@pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
+async def test_what_ends_in_its_first_step_has_no_task() -> None:
+    near, tasks = Near(current_host()), asyncio.all_tasks()
+    done: list[str] = []
+
+    async def work() -> None:
+        done.append("done")
+
+    near.begin(work)
+    assert done == ["done"]
+    assert asyncio.all_tasks() == tasks
+
+
+@pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_what_has_begun_hears_of_the_end_of_the_loop(turns: int) -> None:
+    """Which cancels its task, perhaps before that has had a turn."""
+    near, before = Near(current_host()), asyncio.all_tasks()
+    came: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            came.append("cancelled")
+            await asyncio.sleep(0)
+            raise
+        finally:
+            came.append("over")
+
+    near.begin(work)
+    (task,) = asyncio.all_tasks() - before
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert came == ["cancelled", "over"]
+
+
+async def test_elsewhere_it_begins_when_its_loop_gets_to_it() -> None:
+    far, begun = Far(current_host(), "test"), threading.Event()
+
+    async def work() -> None:
+        assert threading.current_thread().name == "aiorwlock_remote test"
+        begun.set()
+
+    far.begin(work)
+    assert await anyio.to_thread.run_sync(begun.wait, 5)
+    await far.stop()
+
+
+async def test_a_thread_begins_it_in_the_loop() -> None:
+    thread = ThreadHost(SystemClock())
+    begun, home = threading.Event(), threading.current_thread()
+    across = Across(current_host(), thread)
+
+    async def work() -> None:
+        assert threading.current_thread() is home
+        begun.set()
+
+    await anyio.to_thread.run_sync(across.begin, work)
+    assert await anyio.to_thread.run_sync(begun.wait, 5)

@@ -1,0 +1,78 @@
+"""Random bits out of a stock: never the same ones twice, also after a fork."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from aiorwlock_remote import connect
+from aiorwlock_remote._util.random_ids import SIZE, STOCK, nonce
+
+FORK = """
+import os
+from aiorwlock_remote._util.random_ids import nonce
+nonce()
+read, write = os.pipe()
+if os.fork() == 0:
+    os.write(write, b"".join(nonce() for _ in range(100)))
+    os._exit(0)
+os.wait()
+of_child = os.read(read, 1 << 16)
+of_parent = b"".join(nonce() for _ in range(100))
+print(of_child.hex(), of_parent.hex())
+"""
+
+
+def test_nobody_gets_the_same_in_any_thread() -> None:
+    def draw(_: int) -> list[bytes]:
+        return [nonce() for _ in range(3 * STOCK)]
+
+    with ThreadPoolExecutor(8) as pool:
+        drawn = [each for many in pool.map(draw, range(32)) for each in many]
+    assert len(set(drawn)) == 32 * 3 * STOCK
+    assert {len(each) for each in drawn} == {SIZE}
+
+
+def test_the_system_is_asked_for_many_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def urandom(size: int, read: Callable[[int], bytes] = os.urandom) -> bytes:
+        asked.append(size)
+        return read(size)
+
+    monkeypatch.setattr(os, "urandom", urandom)
+    nonce.anew()
+    for _ in range(STOCK):
+        nonce()
+    assert asked == [SIZE * STOCK]
+
+
+def test_a_forked_child_has_none_of_its_parents() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FORK], capture_output=True, text=True, check=True
+    )
+    of_child, of_parent = (bytes.fromhex(text) for text in ran.stdout.split())
+    for bits in (of_child, of_parent):
+        assert len(bits) == 100 * SIZE
+    drawn = {
+        bits[n : n + SIZE]
+        for bits in (of_child, of_parent)
+        for n in range(0, len(bits), SIZE)
+    }
+    assert len(drawn) == 200
+
+
+@pytest.mark.anyio
+async def test_none_from_before_a_connection_was_opened() -> None:
+    """A clone of this process would draw the same."""
+    nonce()
+    drawn_by_a_clone = set(nonce._nonces)
+    async with connect("memory://"):
+        assert nonce() not in drawn_by_a_clone
