@@ -38,10 +38,15 @@ from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting, connect
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.in_transaction import InTransaction
-from aiorwlock_remote.locks.info import Doorman, Holder, Queued
+from aiorwlock_remote.locks.info import Holder, LockInfo, Queued
 from aiorwlock_remote.locks.lock import AnyLock, Mutex, ReaderLock, RWLock, WriterLock
 from aiorwlock_remote.locks.multi import Multi
-from aiorwlock_remote.locks.observers import Attempt, End, Following, Observer
+from aiorwlock_remote.locks.observers import (
+    Attempt,
+    AttemptObserver,
+    GrantEnd,
+    Observer,
+)
 from aiorwlock_remote.locks.option_args import OnLost, OptionArgs
 from aiorwlock_remote.locks.options import PolicyName
 from aiorwlock_remote.ports import Finding
@@ -53,6 +58,7 @@ __all__ = [
     "Acquisition",
     "AnyLock",
     "Attempt",
+    "AttemptObserver",
     "BackendError",
     "BackendUnavailable",
     "BadFence",
@@ -60,15 +66,14 @@ __all__ = [
     "Closed",
     "ConfigurationError",
     "Connecting",
-    "Doorman",
-    "End",
     "Finding",
-    "Following",
+    "GrantEnd",
     "Held",
     "Holder",
     "InTransaction",
     "LockBusy",
     "LockError",
+    "LockInfo",
     "LockLost",
     "LockTimeout",
     "Locks",

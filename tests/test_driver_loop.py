@@ -11,10 +11,16 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable
-from aiorwlock_remote._util.driver_loop import Across, Far, Near, outcome, side_of
-from aiorwlock_remote.cas.renewer import ThreadHost
+from aiorwlock_remote._util.driver_loop import (
+    OtherThreadLoop,
+    SameLoop,
+    ThreadLoop,
+    driver_loop_for,
+    submit_and_wait,
+)
+from aiorwlock_remote.cas.renewer import CallbackThread
 from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.refused_threads import RefusedThreads
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("asyncio does it")]
@@ -31,19 +37,19 @@ async def fails() -> None:
 
 
 async def test_the_callers_own_loop_or_one_in_a_thread() -> None:
-    side = side_of(current_host(), "test")
-    there = await outcome(side, where)
+    side = driver_loop_for(current_event_loop(), "test")
+    there = await submit_and_wait(side, where)
     here = threading.current_thread()
-    assert isinstance(side, Near) == (there is here)
+    assert isinstance(side, SameLoop) == (there is here)
     with pytest.raises(LookupError, match="there"):
-        await outcome(side, fails)
+        await submit_and_wait(side, fails)
     await side.stop()
     await side.stop()
     assert there is here or not there.is_alive()
 
 
 async def test_what_runs_there_ends_with_it() -> None:
-    far = Far(current_host(), "test")
+    far = ThreadLoop(current_event_loop(), "test")
     begun, ended = anyio.Event(), threading.Event()
 
     async def lasts() -> None:
@@ -61,7 +67,7 @@ async def test_what_runs_there_ends_with_it() -> None:
 
 
 async def test_a_caller_that_is_cancelled_leaves_it_alone() -> None:
-    far = Far(current_host(), "test")
+    far = ThreadLoop(current_event_loop(), "test")
     begun, done = anyio.Event(), threading.Event()
 
     async def lasts() -> None:
@@ -70,7 +76,7 @@ async def test_a_caller_that_is_cancelled_leaves_it_alone() -> None:
         done.set()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(outcome, far, lasts)
+        group.start_soon(submit_and_wait, far, lasts)
         await begun.wait()
         group.cancel_scope.cancel()
     assert await anyio.to_thread.run_sync(done.wait, 5)
@@ -79,9 +85,9 @@ async def test_a_caller_that_is_cancelled_leaves_it_alone() -> None:
 
 async def test_a_thread_asks_the_loop() -> None:
     """As the keeper does, over a user's pool."""
-    host = current_host()
-    thread = ThreadHost(SystemClock())
-    across = Across(host, thread)
+    host = current_event_loop()
+    thread = CallbackThread(SystemClock())
+    across = OtherThreadLoop(host, thread)
     told: list[threading.Thread] = []
 
     async def run() -> None:
@@ -100,12 +106,12 @@ async def test_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop that was to run there is closed."""
     RefusedThreads(monkeypatch, "test")
     with pytest.raises(BackendUnavailable, match="no thread could be started"):
-        Far(current_host(), "test")
+        ThreadLoop(current_event_loop(), "test")
     gc.collect()
 
 
 async def test_the_last_thing_is_done_there() -> None:
-    far = Far(current_host(), "test")
+    far = ThreadLoop(current_event_loop(), "test")
     ran: list[str] = []
     last: Callable[[], None] = lambda: ran.append(threading.current_thread().name)  # noqa: E731
     await anyio.to_thread.run_sync(far.end, last)
@@ -113,7 +119,7 @@ async def test_the_last_thing_is_done_there() -> None:
 
 
 async def test_what_runs_may_end_and_what_does_not_is_cancelled() -> None:
-    far = Far(current_host(), "test")
+    far = ThreadLoop(current_event_loop(), "test")
     begun, told = threading.Event(), list[str]()
 
     async def ends() -> None:
@@ -138,7 +144,11 @@ async def test_what_runs_may_end_and_what_does_not_is_cancelled() -> None:
 @pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
 async def test_what_begins_at_home_gets_to_its_first_await_at_once() -> None:
     """And goes on in a task of its own."""
-    near, asked, ended = Near(current_host()), asyncio.Event(), asyncio.Event()
+    near, asked, ended = (
+        SameLoop(current_event_loop()),
+        asyncio.Event(),
+        asyncio.Event(),
+    )
     tasks: list[object] = []
 
     async def work() -> None:
@@ -156,7 +166,7 @@ async def test_what_begins_at_home_gets_to_its_first_await_at_once() -> None:
 
 @pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
 async def test_what_ends_in_its_first_step_has_no_task() -> None:
-    near, tasks = Near(current_host()), asyncio.all_tasks()
+    near, tasks = SameLoop(current_event_loop()), asyncio.all_tasks()
     done: list[str] = []
 
     async def work() -> None:
@@ -171,7 +181,7 @@ async def test_what_ends_in_its_first_step_has_no_task() -> None:
 @pytest.mark.parametrize("turns", [0, 1, 2])
 async def test_what_has_begun_hears_of_the_end_of_the_loop(turns: int) -> None:
     """Which cancels its task, perhaps before that has had a turn."""
-    near, before = Near(current_host()), asyncio.all_tasks()
+    near, before = SameLoop(current_event_loop()), asyncio.all_tasks()
     came: list[str] = []
 
     async def work() -> None:
@@ -195,7 +205,7 @@ async def test_what_has_begun_hears_of_the_end_of_the_loop(turns: int) -> None:
 
 
 async def test_elsewhere_it_begins_when_its_loop_gets_to_it() -> None:
-    far, begun = Far(current_host(), "test"), threading.Event()
+    far, begun = ThreadLoop(current_event_loop(), "test"), threading.Event()
 
     async def work() -> None:
         assert threading.current_thread().name == "aiorwlock_remote test"
@@ -207,9 +217,9 @@ async def test_elsewhere_it_begins_when_its_loop_gets_to_it() -> None:
 
 
 async def test_a_thread_begins_it_in_the_loop() -> None:
-    thread = ThreadHost(SystemClock())
+    thread = CallbackThread(SystemClock())
     begun, home = threading.Event(), threading.current_thread()
-    across = Across(current_host(), thread)
+    across = OtherThreadLoop(current_event_loop(), thread)
 
     async def work() -> None:
         assert threading.current_thread() is home

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from aiorwlock_remote.seldom import Seldom
+from aiorwlock_remote._util.purge import EveryNth
 
 
 def test_once_in_so_many_times() -> None:
-    seldom = Seldom(7)
+    seldom = EveryNth(7)
     times = [time for time in range(700) if seldom.now()]
     assert len(times) == 100
     assert {after - before for before, after in pairwise(times)} == {7}
@@ -17,11 +17,11 @@ def test_once_in_so_many_times() -> None:
 
 def test_of_all_processes_together() -> None:
     random.seed(1)
-    short_lives = (Seldom(7) for _ in range(700))
+    short_lives = (EveryNth(7) for _ in range(700))
     said = sum(life.now() or life.now() for life in short_lives)
     assert 150 < said < 250  # two of seven
 
 
 def test_in_each_that_lives_long_enough() -> None:
     random.seed(1)
-    assert all(any(life.now() for _ in range(7)) for life in map(Seldom, [7] * 100))
+    assert all(any(life.now() for _ in range(7)) for life in map(EveryNth, [7] * 100))

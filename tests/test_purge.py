@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from aiorwlock_remote import BackendUnavailable, forgetting
-from aiorwlock_remote.forgetting import FIRST, Forgetting, Key
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote import BackendUnavailable
+from aiorwlock_remote._util import purge
+from aiorwlock_remote._util.purge import FIRST_KEY, Key, Purger
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 
 pytestmark = pytest.mark.anyio
 
@@ -32,12 +33,12 @@ class Table:
 
 @pytest.fixture(autouse=True)
 def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgetting, "REST", 0)
-    monkeypatch.setattr(forgetting, "choice", max)
+    monkeypatch.setattr(purge, "PAUSE_BETWEEN_REQUESTS", 0)
+    monkeypatch.setattr(purge, "choice", max)
 
 
-def over(forget: Callable[[Key], Awaitable[Key | None]]) -> Forgetting:
-    return Forgetting(forget, current_host().spawn)
+def over(forget: Callable[[Key], Awaitable[Key | None]]) -> Purger:
+    return Purger(forget, current_event_loop().spawn)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -49,10 +50,10 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_on_from_where_the_last_portion_ended() -> None:
     table = Table(3)
     walk = over(table.forget)
-    walk.begin(FIRST)
+    walk.begin(FIRST_KEY)
     await until(lambda: len(table.asked) == 4)
     await walk.end()
-    assert table.asked == [FIRST, ("order", 1), ("order", 2), ("order", 3)]
+    assert table.asked == [FIRST_KEY, ("order", 1), ("order", 2), ("order", 3)]
 
 
 async def test_only_one_at_a_time() -> None:
@@ -60,13 +61,13 @@ async def test_only_one_at_a_time() -> None:
     table = Table(0)
     table.answers = anyio.Event()
     walk = over(table.forget)
-    walk.begin(FIRST)
+    walk.begin(FIRST_KEY)
     walk.begin(("other", 1))
-    await until(lambda: table.asked == [FIRST])
+    await until(lambda: table.asked == [FIRST_KEY])
     table.answers.set()
     await until(lambda: walk._over is None)
     walk.begin(("other", 1))
-    await until(lambda: table.asked == [FIRST, ("other", 1)])
+    await until(lambda: table.asked == [FIRST_KEY, ("other", 1)])
     await walk.end()
 
 
@@ -75,8 +76,8 @@ async def test_the_end_waits_for_what_is_under_way_alone() -> None:
     table = Table(1_000)
     table.answers = anyio.Event()
     walk, ended = over(table.forget), False
-    walk.begin(FIRST)
-    await until(lambda: table.asked == [FIRST])
+    walk.begin(FIRST_KEY)
+    await until(lambda: table.asked == [FIRST_KEY])
 
     async def end() -> None:
         nonlocal ended
@@ -88,18 +89,18 @@ async def test_the_end_waits_for_what_is_under_way_alone() -> None:
         await anyio.wait_all_tasks_blocked()
         assert not ended
         table.answers.set()
-    assert table.asked == [FIRST]
-    walk.begin(FIRST)
+    assert table.asked == [FIRST_KEY]
+    walk.begin(FIRST_KEY)
     await anyio.wait_all_tasks_blocked()
-    assert table.asked == [FIRST]
+    assert table.asked == [FIRST_KEY]
 
 
 async def test_a_rest_is_cut_short_by_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgetting, "REST", 3600)
+    monkeypatch.setattr(purge, "PAUSE_BETWEEN_REQUESTS", 3600)
     table = Table(1_000)
     walk = over(table.forget)
-    walk.begin(FIRST)
-    await until(lambda: table.asked == [FIRST])
+    walk.begin(FIRST_KEY)
+    await until(lambda: table.asked == [FIRST_KEY])
     with anyio.fail_after(30):
         await walk.end()
 
@@ -115,11 +116,11 @@ async def test_a_failure_is_told_in_the_log(caplog: pytest.LogCaptureFixture) ->
 
     walk = over(fail)
     with caplog.at_level(logging.WARNING):
-        walk.begin(FIRST)
+        walk.begin(FIRST_KEY)
         await until(lambda: tried == 1 and walk._over is None)
-        walk.begin(FIRST)
+        walk.begin(FIRST_KEY)
         await until(lambda: tried == 2)
     await walk.end()
     assert [record.msg for record in caplog.records] == [
-        "forgetting_failed error=%(error)s"
+        "purge_failed error=%(error)s"
     ] * 2

@@ -11,31 +11,31 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote._util.random_ids import SIZE, STOCK, nonce
+from aiorwlock_remote._util.random_ids import ID_BYTES, POOL_SIZE, random_id
 
 FORK = """
 import os
-from aiorwlock_remote._util.random_ids import nonce
-nonce()
+from aiorwlock_remote._util.random_ids import random_id
+random_id()
 read, write = os.pipe()
 if os.fork() == 0:
-    os.write(write, b"".join(nonce() for _ in range(100)))
+    os.write(write, b"".join(random_id() for _ in range(100)))
     os._exit(0)
 os.wait()
 of_child = os.read(read, 1 << 16)
-of_parent = b"".join(nonce() for _ in range(100))
+of_parent = b"".join(random_id() for _ in range(100))
 print(of_child.hex(), of_parent.hex())
 """
 
 
 def test_nobody_gets_the_same_in_any_thread() -> None:
     def draw(_: int) -> list[bytes]:
-        return [nonce() for _ in range(3 * STOCK)]
+        return [random_id() for _ in range(3 * POOL_SIZE)]
 
     with ThreadPoolExecutor(8) as pool:
         drawn = [each for many in pool.map(draw, range(32)) for each in many]
-    assert len(set(drawn)) == 32 * 3 * STOCK
-    assert {len(each) for each in drawn} == {SIZE}
+    assert len(set(drawn)) == 32 * 3 * POOL_SIZE
+    assert {len(each) for each in drawn} == {ID_BYTES}
 
 
 def test_the_system_is_asked_for_many_at_a_time(
@@ -48,10 +48,10 @@ def test_the_system_is_asked_for_many_at_a_time(
         return read(size)
 
     monkeypatch.setattr(os, "urandom", urandom)
-    nonce.anew()
-    for _ in range(STOCK):
-        nonce()
-    assert asked == [SIZE * STOCK]
+    random_id.anew()
+    for _ in range(POOL_SIZE):
+        random_id()
+    assert asked == [ID_BYTES * POOL_SIZE]
 
 
 def test_a_forked_child_has_none_of_its_parents() -> None:
@@ -60,11 +60,11 @@ def test_a_forked_child_has_none_of_its_parents() -> None:
     )
     of_child, of_parent = (bytes.fromhex(text) for text in ran.stdout.split())
     for bits in (of_child, of_parent):
-        assert len(bits) == 100 * SIZE
+        assert len(bits) == 100 * ID_BYTES
     drawn = {
-        bits[n : n + SIZE]
+        bits[n : n + ID_BYTES]
         for bits in (of_child, of_parent)
-        for n in range(0, len(bits), SIZE)
+        for n in range(0, len(bits), ID_BYTES)
     }
     assert len(drawn) == 200
 
@@ -72,7 +72,7 @@ def test_a_forked_child_has_none_of_its_parents() -> None:
 @pytest.mark.anyio
 async def test_none_from_before_a_connection_was_opened() -> None:
     """A clone of this process would draw the same."""
-    nonce()
-    drawn_by_a_clone = set(nonce._nonces)
+    random_id()
+    drawn_by_a_clone = set(random_id._nonces)
     async with connect("memory://"):
-        assert nonce() not in drawn_by_a_clone
+        assert random_id() not in drawn_by_a_clone

@@ -17,19 +17,19 @@ from weakref import WeakSet
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote._util.threads import finish_at_exit, running
+from aiorwlock_remote._util.threads import flush_at_exit, start_thread
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 
-GRACE = 0.5
+CANCEL_GRACE = 0.5
 """Seconds for tasks to end whose loop is to end."""
 
-_TOLD = object()
+_DONE = object()
 
 T = TypeVar("T")
 Spawned = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Home(Protocol):
+class CallerLoop(Protocol):
     """Where answers are wanted: an event loop, or a thread that runs what it must."""
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
@@ -49,7 +49,7 @@ class DriversLoop(Protocol):
         """Run it as a task there."""
 
 
-class Side(Protocol):
+class DriverLoop(Protocol):
     """A running asyncio loop, near or far."""
 
     def spawn(self, function: Spawned) -> None:
@@ -68,7 +68,7 @@ class Side(Protocol):
         """End the loop if it is our own."""
 
 
-class _Begun(Coroutine[Any, Any, None]):
+class _StartedCoroutine(Coroutine[Any, Any, None]):
     """A coroutine whose first step was done before it had a task."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -81,11 +81,11 @@ class _Begun(Coroutine[Any, Any, None]):
             self.ended = True
 
     def send(self, value: Any) -> Any:  # noqa: ANN401 - what a loop sends and awaits
-        awaited, self._awaited = self._awaited, _TOLD
-        return self._coroutine.send(value) if awaited is _TOLD else awaited
+        awaited, self._awaited = self._awaited, _DONE
+        return self._coroutine.send(value) if awaited is _DONE else awaited
 
     def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as above
-        self._awaited = _TOLD
+        self._awaited = _DONE
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
@@ -95,10 +95,10 @@ class _Begun(Coroutine[Any, Any, None]):
         return self._coroutine.__await__()
 
 
-class Near:
+class SameLoop:
     """The loop of the caller, who is at home there."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: CallerLoop) -> None:
         """``home``: that loop."""
         self._home = home
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,7 +109,7 @@ class Near:
 
     def begin(self, function: Spawned) -> None:
         """What a request sends goes out a turn of the loop earlier."""
-        begun = _Begun(function())
+        begun = _StartedCoroutine(function())
         if not begun.ended:
             task = asyncio.get_running_loop().create_task(begun)
             self._tasks.add(task)  # the loop keeps only weak references
@@ -123,10 +123,10 @@ class Near:
         """It is not ours."""
 
 
-class Across:
+class OtherThreadLoop:
     """Somebody else's loop, for a thread that is at home elsewhere."""
 
-    def __init__(self, loop: DriversLoop, home: Home) -> None:
+    def __init__(self, loop: DriversLoop, home: CallerLoop) -> None:
         """``loop``: where the driver lives."""
         self._loop = loop
         self._home = home
@@ -169,10 +169,10 @@ class _Loop(asyncio.SelectorEventLoop):
             transport.abort()
 
 
-class Far:
+class ThreadLoop:
     """A loop in a thread of its own, which starts at once."""
 
-    def __init__(self, home: Home, name: str) -> None:
+    def __init__(self, home: CallerLoop, name: str) -> None:
         """``name``: of the thread.
 
         Raises:
@@ -183,11 +183,11 @@ class Far:
         self._last: Callable[[], object] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         try:
-            self._thread = running(self._run, name)
+            self._thread = start_thread(self._run, name)
         except BaseException:
             self._loop.close()
             raise
-        finish_at_exit(self)
+        flush_at_exit(self)
 
     def spawn(self, function: Spawned) -> None:
         """As a task; dropped if it has ended."""
@@ -215,7 +215,7 @@ class Far:
     def end(self, last: Callable[[], object] | None = None) -> None:
         """As ``stop``, for a thread; ``last`` is called there before it ends.
 
-        What runs there has ``GRACE`` seconds to end, and is then cancelled.
+        What runs there has ``CANCEL_GRACE`` seconds to end, and is then cancelled.
         """
         if not self._thread.is_alive():  # ended before, or this is a forked child
             return
@@ -225,7 +225,7 @@ class Far:
         self._thread.join()
 
     def finish(self) -> None:
-        """As ``Finishes``."""
+        """As ``FlushesAtExit``."""
         self.end()
 
     def _start(self, function: Spawned) -> None:
@@ -246,12 +246,12 @@ class Far:
         """Let what runs come to its end: what is half connected cannot be cut."""
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if tasks:
-            await asyncio.wait(tasks, timeout=GRACE)
+            await asyncio.wait(tasks, timeout=CANCEL_GRACE)
         late = [task for task in tasks if not task.done()]
         for task in late:
             task.cancel()
         if late:
-            await asyncio.wait(late, timeout=GRACE)
+            await asyncio.wait(late, timeout=CANCEL_GRACE)
         if self._last is not None:
             self._last()
         self._loop.abort()
@@ -273,15 +273,15 @@ def check_asyncio(what: str, scheme: str) -> None:
         ) from None
 
 
-def side_of(home: Home, name: str) -> Near | Far:
+def driver_loop_for(home: CallerLoop, name: str) -> SameLoop | ThreadLoop:
     """The caller's own loop if that is asyncio, else one in a thread."""
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_task():
-        return Far(home, name)
-    return Near(home)
+        return ThreadLoop(home, name)
+    return SameLoop(home)
 
 
-def handed(side: Side, function: Callable[[], Awaitable[T]]) -> Pending[T]:
+def submit(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> Pending[T]:
     """What it returns or raises there. Cancelling the caller does not reach it."""
     pending: Pending[T] = Pending()
 
@@ -289,18 +289,18 @@ def handed(side: Side, function: Callable[[], Awaitable[T]]) -> Pending[T]:
         try:
             value = await function()
         except Exception as exc:  # noqa: BLE001 - handed to the caller
-            side.tell(pending.fail, exc)
+            side.tell(pending.set_exception, exc)
         except asyncio.CancelledError:
             lost = BackendUnavailable(what="the loop ended under a request")
-            side.tell(pending.fail, lost)
+            side.tell(pending.set_exception, lost)
             raise
         else:
-            side.tell(pending.resolve, value)
+            side.tell(pending.set_result, value)
 
     side.spawn(run)
     return pending
 
 
-async def outcome(side: Side, function: Callable[[], Awaitable[T]]) -> T:
+async def submit_and_wait(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> T:
     """The same, waited for."""
-    return await handed(side, function)
+    return await submit(side, function)

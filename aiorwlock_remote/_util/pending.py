@@ -43,12 +43,11 @@ class Pending(Generic[T]):
         """What it failed with, if it is done and failed."""
         return self._error
 
-    @property
     def done(self) -> bool:
         """Whether the answer has come."""
         return self._done
 
-    def resolve(self, value: T) -> None:
+    def set_result(self, value: T) -> None:
         """The answer came."""
         assert not self._done, "an answer comes once"
         self._value = value
@@ -61,11 +60,11 @@ class Pending(Generic[T]):
         if self._future is not None:
             _wake(self._future)
 
-    def fail(self, error: BaseException) -> None:
+    def set_exception(self, error: BaseException) -> None:
         """It will not come, and why."""
         assert not self._done, "an answer comes once"
         self._error = error
-        self.resolve(None)  # type: ignore[arg-type]  # no value: it raises
+        self.set_result(None)  # type: ignore[arg-type]  # no value: it raises
 
     def result(self) -> T:
         """The answer; raises what it failed with."""
@@ -73,7 +72,7 @@ class Pending(Generic[T]):
             raise self._error
         return self._value  # type: ignore[return-value]  # resolved with a T
 
-    def then(self, callback: Callable[[Pending[T]], object]) -> None:
+    def add_done_callback(self, callback: Callable[[Pending[T]], object]) -> None:
         """Call back when done, in order; at once if it is."""
         if self._done:
             callback(self)
@@ -82,9 +81,9 @@ class Pending(Generic[T]):
         else:
             self._callbacks.append(callback)
 
-    def unawaited(self) -> None:
+    def log_failure(self) -> None:
         """Nobody waits for it: a failure is written to the log."""
-        self.then(_log_failure)
+        self.add_done_callback(_log_failure)
 
     def __await__(self) -> Generator[Any, Any, T]:
         if not self._done:
@@ -97,14 +96,14 @@ class Pending(Generic[T]):
                 if self._future is None:
                     self._future = future
                 else:
-                    self.then(lambda _: _wake(future))
+                    self.add_done_callback(lambda _: _wake(future))
                 yield from future
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # resolved with a T
 
 
-class UnderWay:
+class InFlight:
     """Answers that have not come yet."""
 
     __slots__ = ("_answers", "_idle")
@@ -116,10 +115,10 @@ class UnderWay:
     def add(self, pending: Pending[T]) -> Pending[T]:
         """The same, counted until it is done."""
         self._answers.add(pending)
-        pending.then(self._done)
+        pending.add_done_callback(self._done)
         return pending
 
-    async def over(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until there is none, not even one that came of another."""
         while self._answers:
             if self._idle is None:
@@ -130,7 +129,7 @@ class UnderWay:
         self._answers.discard(pending)
         if not self._answers and self._idle is not None:
             idle, self._idle = self._idle, None
-            idle.resolve(None)
+            idle.set_result(None)
 
 
 @coroutine
@@ -143,7 +142,7 @@ def checkpoint() -> Generator[Any, Any, None]:
         yield  # as ``asyncio.sleep(0)``
 
 
-def mapped(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
+def map_pending(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
     """The answer, changed; what the change raises is what it fails with."""
     changed: Pending[B] = Pending()
 
@@ -151,15 +150,15 @@ def mapped(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
         try:
             told = change(answer.result())
         except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
-            changed.fail(exc)
+            changed.set_exception(exc)
             return
-        changed.resolve(told)
+        changed.set_result(told)
 
-    pending.then(done)
+    pending.add_done_callback(done)
     return changed
 
 
-def gathered(
+def gather_pending(
     pendings: Sequence[Pending[A]], change: Callable[[list[A]], B]
 ) -> Pending[B]:
     """All answers, made one; it fails with what the first of them failed with."""
@@ -170,11 +169,11 @@ def gathered(
         nonlocal missing
         missing -= 1
         if not missing:
-            last.resolve(None)
+            last.set_result(None)
 
     for each in pendings:
-        each.then(done)
-    return mapped(last, lambda _: change([each.result() for each in pendings]))
+        each.add_done_callback(done)
+    return map_pending(last, lambda _: change([each.result() for each in pendings]))
 
 
 def _wake(future: Any) -> None:  # noqa: ANN401 - asyncio's, not always there
@@ -194,7 +193,7 @@ def _parked(pending: Pending[Any], lowlevel: Any) -> Generator[Any, Any, None]: 
         parked = False
         return lowlevel.Abort.SUCCEEDED
 
-    pending.then(wake)
+    pending.add_done_callback(wake)
     yield from lowlevel.wait_task_rescheduled(abort).__await__()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.row_plans import Plan, Ran, noting
+from aiorwlock_remote.core.row_plans import Plan, StatementResult, noting
 from aiorwlock_remote.core.uncertainty import after_change
 from aiorwlock_remote.errors import BackendError
 
@@ -14,7 +14,9 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-async def driven(plan: Plan[S, T], run: Callable[[S], Awaitable[Ran]]) -> T:
+async def run_plan(
+    plan: Plan[S, T], run: Callable[[S], Awaitable[StatementResult]]
+) -> T:
     """What the plan makes of what its statements did, by a driver for asyncio."""
     try:
         statement = next(plan)
@@ -25,7 +27,7 @@ async def driven(plan: Plan[S, T], run: Callable[[S], Awaitable[Ran]]) -> T:
         return value
 
 
-def each_for_itself(
+def run_plan_autocommit(
     carry: Callable[[Plan[S, T]], Pending[T]], plan: Plan[S, T]
 ) -> Pending[T]:
     """Carry it out where each statement is committed at once.
@@ -42,11 +44,11 @@ def each_for_itself(
     def carried(done: Pending[T]) -> None:
         error = done.error
         if error is None:
-            told.resolve(done.result())
+            told.set_result(done.result())
         elif changed and isinstance(error, BackendError):
-            told.fail(after_change(error))
+            told.set_exception(after_change(error))
         else:
-            told.fail(error)
+            told.set_exception(error)
 
-    carry(noting(plan, note)).then(carried)
+    carry(noting(plan, note)).add_done_callback(carried)
     return told

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 
-SIZE = 16
-STOCK = 64
+ID_BYTES = 16
+POOL_SIZE = 64
 
 
-class _Stock:
+class _RandomIdPool:
     """For all threads of a process; a forked child begins with none of its parent's."""
 
     def __init__(self) -> None:
@@ -29,9 +29,9 @@ class _Stock:
             try:
                 return self._nonces.pop()
             except IndexError:  # another thread may take all of these as well
-                bits = os.urandom(SIZE * STOCK)
-                at = range(0, len(bits), SIZE)
-                self._nonces.extend(bits[n : n + SIZE] for n in at)
+                bits = os.urandom(ID_BYTES * POOL_SIZE)
+                at = range(0, len(bits), ID_BYTES)
+                self._nonces.extend(bits[n : n + ID_BYTES] for n in at)
 
     def anew(self) -> None:
         """Nothing that was read before: this may be a clone of a process, which has it,
@@ -40,4 +40,4 @@ class _Stock:
         self._nonces.clear()
 
 
-nonce: _Stock = _Stock()
+random_id: _RandomIdPool = _RandomIdPool()

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 
 @cache
-def statements(package: str, file: str) -> dict[str, str]:
+def load_statements(package: str, file: str) -> dict[str, str]:
     """The statements of a file, keyed by what follows ``-- name:``; no comments."""
     text = (files(package) / file).read_text(encoding="utf-8")
     found: dict[str, str] = {}

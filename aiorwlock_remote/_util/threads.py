@@ -17,7 +17,7 @@ from aiorwlock_remote.errors import BackendUnavailable, Unsupported
 _FORBIDDEN = re.compile("subinterpreter|disabled in this interpreter")
 
 
-def running(function: Callable[[], object], name: str) -> threading.Thread:
+def start_thread(function: Callable[[], object], name: str) -> threading.Thread:
     """A thread that runs ``function``; it keeps no process alive.
 
     Raises:
@@ -30,11 +30,11 @@ def running(function: Callable[[], object], name: str) -> threading.Thread:
     try:
         thread.start()
     except RuntimeError as exc:
-        raise refused(exc) from exc
+        raise thread_refused(exc) from exc
     return thread
 
 
-def refused(exc: RuntimeError) -> BackendUnavailable | Unsupported:
+def thread_refused(exc: RuntimeError) -> BackendUnavailable | Unsupported:
     """The error of ours for a thread that could not be started."""
     if forbidden(exc):
         return Unsupported(
@@ -54,19 +54,19 @@ def forbidden(exc: RuntimeError) -> bool:
     return _FORBIDDEN.search(str(exc)) is not None
 
 
-class Finishes(Protocol):
+class FlushesAtExit(Protocol):
     """What has a thread that may have something to do when the process ends."""
 
     def finish(self) -> None:
         """Wait until what was asked for is done, for a while at most."""
 
 
-def finish_at_exit(one: Finishes) -> None:
+def flush_at_exit(one: FlushesAtExit) -> None:
     """A process that ends without closing its locks: what it sent is carried out."""
     _finishing.add(one)
 
 
-_finishing: WeakSet[Finishes] = WeakSet()
+_finishing: WeakSet[FlushesAtExit] = WeakSet()
 
 
 @atexit.register

@@ -18,7 +18,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.tls")
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class TlsOptions:
     """PEM files, and what is demanded of the server's certificate.
 
     ``verify``: "yes", it is signed by whom ``ca_file``, or the system, trusts, and
@@ -53,11 +53,11 @@ class Tls:
         return context
 
 
-class Secured(ABC):
+class TlsOptionsMixin(ABC):
     """Options of a store that can be reached over TLS; None: without."""
 
     __slots__ = ()
-    tls: Tls | None
+    tls: TlsOptions | None
 
     @property
     @abstractmethod
@@ -73,7 +73,7 @@ class Secured(ABC):
         return None if self.tls is None else self.tls.context(self.where)
 
 
-def tls_of(address: Address) -> Tls:
+def tls_of(address: Address) -> TlsOptions:
     """What a URL says, if it asks for TLS.
 
     Raises:
@@ -82,7 +82,7 @@ def tls_of(address: Address) -> Tls:
     query = address.query
     if "key_file" in query and "cert_file" not in query:
         raise ConfigurationError(what=f"{address.scheme}: key_file needs cert_file")
-    return Tls(
+    return TlsOptions(
         verify=address.choice("verify", "yes", ("yes", "chain", "no")),
         ca_file=query.get("ca_file"),
         cert_file=query.get("cert_file"),

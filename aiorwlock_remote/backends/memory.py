@@ -11,37 +11,37 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from aiorwlock_remote._util.purge import EveryNth
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
-from aiorwlock_remote.core.doorman import UNUSED, Grant, Record, Seat
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.ports import (
-    Bell,
     Capability,
     Clock,
-    Host,
+    EventLoop,
     Pending,
     Renewal,
-    Settings,
     Snapshot,
+    StoreSettings,
+    WakeCallback,
 )
-from aiorwlock_remote.seldom import Seldom
 
 SWEEP_EVERY = 1024
 """Steps after which records that nobody uses any more are looked for."""
 
 
-class Shelf:
+class MemoryDatabase:
     """What one name's store holds; shared by its ``Locks``, guarded by a lock."""
 
     def __init__(self) -> None:
         self.lock: threading.Lock = threading.Lock()
-        self.records: dict[Resource, Record] = {}
-        self.seats: dict[Resource, Seat] = {}
+        self.records: dict[Resource, Doorman] = {}
+        self.seats: dict[Resource, MutexRecord] = {}
         self.bells: dict[str, Callable[[Resource], None]] = {}
 
     def step(self, resource: Resource, command: Command, clock: Clock) -> Step:
@@ -75,18 +75,18 @@ class Shelf:
             }
 
 
-def _over(seat: Seat, now: int) -> bool:
+def _over(seat: MutexRecord, now: int) -> bool:
     return seat.expires is not None and seat.expires <= now
 
 
-_shelves: dict[str, Shelf] = {}
+_shelves: dict[str, MemoryDatabase] = {}
 _shelves_lock = threading.Lock()
 
 
-def shelf(name: str) -> Shelf:
+def shelf(name: str) -> MemoryDatabase:
     """The store of that name in this process."""
     with _shelves_lock:
-        return _shelves.setdefault(name, Shelf())
+        return _shelves.setdefault(name, MemoryDatabase())
 
 
 def _begin_anew() -> None:
@@ -104,18 +104,22 @@ class MemoryStore:
     """One ``Locks``' way to a shelf."""
 
     capabilities: Capability = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
-    pace: Pace = Pace()
+    pace: PollPolicy = PollPolicy()
 
     def __init__(
-        self, shelf: Shelf, host: Host, bell: Bell, settings: Settings
+        self,
+        shelf: MemoryDatabase,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
     ) -> None:
         """Rings ``bell`` in the host's loop for the places of ``settings.gate``."""
         self._shelf = shelf
         self._host = host
         self._memory = settings.fence_memory
-        self._gate = settings.gate
+        self._gate = settings.client_id
         self._bell = bell
-        self._sweeps = Seldom(SWEEP_EVERY)
+        self._sweeps = EveryNth(SWEEP_EVERY)
         with shelf.lock:
             shelf.bells[self._gate] = self._ring_from_anywhere
 
@@ -130,7 +134,7 @@ class MemoryStore:
             if wake is not None:
                 wake(resource)
         pending: Pending[Reply] = Pending()
-        pending.resolve(step.reply)
+        pending.set_result(step.reply)
         return pending
 
     def watch(self, resource: Resource) -> None:
@@ -167,7 +171,7 @@ class MemoryStore:
 
     def _snapshot(self, resource: Resource) -> Snapshot:
         clock = self._host.clock
-        record = self._shelf.records.get(resource, UNUSED)
+        record = self._shelf.records.get(resource, UNUSED_DOORMAN)
         seat = self._shelf.seats.get(resource)
         return Snapshot(
             resource, record, seat, micros(clock.now()), micros(clock.wall())
@@ -177,7 +181,7 @@ class MemoryStore:
 class MemoryRenewer:
     """Renewals of the keeper's thread."""
 
-    def __init__(self, shelf: Shelf, clock: Clock) -> None:
+    def __init__(self, shelf: MemoryDatabase, clock: Clock) -> None:
         """Works on a shelf."""
         self._shelf = shelf
         self._clock = clock
@@ -200,7 +204,7 @@ class MemoryRenewer:
 
 
 async def open_store(
-    address: Address, host: Host, bell: Bell, settings: Settings
+    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> MemoryStore:
     """Open ``memory://`` or ``memory://name``.
 

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.cas.port import Cas, GaveUp, RowLocked, State, Times
-from aiorwlock_remote.swapping.steps import Swapping
+from aiorwlock_remote.cas.port import (
+    CasContention,
+    CasStore,
+    RowLocked,
+    StepTimes,
+    StoredState,
+)
+from aiorwlock_remote.cas.stepper import CasStepper
 
-__all__ = ["Cas", "GaveUp", "RowLocked", "State", "Swapping", "Times"]
+__all__ = [
+    "CasContention",
+    "CasStepper",
+    "CasStore",
+    "RowLocked",
+    "StepTimes",
+    "StoredState",
+]

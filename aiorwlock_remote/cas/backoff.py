@@ -9,12 +9,12 @@ from random import random
 from typing import TypeVar
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.port import State
+from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.core.names import Resource
 
-AT_ONCE = 2
+IMMEDIATE_RETRIES = 2
 """Refusals without a pause."""
-FIRST, LONGEST = 0.002, 0.05
+FIRST_PAUSE, MAX_PAUSE = 0.002, 0.05
 """Seconds of the first pause after that, at most, and of any."""
 
 MEETINGS = 20
@@ -22,15 +22,15 @@ MEETINGS = 20
 
 T = TypeVar("T")
 Later = Callable[[float, Callable[[], None]], None]
-GoOn = Callable[[State | None], None]
+GoOn = Callable[[StoredState | None], None]
 
 
 def pause(refusals: int) -> float:
     """Seconds after so many refusals, at random, and longer each time."""
-    if refusals <= AT_ONCE:
+    if refusals <= IMMEDIATE_RETRIES:
         return 0.0
-    ceiling: float = FIRST * 2 ** min(refusals - AT_ONCE, 10)
-    return random() * min(LONGEST, ceiling)
+    ceiling: float = FIRST_PAUSE * 2 ** min(refusals - IMMEDIATE_RETRIES, 10)
+    return random() * min(MAX_PAUSE, ceiling)
 
 
 async def repeated(
@@ -56,15 +56,15 @@ async def repeated(
     return await work()
 
 
-class Pausing:
-    """The ``Pause`` of a ``Swapping``: at once, then at random, longer each time.
+class CasBackoff:
+    """The ``Pause`` of a ``CasStepper``: at once, then at random, longer each time.
 
     At once is best: the refusal's row is as new as what anybody else has. Who pauses
     has to look again, or would come too late each time.
     """
 
     def __init__(
-        self, read: Callable[[Resource], Pending[State]], later: Later
+        self, read: Callable[[Resource], Pending[StoredState]], later: Later
     ) -> None:
         """``later(seconds, function)``: called then, in this thread."""
         self._read = read
@@ -72,13 +72,13 @@ class Pausing:
 
     def __call__(self, resource: Resource, refusals: int, go_on: GoOn) -> None:
         """Go on later, from what was read then."""
-        if refusals <= AT_ONCE:
+        if refusals <= IMMEDIATE_RETRIES:
             go_on(None)
             return
         self._later(pause(refusals), partial(self._look, resource, go_on))
 
     def _look(self, resource: Resource, go_on: GoOn) -> None:
-        def looked(read: Pending[State]) -> None:
+        def looked(read: Pending[StoredState]) -> None:
             go_on(None if read.error is not None else read.result())
 
-        self._read(resource).then(looked)
+        self._read(resource).add_done_callback(looked)

@@ -19,26 +19,26 @@ from random import uniform
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.port import State
-from aiorwlock_remote.core.doorman import UNUSED
+from aiorwlock_remote.cas.port import StoredState
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.transition import peek, prospect
+from aiorwlock_remote.core.transition import next_attempt, peek
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Bell, Host
+from aiorwlock_remote.ports import EventLoop, WakeCallback
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 # A pause is a tenth of the time since the last change: who waited long waits on a bit.
 SHORTEST, STRETCH = 0.005, 1.1
-MOST = 100
+MAX_READS_PER_SECOND = 100
 """Reads a second, however many resources are waited for."""
-AGAIN = 1.0
+REPEAT_INTERVAL = 1.0
 """Seconds until it rings again for the same reason: the first may have been in vain."""
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class PollIntervals:
     """The longest pauses, in seconds: when our turn is next, and when others' are.
 
     The claim window of the store is longer than two of the longest, with their jitter.
@@ -49,7 +49,7 @@ class Looks:
 
 
 @dataclass(slots=True)
-class _Watch:
+class _PolledResource:
     """``due`` None: a read is under way. ``seen``: who was there and who waited.
 
     ``rung``: for what, and when.
@@ -61,18 +61,18 @@ class _Watch:
     rung: tuple[object, float] = (None, 0.0)
 
 
-class Watcher:
+class StatePoller:
     """Rings the bell for watched resources. Lives in the loop's thread."""
 
     def __init__(
         self,
-        read: Callable[[Resource], Pending[State]],
-        now_of: Callable[[State], int],
-        saw: Callable[[Resource, State], object],
+        read: Callable[[Resource], Pending[StoredState]],
+        now_of: Callable[[StoredState], int],
+        saw: Callable[[Resource, StoredState], object],
         gate: str,
-        host: Host,
-        bell: Bell,
-        looks: Looks,
+        host: EventLoop,
+        bell: WakeCallback,
+        looks: PollIntervals,
     ) -> None:
         """``now_of``: the time of a state's frame. ``saw``: told of what was read."""
         self._looks = looks
@@ -83,12 +83,12 @@ class Watcher:
         self._host = host
         self._clock = host.clock
         self._bell = bell
-        self._watched: dict[Resource, _Watch] = {}
+        self._watched: dict[Resource, _PolledResource] = {}
         self._nearer: anyio.Event | None = None
 
     def watch(self, resource: Resource) -> None:
         """Ring for it from now on, and now if there is something already."""
-        self._watched[resource] = _Watch(self._clock.now())
+        self._watched[resource] = _PolledResource(self._clock.now())
         if self._nearer is None:
             self._nearer = anyio.Event()
             self._host.spawn(self._run)
@@ -123,11 +123,13 @@ class Watcher:
         finally:
             self._nearer = None
 
-    def _look(self, resource: Resource, watch: _Watch) -> None:
+    def _look(self, resource: Resource, watch: _PolledResource) -> None:
         watch.due = None
-        self._read(resource).then(partial(self._looked, resource, watch))
+        self._read(resource).add_done_callback(partial(self._looked, resource, watch))
 
-    def _looked(self, resource: Resource, watch: _Watch, read: Pending[State]) -> None:
+    def _looked(
+        self, resource: Resource, watch: _PolledResource, read: Pending[StoredState]
+    ) -> None:
         if self._watched.get(resource) is not watch:
             return
         longest, aimed = self._looks.far, math.inf
@@ -139,19 +141,19 @@ class Watcher:
             self._saw(resource, state)
             longest, aimed = self._judge(resource, watch, state)
         watch.pause = min(watch.pause * STRETCH, longest)
-        pause = max(watch.pause, len(self._watched) / MOST)
+        pause = max(watch.pause, len(self._watched) / MAX_READS_PER_SECOND)
         watch.due = self._clock.now() + min(aimed, uniform(0.75, 1.25) * pause)
         if self._nearer is not None:
             self._nearer.set()
 
     def _judge(
-        self, resource: Resource, watch: _Watch, state: State
+        self, resource: Resource, watch: _PolledResource, state: StoredState
     ) -> tuple[float, float]:
         """Ring if it is time; the longest next pause, and when something will end."""
-        record, now = state.record or UNUSED, self._now_of(state)
-        found = prospect(record, state.seat, self._gate, now)
+        record, now = state.record or UNUSED_DOORMAN, self._now_of(state)
+        found = next_attempt(record, state.seat, self._gate, now)
         door, _ = peek(record, state.seat, now)
-        waits = [place.gate for place in door.queue]
+        waits = [place.client_id for place in door.queue]
         value = None if state.seat is None else state.seat.value
         held = record.last, [grant.ticket for grant in door.grants]
         seen = value, held, tuple(waits)
@@ -159,7 +161,7 @@ class Watcher:
             watch.seen, watch.pause = seen, SHORTEST
         slot = door.upgrader
         if slot is not None:
-            waits.insert(0, slot.gate)
+            waits.insert(0, slot.client_id)
         if self._gate not in waits:  # somebody deleted the row, and our place with it
             found = ("no place", state.mark), 0
         ours = self._gate in waits[:1]
@@ -168,7 +170,7 @@ class Watcher:
             aimed = max(SHORTEST, found[1] / MICROS)
         elif found is not None:
             (before, at), clock = watch.rung, self._clock.now()
-            if before != found[0] or clock >= at + AGAIN:
+            if before != found[0] or clock >= at + REPEAT_INTERVAL:
                 watch.rung = found[0], clock
                 self._bell(resource, 0.0)
         return longest, aimed

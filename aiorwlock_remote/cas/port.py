@@ -6,30 +6,31 @@ from dataclasses import field
 from typing import Any, Protocol
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import BackendUnavailable
 
 
 @value
-class State:
+class StoredState:
     """What stands under a resource's name, or stood; ``mark`` is the store's own.
 
     Two states with equal marks are the same version.
     """
 
-    record: Record | None
-    seat: Seat | None
+    record: Doorman | None
+    seat: MutexRecord | None
     mark: Any = field(repr=False)
 
 
 @value
-class Times:
+class StepTimes:
     """What time it is for one step, in microseconds.
 
-    ``now``, ``floor``, ``wall``: as the transition wants them. ``sent``: ``Cas.clock``
-    just then. ``slack``: by how much every lease is to be longer, see ``server_time``.
+    ``now``, ``floor``, ``wall``: as the transition wants them. ``sent``:
+    ``CasStore.clock`` just then. ``slack``: by how much every lease is to be longer,
+    see ``server_time``.
     """
 
     now: int
@@ -39,7 +40,7 @@ class Times:
     slack: int = 0
 
 
-class GaveUp(BackendUnavailable):
+class CasContention(BackendUnavailable):
     """The store says that it gave up, e.g. under contention: done, or not, or later."""
 
 
@@ -50,24 +51,24 @@ class RowLocked(BackendUnavailable):
     """
 
 
-class Cas(Protocol):
+class CasStore(Protocol):
     """A store that compares and sets, and runs no code of ours.
 
-    ``Swapping`` makes steps of it. Every swap leaves another version behind,
+    ``CasStepper`` makes steps of it. Every swap leaves another version behind,
     one that never was there before, also if it changes nothing else: what is still on
     its way from the version before is refused from then on.
     """
 
-    def guess(self) -> State:
+    def guess(self) -> StoredState:
         """Nothing: no record, no seat, never seen."""
 
     def clock(self) -> int:
         """Local time in microseconds, which goes on while the host is suspended."""
 
-    def times(self, state: State) -> Times:
+    def times(self, state: StoredState) -> StepTimes:
         """For a step from there."""
 
-    def load(self, resource: Resource) -> Pending[State]:
+    def load(self, resource: Resource) -> Pending[StoredState]:
         """What stands there, after all that was answered before.
 
         Fails with ``BackendError``.
@@ -76,12 +77,12 @@ class Cas(Protocol):
     def swap(
         self,
         resource: Resource,
-        state: State,
-        record: Record,
-        seat: Seat | None,
-        times: Times,
+        state: StoredState,
+        record: Doorman,
+        seat: MutexRecord | None,
+        times: StepTimes,
         wakes: tuple[str, ...] = (),
-    ) -> Pending[tuple[bool, State | None]]:
+    ) -> Pending[tuple[bool, StoredState | None]]:
         """Put these there if ``state`` still stands; tell the gates if you can.
 
         ``times``: by which they were worked out, just now.
@@ -91,5 +92,5 @@ class Cas(Protocol):
 
         Fails with ``BackendError``, which without ``nothing_done`` leaves it open, and
         it may still happen, as long as ``state`` stands. After
-        ``GaveUp`` it is worth another try.
+        ``CasContention`` it is worth another try.
         """

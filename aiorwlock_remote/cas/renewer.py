@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.port import RowLocked, State
+from aiorwlock_remote.cas.port import RowLocked, StoredState
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
@@ -24,23 +24,25 @@ APART = 60.0
 Call = Callable[[], object]
 
 
-class Steps(Protocol):
-    """Steps made of swaps, in the keeper's thread: a ``Swapping``, or one wrapped."""
+class Stepper(Protocol):
+    """Steps made of swaps, in the keeper's thread: a ``CasStepper``, or one wrapped."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """As ``Store.step``."""
 
-    def saw(self, resource: Resource, state: State) -> None:
+    def saw(self, resource: Resource, state: StoredState) -> None:
         """Somebody else's read: the next step may start from there."""
 
-    def known(self, resource: Resource) -> State | None:
+    def known(self, resource: Resource) -> StoredState | None:
         """What was seen last."""
 
 
-class Newer(Protocol):
+class NewerState(Protocol):
     """Which of two states of one resource was written later."""
 
-    def __call__(self, one: State | None, other: State | None) -> State | None:
+    def __call__(
+        self, one: StoredState | None, other: StoredState | None
+    ) -> StoredState | None:
         """As far as they tell; None is older than anything."""
 
 
@@ -48,7 +50,7 @@ def nobody(resource: Resource, gates: tuple[str, ...]) -> None:
     """A renewal lets nobody in; whose lease it finds run out is seen by the poller."""
 
 
-class ThreadHost:
+class CallbackThread:
     """A thread that waits for answers as a host: no event loop is needed."""
 
     def __init__(self, clock: Clock) -> None:
@@ -94,16 +96,16 @@ class ThreadHost:
         self.call_soon(int)  # it may be waiting for a call
 
 
-class SwapRenewer:
+class CasRenewer:
     """One swap a resource, all of them asked for at once."""
 
     def __init__(
         self,
-        host: ThreadHost,
-        steps: Steps,
-        known: Callable[[Resource], State | None],
-        tell: Callable[[Resource, State], object],
-        newer: Newer,
+        host: CallbackThread,
+        steps: Stepper,
+        known: Callable[[Resource], StoredState | None],
+        tell: Callable[[Resource, StoredState], object],
+        newer: NewerState,
         close: Callable[[], object] | None = None,
         ready: Callable[[], Pending[None]] | None = None,
         fit: Callable[[int, float], object] | None = None,
@@ -130,7 +132,7 @@ class SwapRenewer:
         until = self._host.clock.now() + timeout
         if self._ready is not None:
             ready = self._ready()
-            self._host.run(lambda: ready.done, until)
+            self._host.run(ready.done, until)
         of: dict[Resource, list[Renewal]] = {}
         for item in batch:
             of.setdefault(item.resource, []).append(item)
@@ -150,7 +152,7 @@ class SwapRenewer:
             left -= 1
 
         for pending in asked.values():
-            pending.then(one_less)
+            pending.add_done_callback(one_less)
         self._host.run(lambda: left == 0, until)
         outcomes: dict[tuple[Resource, str], Grant | NotHeld | Exception] = {}
         for resource, items in of.items():
@@ -179,7 +181,7 @@ class LockedRowsApart:
     as long as fits the lease (test_keeping.py, tests/faults/test_stuck_rows.py).
     """
 
-    def __init__(self, quick: SwapRenewer, patient: SwapRenewer, clock: Clock) -> None:
+    def __init__(self, quick: CasRenewer, patient: CasRenewer, clock: Clock) -> None:
         """``patient``: of a thread, steps and connections of its own."""
         self._quick = quick, threading.Lock()
         self._patient = patient, threading.Lock()
@@ -187,7 +189,7 @@ class LockedRowsApart:
         self._locked: dict[Resource, float] = {}  # and until when that is remembered
 
     def lane(self, resource: Resource) -> Hashable:
-        """As ``Laned``."""
+        """As ``ParallelRenewer``."""
         return "locked rows" if resource in self._locked else None
 
     def renew(
@@ -212,7 +214,7 @@ class LockedRowsApart:
         return outcomes
 
     def give_up(self) -> None:
-        """As ``GivesUp``."""
+        """As ``AbortableRenewer``."""
         for renewer, _ in (self._quick, self._patient):
             renewer.give_up()
 
@@ -225,7 +227,7 @@ class LockedRowsApart:
 def _outcomes(
     pending: Pending[Reply], number: int
 ) -> Sequence[Grant | NotHeld | Exception]:
-    if not pending.done:
+    if not pending.done():
         late = BackendUnavailable(what="the renewal was not answered in time")
         return (late,) * number
     error = pending.error

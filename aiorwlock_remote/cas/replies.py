@@ -18,12 +18,12 @@ from aiorwlock_remote.core.commands import (
     Reply,
     Upgrade,
 )
-from aiorwlock_remote.core.doorman import Grant, Record
+from aiorwlock_remote.core.doorman import Doorman, Grant
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.core.value import replace
 
 
-def with_fences(step: Step, record: Record | None) -> Reply:
+def with_fences(step: Step, record: Doorman | None) -> Reply:
     """Its reply with the fences of the record, which the store may have chosen."""
     reply = step.reply
     if record is None or record is step.record:

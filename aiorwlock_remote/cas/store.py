@@ -7,15 +7,15 @@ from collections.abc import Callable
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.poller import Looks, Watcher
+from aiorwlock_remote.cas.poller import PollIntervals, StatePoller
+from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import Pace
-from aiorwlock_remote.ports import Bell, Capability, Host, Settings
-from aiorwlock_remote.swapping.steps import Swapping
+from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.ports import Capability, EventLoop, StoreSettings, WakeCallback
 
 
-class SwapStore:
+class CasLockStore:
     """Waiters poll by plain reads, unless a subclass has a way to tell them.
 
     A subclass makes ``_steps`` of its own swaps, and ``_watcher`` of its own reads.
@@ -29,16 +29,18 @@ class SwapStore:
     )
     # What is polled here is the watcher's business: this only keeps places alive, by a
     # swap each time.
-    pace: Pace = Pace(
-        poll_min=1.5, poll_max=2.0, place_life=6.0, claim_window=0.5, sees_ends=True
+    pace: PollPolicy = PollPolicy(
+        poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.5, sees_ends=True
     )
 
-    looks: Looks = Looks()
+    looks: PollIntervals = PollIntervals()
 
-    _steps: Swapping
-    _watcher: Watcher
+    _steps: CasStepper
+    _watcher: StatePoller
 
-    def __init__(self, host: Host, bell: Bell, settings: Settings) -> None:
+    def __init__(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> None:
         """Of the loop of ``host``."""
         self._host = host
         self._bell = bell
@@ -63,7 +65,7 @@ class SwapStore:
                 await self._steps.answered(resource)
 
     def _wakes(self, resource: Resource, gates: tuple[str, ...]) -> None:
-        if self._settings.gate in gates:
+        if self._settings.client_id in gates:
             self._bell(resource, 0.0)
 
     def _later(self, seconds: float, function: Callable[[], None]) -> None:

@@ -26,22 +26,22 @@ from collections.abc import Iterator
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 
-from aiorwlock_remote.cas.port import State
+from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.core.codec import dumps, loads
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import BadRecord
 
-LONG = 3_000
+COMPRESS_FROM_BYTES = 3_000
 """Bytes from which on a record is packed: 500 readers are 102 kB, packed 28 kB."""
 PACKED = "z:"
 FENCE = 19
 """Digits of a fence, at most."""
-HALF = "set its version to NULL as well, or delete its row of doormans"
-TIMELESS = "mend or delete its row: acquired_at must be a time"
-READERS = 4_000
+HALF_A_DOORMAN_HINT = "set its version to NULL as well, or delete its row of doormans"
+NO_TIME_HINT = "mend or delete its row: acquired_at must be a time"
+MAX_READERS_BYTES = 4_000
 """Bytes of ``active_readers``; what does not fit is left out there, and only there."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC).replace(tzinfo=None)
@@ -49,7 +49,7 @@ _MICRO = timedelta(microseconds=1)
 
 
 @value
-class Found:
+class StoredRow:
     """What a store answers: whether the swap was carried out, and what stands there.
 
     ``now``: its clock. ``fence``: what a swap that was done and begins a phase has
@@ -68,7 +68,7 @@ class Found:
 
 
 @value
-class Mark:
+class VersionMark:
     """What a swap compares.
 
     ``now``: the server's clock when it told, in microseconds. ``calm``: swaps of ours
@@ -82,7 +82,7 @@ class Mark:
     calm: int = field(default=0, compare=False)
 
 
-def state_of(found: Found) -> State:
+def state_of(found: StoredRow) -> StoredState:
     """What stands there.
 
     Raises:
@@ -96,18 +96,20 @@ def state_of(found: Found) -> State:
             raise BadRecord(
                 what="acquired_at of the row in mutex_locks is not a time of the years "
                 "1 to 9999",
-                hint=TIMELESS,
+                hint=NO_TIME_HINT,
             ) from exc
-        seat = Seat(f"{found.ticket},{since}")
+        seat = MutexRecord(f"{found.ticket},{since}")
     if found.record is None and found.version is not None:
-        raise BadRecord(what="a version stands there, and no record", hint=HALF)
+        raise BadRecord(
+            what="a version stands there, and no record", hint=HALF_A_DOORMAN_HINT
+        )
     if found.record is not None:
         record = record_of(found.record, found.created or "")
-    mark = Mark(found.version, found.ticket, found.since, micros_of(found.now))
-    return State(record, seat, mark)
+    mark = VersionMark(found.version, found.ticket, found.since, micros_of(found.now))
+    return StoredState(record, seat, mark)
 
 
-def record_of(text: str, created: str) -> Record:
+def record_of(text: str, created: str) -> Doorman:
     """The record of a stored text.
 
     Raises:
@@ -125,7 +127,7 @@ def record_of(text: str, created: str) -> Record:
     return fenced(replace(record, endings=endings), record.last + base)
 
 
-def fenced(record: Record, fence: int) -> Record:
+def fenced(record: Doorman, fence: int) -> Doorman:
     """The record if the store chose that fence for its phase.
 
     All live grants are of that phase. Endings are of phases before.
@@ -136,10 +138,10 @@ def fenced(record: Record, fence: int) -> Record:
     return replace(record, last=fence, grants=grants)
 
 
-def text_of(record: Record, *, begins: bool) -> str:
+def text_of(record: Doorman, *, begins: bool) -> str:
     """The record as it is stored; without its fence if a phase ``begins``."""
     text = dumps(record)
-    if len(text) > LONG:
+    if len(text) > COMPRESS_FROM_BYTES:
         text = PACKED + base64.b64encode(zlib.compress(text.encode(), 3)).decode()
     return f" {text}" if begins else f"{record.last} {text}"
 
@@ -158,7 +160,7 @@ def unpacked(text: str) -> str:
         raise BadRecord(what="the stored record cannot be unpacked") from exc
 
 
-def seat_columns(seat: Seat | None) -> tuple[str | None, str | None]:
+def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
     """``ticket`` and ``acquired_at`` of a seat."""
     if seat is None:
         return None, None
@@ -166,15 +168,17 @@ def seat_columns(seat: Seat | None) -> tuple[str | None, str | None]:
     return seat.ticket, text_at(int(seconds) * MICROS + int(rest or 0))
 
 
-def published(record: Record) -> tuple[str, str | None]:
+def published(record: Doorman) -> tuple[str, str | None]:
     """``active_readers`` and ``pending_writer`` as the published doorman has them."""
     pending = next((p for p in record.queue if p.mode is Mode.WRITE), None)
-    writer = None if pending is None else f"{pending.gate},{pending.since // MICROS}"
+    writer = (
+        None if pending is None else f"{pending.client_id},{pending.since // MICROS}"
+    )
     return "{" + ",".join(_readers(record)) + "}", writer
 
 
-def _readers(record: Record) -> Iterator[str]:
-    left = READERS - len("{}")
+def _readers(record: Doorman) -> Iterator[str]:
+    left = MAX_READERS_BYTES - len("{}")
     for grant in record.grants:
         if grant.mode is Mode.READ:
             entry = f"{json.dumps(grant.ticket)}:{grant.since // MICROS}"

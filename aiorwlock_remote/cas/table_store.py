@@ -7,25 +7,30 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.arrivals import Ears
-from aiorwlock_remote.cas.poller import Watcher
-from aiorwlock_remote.cas.port import State
-from aiorwlock_remote.cas.store import SwapStore
-from aiorwlock_remote.cas.table_rows import Found, state_of
+from aiorwlock_remote._util.purge import FIRST_KEY, EveryNth, Key, Purger
+from aiorwlock_remote.cas.arrivals import ArrivalNotices
+from aiorwlock_remote.cas.poller import StatePoller
+from aiorwlock_remote.cas.port import StoredState
+from aiorwlock_remote.cas.server_time import ServerTime
+from aiorwlock_remote.cas.store import CasLockStore
+from aiorwlock_remote.cas.table_rows import StoredRow, state_of
+from aiorwlock_remote.cas.tables import StatementExecutor, TableCas, TableStepper, newer
 from aiorwlock_remote.core.commands import Command, Reply
-from aiorwlock_remote.core.doorman import UNUSED
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
 from aiorwlock_remote.core.names import Resource, from_row
 from aiorwlock_remote.errors import BadRecord
-from aiorwlock_remote.forgetting import FIRST, Forgetting, Key
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Bell, Host, Renewer, Settings, Snapshot
-from aiorwlock_remote.seldom import Seldom
-from aiorwlock_remote.swapping.server_time import ServerTime
-from aiorwlock_remote.swapping.tables import Desk, TableCas, TableSteps, newer
+from aiorwlock_remote.ports import (
+    EventLoop,
+    Renewer,
+    Snapshot,
+    StoreSettings,
+    WakeCallback,
+)
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
-Page = Callable[[str, int], Awaitable[Sequence[tuple[str, int, Found]]]]
+Page = Callable[[str, int], Awaitable[Sequence[tuple[str, int, StoredRow]]]]
 
 FORGET_EVERY = 4096
 """Steps after which doormen that nobody uses any more are looked for."""
@@ -33,37 +38,37 @@ LEAST_MEMORY = 60.0
 """Seconds: what is still on its way finds the version it must not find."""
 
 
-class TableStore(SwapStore, ABC):
+class TableStore(CasLockStore, ABC):
     """Steps are swaps; waiters poll by plain reads where nobody tells them."""
 
     def __init__(
         self,
-        desk: Desk,
+        desk: StatementExecutor,
         time: ServerTime,
-        host: Host,
-        bell: Bell,
-        settings: Settings,
-        ears: Ears | None = None,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
+        ears: ArrivalNotices | None = None,
     ) -> None:
         """``desk``: of the loop of ``host``. ``ears``: if it tells other processes."""
         super().__init__(host, bell, settings)
         self._time = time
         self._cas = TableCas(desk, host.clock, time, ears)
-        self._steps = TableSteps(self._cas, self._wakes, self._later)
-        self._watcher = Watcher(
+        self._steps = TableStepper(self._cas, self._wakes, self._later)
+        self._watcher = StatePoller(
             self._cas.load,
             lambda state: self._cas.times(state).now,
             self._steps.saw,
-            settings.gate,
+            settings.client_id,
             host,
             bell,
             self.looks,
         )
-        self._forgets = Seldom(FORGET_EVERY)
-        self._forgetting = Forgetting(self._forgotten, host.spawn)
+        self._forgets = EveryNth(FORGET_EVERY)
+        self._forgetting = Purger(self._forgotten, host.spawn)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """As ``SwapStore.step``; now and then it sees to old doormen."""
+        """As ``CasLockStore.step``; now and then it sees to old doormen."""
         if self._forgets.now():
             self._forgetting.begin(resource.row)
         return self._steps.step(resource, command)
@@ -82,8 +87,9 @@ class TableStore(SwapStore, ABC):
         """A new renewer; opens its connection at the first use."""
 
     @abstractmethod
-    async def forget(self, seconds: float, after: Key = FIRST) -> Key | None:
-        """Delete doormen that nobody has used for so long, a ``PORTION`` at most.
+    async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
+        """Delete doormen that nobody has used for so long, a ``ROWS_PER_REQUEST`` at
+        most.
 
         Where the next portion begins; None: there is none.
         """
@@ -116,7 +122,7 @@ class TableStore(SwapStore, ABC):
         resource = from_row(kind, number)
         return resource if resource_type in (None, resource.type) else None
 
-    def _shown(self, resource: Resource, found: Found) -> Snapshot | None:
+    def _shown(self, resource: Resource, found: StoredRow) -> Snapshot | None:
         """What to show of it, if there is anything."""
         try:
             state = state_of(found)
@@ -127,11 +133,11 @@ class TableStore(SwapStore, ABC):
             return None
         return self._snapshot(resource, state)
 
-    def _snapshot(self, resource: Resource, state: State) -> Snapshot:
+    def _snapshot(self, resource: Resource, state: StoredState) -> Snapshot:
         now: int = state.mark.now
-        return Snapshot(resource, state.record or UNUSED, state.seat, now, now)
+        return Snapshot(resource, state.record or UNUSED_DOORMAN, state.seat, now, now)
 
-    def _tell(self, resource: Resource, state: State) -> None:
+    def _tell(self, resource: Resource, state: StoredState) -> None:
         """What others saw: the keeper, or who sent a notification."""
         latest = newer(state, self._steps.known(resource))
         assert latest is not None

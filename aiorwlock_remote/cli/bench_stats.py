@@ -19,7 +19,7 @@ Keys of the JSON (times are seconds):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """How long something took, each time, and all of it; seconds.
 
     ``took`` None: it was made to last, so that the rate would say nothing.
@@ -50,13 +50,13 @@ def quantile(times: Sequence[float], part: float) -> float:
     return sorted(times)[max(0, math.ceil(len(times) * part) - 1)]
 
 
-def figures(measured: Sequence[Measured]) -> list[Figure]:
+def figures(measured: Sequence[Measurement]) -> list[Figure]:
     """A figure for each; the first is the plain request."""
     floor = quantile(measured[0].times, 0.5)
     return [_figure(one, floor) for one in measured]
 
 
-def _figure(one: Measured, floor: float) -> Figure:
+def _figure(one: Measurement, floor: float) -> Figure:
     count = len(one.times)
     median = quantile(one.times, 0.5) if count else None
     return Figure(

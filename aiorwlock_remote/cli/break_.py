@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import click
 
-from aiorwlock_remote import Doorman, Holder, connect
+from aiorwlock_remote import Holder, LockInfo, connect
 from aiorwlock_remote.cli.cut_names import look
 from aiorwlock_remote.cli.exit_codes import REFUSED
 from aiorwlock_remote.cli.format import (
@@ -34,7 +34,7 @@ _DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenHolder:
     """A holder as somebody saw it on screen; ``fence`` None: a foreign program."""
 
     holder: str
@@ -90,7 +90,7 @@ def break_(
     its next renewal, up to a third of its lease later, and may go on until then: only
     the fence keeps its writes out.
     """
-    seen = Seen(holder, fence)
+    seen = SeenHolder(holder, fence)
     broken, now = asyncio.run(_break(store(url, used=True), target, seen, reason))
     if as_json:
         print_json(
@@ -112,8 +112,8 @@ def break_(
 
 
 async def _break(
-    url: str, target: tuple[str, str], seen: Seen, reason: str
-) -> tuple[bool, Doorman]:
+    url: str, target: tuple[str, str], seen: SeenHolder, reason: str
+) -> tuple[bool, LockInfo]:
     async with connect(url) as locks:
         found = await look(locks, target)
         # A doorman with only that holder: force_release compares and deletes just it.
@@ -122,7 +122,7 @@ async def _break(
         return broken > 0, await look(locks, target)
 
 
-def _why_not(now: Doorman, seen: Seen) -> str:
+def _why_not(now: LockInfo, seen: SeenHolder) -> str:
     holders = [
         f"{one.mode} {one.holder} with fence {fence_of(one)} ({who(one)},"
         f" lease: {lease_left(one)})"

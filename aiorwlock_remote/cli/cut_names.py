@@ -6,11 +6,11 @@ from contextlib import aclosing
 
 import click
 
-from aiorwlock_remote import Doorman, Locks
+from aiorwlock_remote import LockInfo, Locks
 from aiorwlock_remote.core.names import is_cut
 
 
-async def look(locks: Locks, target: tuple[str, str]) -> Doorman:
+async def look(locks: Locks, target: tuple[str, str]) -> LockInfo:
     """As it stands; one that is named as it was shown is looked for in the list."""
     if any(map(is_cut, target)):
         async with aclosing(locks.list()) as listed:

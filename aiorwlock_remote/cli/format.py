@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from aiorwlock_remote import Doorman, Holder, Queued
+    from aiorwlock_remote import Holder, LockInfo, Queued
 
 RESOURCE_KEYS = """\b
 Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
@@ -50,12 +50,12 @@ def moment(when: datetime, precision: str = "milliseconds") -> str:
     return when.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
-def resource_of(seen: Doorman) -> str:
+def resource_of(seen: LockInfo) -> str:
     """TYPE/ID; TYPE:ID is a lock on a pair of keys."""
     return seen.target.label
 
 
-def resource_json(seen: Doorman) -> dict[str, object]:
+def resource_json(seen: LockInfo) -> dict[str, object]:
     """A resource; the keys of ``RESOURCE_KEYS``."""
     return {
         "resource": resource_of(seen),
@@ -148,7 +148,7 @@ RESOURCE_HEAD = (
 )
 
 
-def resource_rows(seen: Doorman) -> list[tuple[str, ...]]:
+def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
     """A row for each holder, or one if the resource is only waited for."""
     queue = waiting(seen.queue)
     return [
@@ -166,7 +166,7 @@ def resource_rows(seen: Doorman) -> list[tuple[str, ...]]:
     ] or [(resource_of(seen), "free", "", "", "", "", queue, "")]
 
 
-def print_resources(found: Iterable[Doorman], *, as_json: bool, none: str) -> None:
+def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> None:
     """By name: one line for each holder, and for each that is only waited for.
 
     ``none``: what people are told if there are none.

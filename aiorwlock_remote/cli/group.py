@@ -18,7 +18,7 @@ _COMMANDS = {
     "stale": "aiorwlock_remote.cli.stale:stale",
     "break": "aiorwlock_remote.cli.break_:break_",
     "doctor": "aiorwlock_remote.cli.doctor:doctor",
-    "bench": "aiorwlock_remote.cli.bench.command:bench",
+    "bench": "aiorwlock_remote.cli.bench:bench",
     "schema": "aiorwlock_remote.cli.schema:schema",
 }
 

@@ -17,14 +17,13 @@ from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.child import Child
 from aiorwlock_remote.cli.report import tell
 from aiorwlock_remote.cli.signals import ENDING, Signals
-from aiorwlock_remote.locks.held import grip_of
-from aiorwlock_remote.locks.lending import lend
+from aiorwlock_remote.locks.held import grip_of, share_ticket
 
 _OURS = ("RWLOCK_FENCE", "RWLOCK_RESOURCE", "RWLOCK_TICKET")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class LockedCommandOptions:
     """What was asked for. Seconds."""
 
     url: str
@@ -40,10 +39,10 @@ class Job:
 
 
 @final
-class Errand:
+class LockedCommand:
     """One command under one lock."""
 
-    def __init__(self, job: Job, signals: Signals) -> None:
+    def __init__(self, job: LockedCommandOptions, signals: Signals) -> None:
         self._job = job
         self._signals = signals
         self._changed = asyncio.Event()
@@ -68,7 +67,7 @@ class Errand:
                     tell(str(exc))
                     return job.conflict_exit_code
                 if job.export_ticket:
-                    self._ticket = lend(held)
+                    self._ticket = share_ticket(held)
             if self._ended_by is not None:
                 return exit_codes.SIGNAL + self._ended_by
             return await self._hold(held)

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from aiorwlock_remote import Doorman, connect
+from aiorwlock_remote import LockInfo, connect
 from aiorwlock_remote.cli.format import RESOURCE_KEYS, nothing, print_resources
 from aiorwlock_remote.cli.options import as_json, store, store_option, type_argument
 
@@ -29,6 +29,6 @@ def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
     print_resources(found, as_json=as_json, none=none)
 
 
-async def _list(url: str, resource_type: str | None) -> list[Doorman]:
+async def _list(url: str, resource_type: str | None) -> list[LockInfo]:
     async with connect(url) as locks:
         return [seen async for seen in locks.list(resource_type)]

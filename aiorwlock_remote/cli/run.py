@@ -10,7 +10,7 @@ import click
 
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.cut_names import whole
-from aiorwlock_remote.cli.locked_command import Errand, Job
+from aiorwlock_remote.cli.locked_command import LockedCommand, LockedCommandOptions
 from aiorwlock_remote.cli.options import resource_argument, store, store_option
 from aiorwlock_remote.cli.signals import Signals
 from aiorwlock_remote.core.lease import check_seconds
@@ -109,7 +109,7 @@ def run(
     if not command:
         raise click.UsageError("Missing argument 'COMMAND...'.")
     check_seconds("grace", grace)
-    job = Job(
+    job = LockedCommandOptions(
         url=store(url),
         target=whole(target),
         command=command,
@@ -121,7 +121,7 @@ def run(
         conflict_exit_code=conflict_exit_code,
         grace=grace,
     )
-    return asyncio.run(Errand(job, Signals()).main())
+    return asyncio.run(LockedCommand(job, Signals()).main())
 
 
 def _name_of(program: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from aiorwlock_remote import Doorman, connect
+from aiorwlock_remote import LockInfo, connect
 from aiorwlock_remote.cli.cut_names import look
 from aiorwlock_remote.cli.format import (
     RESOURCE_KEYS,
@@ -41,12 +41,12 @@ def show(*, url: str | None, as_json: bool, target: tuple[str, str]) -> None:
         _print(seen)
 
 
-async def _look(url: str, target: tuple[str, str]) -> Doorman:
+async def _look(url: str, target: tuple[str, str]) -> LockInfo:
     async with connect(url) as locks:
         return await look(locks, target)
 
 
-def _print(seen: Doorman) -> None:
+def _print(seen: LockInfo) -> None:
     state = "held" if seen.locked else "free"
     last = f", last fence {seen.fence}" if seen.fence else ""
     click.echo(plain(f"{resource_of(seen)} is {state}{last}"))

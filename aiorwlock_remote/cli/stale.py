@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from aiorwlock_remote import Doorman, connect
+from aiorwlock_remote import LockInfo, connect
 from aiorwlock_remote.cli.format import RESOURCE_KEYS, nothing, print_resources
 from aiorwlock_remote.cli.options import as_json, store, store_option, type_argument
 
@@ -44,6 +44,6 @@ def stale(
 
 async def _stale(
     url: str, older_than: float, resource_type: str | None
-) -> list[Doorman]:
+) -> list[LockInfo]:
     async with connect(url) as locks:
         return [seen async for seen in locks.stale(older_than, resource_type)]

@@ -25,11 +25,11 @@ from aiorwlock_remote.cli.report import CommandFailed
 READY = "ready"
 """What a helper says first, when it can take orders."""
 PR_SET_PDEATHSIG = 1
-LONGEST = 1 << 26
+MAX_LINE_BYTES = 1 << 26
 """Bytes of a line that a helper says."""
 
 
-class Helper:
+class WorkerProcess:
     """A process ``python -m module``, seen from the command.
 
     ``errors``: a file for what it writes to stderr. ``killed``: by us.
@@ -94,7 +94,7 @@ class Helper:
             CommandFailed: it ended before.
         """
         try:
-            return (await self._stdout.receive_until(b"\n", LONGEST)).decode()
+            return (await self._stdout.receive_until(b"\n", MAX_LINE_BYTES)).decode()
         except (anyio.IncompleteRead, anyio.EndOfStream):
             raise self._failed() from None
 

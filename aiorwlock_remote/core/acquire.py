@@ -17,30 +17,32 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
     Withdrawn,
 )
-from aiorwlock_remote.core.doorman import Place, Record
-from aiorwlock_remote.core.mutex_record import without
-from aiorwlock_remote.core.step_context import Moment, describe, new_fence
+from aiorwlock_remote.core.doorman import Doorman, QueueEntry
+from aiorwlock_remote.core.mutex_record import drop_grants
+from aiorwlock_remote.core.step_context import StepContext, describe, new_fence
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class MustWait:
     """An acquire that waits; what it is told depends on how the step ends."""
 
-    gate: str
+    client_id: str
     mode: Mode
 
 
-Entry = Granted | Refused | Queued
+AcquireReply = Granted | Refused | MustWait
 
 
-def acquire(door: Record, cmd: Acquire, at: Moment) -> tuple[Record, Entry]:
+def acquire(
+    door: Doorman, cmd: Acquire, at: StepContext
+) -> tuple[Doorman, AcquireReply]:
     """Grant, or give a place, or refuse; idempotent by ticket."""
     live = tuple(g for c in cmd.claims if (g := door.grant(c.ticket)) is not None)
     if any(g.mode is not cmd.mode for g in live):
         return door, Refused(OTHER_MODE, None, describe(door, at.foreign))
-    own = door.place(cmd.gate, cmd.mode) if cmd.gate else None
+    own = door.entry(cmd.client_id, cmd.mode) if cmd.client_id else None
     if len(live) == len(cmd.claims):
         return door, Granted(live, at.now, placed=own is not None)
     if own:
@@ -62,15 +64,15 @@ def acquire(door: Record, cmd: Acquire, at: Moment) -> tuple[Record, Entry]:
         door = replace(door, number=place.number, queue=(*door.queue, place))
     if live:  # a repeated request: some of its readers are in already
         return door, Granted(live, at.now, placed=True)
-    return door, Queued(cmd.gate, cmd.mode)
+    return door, MustWait(cmd.client_id, cmd.mode)
 
 
 def withdraw(
-    door: Record, cmd: Withdraw, at: Moment
-) -> tuple[Record, Moment, Withdrawn]:
+    door: Doorman, cmd: Withdraw, at: StepContext
+) -> tuple[Doorman, StepContext, Withdrawn]:
     """Undo an acquire, whether it was granted, queued or never arrived."""
     gone = tuple(g for t in cmd.tickets if (g := door.grant(t)) is not None)
-    door = without(door, gone)
+    door = drop_grants(door, gone)
     held = tuple(g.ticket for g in gone)
     if at.foreign is not None and at.foreign.ticket in cmd.tickets:
         held = (at.foreign.ticket,)  # the record was lost; the seat is enough
@@ -78,15 +80,15 @@ def withdraw(
     slot = door.upgrader
     if slot is not None and slot.ticket == cmd.upgrader:
         door = replace(door, upgrader=None)
-    own = None if cmd.keep else door.place(cmd.gate, cmd.mode)
+    own = None if cmd.keep else door.entry(cmd.client_id, cmd.mode)
     if own is not None:
         door = replace(door, queue=tuple(p for p in door.queue if p is not own))
     return door, at, Withdrawn(held)
 
 
 def _enter(
-    door: Record, cmd: Acquire, place: Place, at: Moment
-) -> tuple[Record, Granted]:
+    door: Doorman, cmd: Acquire, place: QueueEntry, at: StepContext
+) -> tuple[Doorman, Granted]:
     joins = bool(door.grants)  # may_enter lets only readers past live grants
     fence = door.last if joins else new_fence(door, at.floor)
     granted = tuple(
@@ -98,7 +100,9 @@ def _enter(
     number = door.number
     if cmd.more:  # served once; its other tasks queue up behind the other processes
         number += 1
-        tail = replace(place, number=number, waiting=cmd.more, window=cmd.window)
+        tail = replace(
+            place, number=number, waiting=cmd.more, claim_window=cmd.claim_window
+        )
         queue = (*queue, tail)
     writing = cmd.mode is Mode.WRITE
     door = replace(
@@ -115,40 +119,40 @@ def _enter(
     return door, Granted(granted, at.now, placed=bool(cmd.more))
 
 
-def _newcomer(door: Record, cmd: Acquire, now: int) -> Place:
-    return Place(
+def _newcomer(door: Doorman, cmd: Acquire, now: int) -> QueueEntry:
+    return QueueEntry(
         number=door.number + 1,
-        gate=cmd.gate,
+        client_id=cmd.client_id,
         mode=cmd.mode,
         since=now,
-        expires=now + cmd.place_life,
-        window=cmd.window,
+        expires=now + cmd.entry_ttl,
+        claim_window=cmd.claim_window,
         waiting=cmd.waiting,
         who=cmd.claims[0].who,
     )
 
 
-def _refreshed(own: Place, cmd: Acquire, now: int) -> Place:
+def _refreshed(own: QueueEntry, cmd: Acquire, now: int) -> QueueEntry:
     """Its owner asks: it is not late, and it lives on.
 
     Whoever missed its claim window gets one twice as long until it is served: too short
     a window, missed each time, would starve it (LockLive, ``drawn_missed_window_r`` and
     ``_w``), too long a one lets a place whose owner died cost more than it must.
     """
-    window = max(own.window, cmd.window)
-    if own.late(now):
-        window = min(2 * window, cmd.place_life)
+    window = max(own.claim_window, cmd.claim_window)
+    if own.missed_claim(now):
+        window = min(2 * window, cmd.entry_ttl)
     return replace(
         own,
-        expires=now + cmd.place_life,
-        window=window,
+        expires=now + cmd.entry_ttl,
+        claim_window=window,
         waiting=cmd.waiting,
         claim_until=None,
         who=cmd.claims[0].who,
     )
 
 
-def _why(door: Record, cmd: Acquire, at: Moment) -> str:
+def _why(door: Doorman, cmd: Acquire, at: StepContext) -> str:
     if at.foreign is not None:
         return HELD
     if door.barred_until > at.now:

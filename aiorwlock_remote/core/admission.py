@@ -8,7 +8,7 @@ Phase-fair FIFO (``Policy.FAIR``):
   (``admit_upto``) during one claim window, though a writer waits. The window opens
   (``admit_until``) when they can come: not under a foreign seat, not while barred.
 * Whoever is offered the resource and does not come within its claim window, writer or
-  reader, keeps its order but blocks nobody until it asks again (``Place.late``).
+  reader, keeps its order but blocks nobody until it asks again (``QueueEntry.late``).
 
 A place is a reservation, never a grant: only the owner's own round trip grants, so
 that its lease is anchored at its own request (models LockLive V1, LeaseTime T6).
@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from aiorwlock_remote.core.doorman import Place, Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord, QueueEntry
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.value import replace
 
 
-def may_enter(door: Record, place: Place, policy: Policy, now: int) -> bool:
+def may_enter(door: Doorman, place: QueueEntry, policy: Policy, now: int) -> bool:
     """Whether the owner of this place may be granted now.
 
     ``place`` may be provisional: not in the queue, numbered past its tail.
@@ -45,50 +45,50 @@ def may_enter(door: Record, place: Place, policy: Policy, now: int) -> bool:
     return policy is Policy.FAIR and is_admitted(door, place, now)
 
 
-def writers(door: Record, now: int) -> list[Place]:
+def writers(door: Doorman, now: int) -> list[QueueEntry]:
     """Writer places that count: all but the late ones, oldest first."""
-    return [p for p in door.queue if p.mode is Mode.WRITE and not p.late(now)]
+    return [p for p in door.queue if p.mode is Mode.WRITE and not p.missed_claim(now)]
 
 
-def writer_waits(door: Record, now: int) -> bool:
+def writer_waits(door: Doorman, now: int) -> bool:
     """Whether joining a read phase is closed; an upgrader closes it like a writer."""
     return door.upgrader is not None or bool(writers(door, now))
 
 
-def is_admitted(door: Record, place: Place, now: int) -> bool:
+def is_admitted(door: Doorman, place: QueueEntry, now: int) -> bool:
     """Whether a reader may join though a writer waits."""
     open_now = not door.admit_until or now < door.admit_until
     return open_now and place.number <= door.admit_upto
 
 
-def admitted(door: Record, now: int) -> list[Place]:
+def admitted(door: Doorman, now: int) -> list[QueueEntry]:
     """Reader places that a writer still lets pass before it."""
-    readers = [p for p in door.queue if p.mode is Mode.READ and not p.late(now)]
+    readers = [p for p in door.queue if p.mode is Mode.READ and not p.missed_claim(now)]
     return [p for p in readers if is_admitted(door, p, now)]
 
 
-def admit_waiting(door: Record) -> Record:
+def admit_waiting(door: Doorman) -> Doorman:
     """A write phase ended: all readers waiting at this moment may enter."""
     return replace(door, admit_upto=door.number, admit_until=0)
 
 
-def settle(door: Record, now: int) -> Record:
+def settle(door: Doorman, now: int) -> Doorman:
     """What passing time made of it: readers behind writers that are gone may enter."""
     if door.writing or door.barred_until > now or writer_waits(door, now):
         return door
     for place in door.queue:  # no writers in it but late ones
-        if not place.late(now) and not is_admitted(door, place, now):
+        if not place.missed_claim(now) and not is_admitted(door, place, now):
             return admit_waiting(door)
     return door
 
 
-def suspend(door: Record, now: int) -> Record:
+def suspend(door: Doorman, now: int) -> Doorman:
     """A foreign program sits there: the window of the admitted opens anew after it."""
     return replace(door, admit_until=0) if door.admit_until > now else door
 
 
 def retry_after(
-    door: Record, place: Place, foreign: Seat | None, now: int
+    door: Doorman, place: QueueEntry, foreign: MutexRecord | None, now: int
 ) -> int | None:
     """Microseconds until something changes for this place with nobody's help."""
     if foreign is not None:
@@ -106,7 +106,7 @@ def retry_after(
     return max(0, min(soon)) if soon else None
 
 
-def offer(door: Record, now: int) -> tuple[Record, tuple[str, ...]]:
+def offer(door: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
     """Reserve what stands free for whose turn it is; the gates to be woken."""
     if door.writing or door.barred_until > now:
         return _unoffered(door, now, door.queue), ()
@@ -121,37 +121,39 @@ def offer(door: Record, now: int) -> tuple[Record, tuple[str, ...]]:
     return door, woken
 
 
-def pass_over(door: Record, gates: Collection[str], now: int) -> Record:
+def skip_entries(door: Doorman, gates: Collection[str], now: int) -> Doorman:
     """These processes were called and are known not to hear: late at once.
 
     Their places keep their order, as those of all who do not come.
     """
 
-    def called(place: Place) -> bool:
+    def called(place: QueueEntry) -> bool:
         until = place.claim_until
-        return place.gate in gates and until is not None and until > now
+        return place.client_id in gates and until is not None and until > now
 
     queue = tuple(replace(p, claim_until=now) if called(p) else p for p in door.queue)
     return replace(door, queue=queue)
 
 
-def _open_window(door: Record, now: int) -> tuple[Record, tuple[str, ...]]:
+def _open_window(door: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
     """The admitted readers are called; who does not come in time is late."""
     called = [] if door.admit_until else admitted(door, now)
     if not called:
         return door, ()
-    until = now + max(p.window for p in called)
+    until = now + max(p.claim_window for p in called)
     queue = tuple(
         replace(p, claim_until=until) if p in called else p for p in door.queue
     )
     door = replace(door, admit_until=until, queue=queue)
-    return door, tuple(p.gate for p in called)
+    return door, tuple(p.client_id for p in called)
 
 
-def _unoffered(door: Record, now: int, offered: Iterable[Place]) -> Record:
+def _unoffered(door: Doorman, now: int, offered: Iterable[QueueEntry]) -> Doorman:
     """The resource is taken: whoever it was offered to is not late for that."""
     numbers = {
-        p.number for p in offered if p.claim_until is not None and not p.late(now)
+        p.number
+        for p in offered
+        if p.claim_until is not None and not p.missed_claim(now)
     }
     if not numbers:
         return door
@@ -161,17 +163,17 @@ def _unoffered(door: Record, now: int, offered: Iterable[Place]) -> Record:
     return replace(door, queue=queue)
 
 
-def _offer_to_writer(door: Record, now: int) -> tuple[Record, tuple[str, ...]]:
+def _offer_to_writer(door: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
     head = next(iter(writers(door, now)), None)
     if head is None or head.claim_until is not None:
         return door, ()
-    offered = replace(head, claim_until=now + head.window)
+    offered = replace(head, claim_until=now + head.claim_window)
     queue = tuple(offered if p is head else p for p in door.queue)
-    return replace(door, queue=queue), (head.gate,)
+    return replace(door, queue=queue), (head.client_id,)
 
 
-def _call_upgrader(door: Record) -> tuple[Record, tuple[str, ...]]:
+def _call_upgrader(door: Doorman) -> tuple[Doorman, tuple[str, ...]]:
     slot = door.upgrader
     if slot is None or slot.called or len(door.grants) > 1:
         return door, ()
-    return replace(door, upgrader=replace(slot, called=True)), (slot.gate,)
+    return replace(door, upgrader=replace(slot, called=True)), (slot.client_id,)

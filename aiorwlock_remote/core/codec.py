@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast, get_args
 
 from aiorwlock_remote.core.doorman import (
-    Ending,
+    Doorman,
     Extra,
     Grant,
-    Place,
-    Record,
-    Upgrader,
-    Who,
+    LossNote,
+    PendingUpgrade,
+    QueueEntry,
+    Requester,
 )
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord, LossReason
@@ -45,7 +45,7 @@ _REASONS = get_args(LossReason)
 _DOOR = {"v", "grants", "queue", "seat", "upgrader", "upgraded", "endings", *_SCALARS}
 
 
-def dumps(door: Record) -> str:
+def dumps(door: Doorman) -> str:
     """A doorman as compact JSON text.
 
     Written out, because every step makes one: an encoder takes four times as long.
@@ -62,7 +62,7 @@ def dumps(door: Record) -> str:
     )
 
 
-def loads(text: str) -> Record:
+def loads(text: str) -> Doorman:
     """The doorman of a JSON text.
 
     Raises:
@@ -79,7 +79,7 @@ def loads(text: str) -> Record:
     return load(data)
 
 
-def load(data: object) -> Record:
+def load(data: object) -> Doorman:
     """The doorman of parsed JSON, of this version or a compatible one."""
     try:
         fields = cast("dict[str, Any]", data)
@@ -89,7 +89,7 @@ def load(data: object) -> Record:
                 hint="upgrade aiorwlock-remote in every process that uses the store",
             )
         idle = fields.get("upgrader") is None
-        return Record(
+        return Doorman(
             grants=_grants(fields),
             queue=_places(fields),
             seat=_optional(fields, "seat", str),
@@ -107,7 +107,7 @@ def load(data: object) -> Record:
         raise BadRecord(what=f"the stored record is damaged ({exc})") from exc
 
 
-def _seldom(door: Record) -> Extra:
+def _seldom(door: Doorman) -> Extra:
     """What most doormen have not."""
     seldom = door.extra
     if door.endings:
@@ -115,7 +115,7 @@ def _seldom(door: Record) -> Extra:
         seldom = ("endings", endings), *seldom
     if door.upgrader is not None:
         slot = door.upgrader
-        kept = [slot.ticket, slot.gate, slot.expires, slot.called]
+        kept = [slot.ticket, slot.client_id, slot.expires, slot.called]
         seldom = ("upgrader", kept), *seldom
     if door.upgraded:
         seldom = ("upgraded", True), *seldom
@@ -133,17 +133,17 @@ def _grant(grant: Grant) -> str:
     )
 
 
-def _place(place: Place) -> str:
+def _place(place: QueueEntry) -> str:
     return (
-        f'{{"number":{place.number},"gate":{_text(place.gate)},'
+        f'{{"number":{place.number},"gate":{_text(place.client_id)},'
         f'"mode":"{place.mode}","since":{place.since},"expires":{place.expires},'
-        f'"window":{place.window},"waiting":{place.waiting},'
+        f'"window":{place.claim_window},"waiting":{place.waiting},'
         f'"claim_until":{_or_null(place.claim_until)},'
         f'"who":{_who(place.who)}{_rest(place.extra)}}}'
     )
 
 
-def _who(who: Who) -> str:
+def _who(who: Requester) -> str:
     host, task, reason = _text(who.host), _text(who.task), _text(who.reason)
     return f"[{host},{who.pid},{task},{reason}]"
 
@@ -171,15 +171,15 @@ def _load_grant(data: object) -> Grant:
     )
 
 
-def _load_place(data: object) -> Place:
+def _load_place(data: object) -> QueueEntry:
     fields = _object_of(data, "queue")
-    return Place(
+    return QueueEntry(
         number=_typed(fields, "number", int),
-        gate=_typed(fields, "gate", str),
+        client_id=_typed(fields, "gate", str),
         mode=_mode(fields),
         since=_typed(fields, "since", int),
         expires=_typed(fields, "expires", int),
-        window=_typed(fields, "window", int),
+        claim_window=_typed(fields, "window", int),
         waiting=_typed(fields, "waiting", int),
         claim_until=_optional(fields, "claim_until", int),
         who=_load_who(fields),
@@ -187,9 +187,9 @@ def _load_place(data: object) -> Place:
     )
 
 
-def _load_slot(fields: Fields) -> Upgrader:
+def _load_slot(fields: Fields) -> PendingUpgrade:
     slot = _named(fields, "upgrader", ("ticket", "gate", "expires", "called"))
-    return Upgrader(
+    return PendingUpgrade(
         _typed(slot, "upgrader.ticket", str),
         _typed(slot, "upgrader.gate", str),
         _typed(slot, "upgrader.expires", int),
@@ -197,18 +197,18 @@ def _load_slot(fields: Fields) -> Upgrader:
     )
 
 
-def _load_ending(data: object) -> Ending:
+def _load_ending(data: object) -> LossNote:
     ending = _named({"endings": data}, "endings", ("fence", "holder", "reason"))
     reason = ending["endings.reason"]
     if reason not in _REASONS:
         reason = "forced"
     fence = _typed(ending, "endings.fence", int)
-    return Ending(fence, _typed(ending, "endings.holder", str), reason)
+    return LossNote(fence, _typed(ending, "endings.holder", str), reason)
 
 
-def _load_who(fields: Fields) -> Who:
+def _load_who(fields: Fields) -> Requester:
     who = _named(fields, "who", ("host", "pid", "task", "reason"))
-    return Who(
+    return Requester(
         _typed(who, "who.host", str),
         _typed(who, "who.pid", int),
         _typed(who, "who.task", str),
@@ -239,15 +239,15 @@ def _grants(fields: Fields) -> tuple[Grant, ...]:
     return grants
 
 
-def _places(fields: Fields) -> tuple[Place, ...]:
+def _places(fields: Fields) -> tuple[QueueEntry, ...]:
     """One for each process and mode."""
     places = tuple(map(_load_place, _list(fields, "queue")))
-    if len({(place.gate, place.mode) for place in places}) != len(places):
+    if len({(place.client_id, place.mode) for place in places}) != len(places):
         raise ValueError("queue: one place is there twice")
     return places
 
 
-def _endings(fields: Fields) -> tuple[Ending, ...]:
+def _endings(fields: Fields) -> tuple[LossNote, ...]:
     """Which most records have not."""
     if "endings" not in fields:
         return ()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from aiorwlock_remote.core.doorman import NOBODY, Grant, Who
+from aiorwlock_remote.core.doorman import UNKNOWN_REQUESTER, Grant, Requester
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import LossReason
 
-PLACE_LIFE = 4_500_000
+ENTRY_TTL = 4_500_000
 """How long a place lives unless refreshed: three poll intervals of 1.5 s."""
 CLAIM_WINDOW = 100_000
 """How long the resource stands free for the head of the queue alone."""
-SEAT_TURNS = 100
+MAX_LOCAL_TURNS = 100
 """After so many turns inside one process the seat is vacated once for the others."""
 
 
@@ -28,7 +28,7 @@ class Claim:
 
     ticket: str = field(repr=False)
     lease: int | None
-    who: Who = NOBODY
+    who: Requester = UNKNOWN_REQUESTER
     lock_delay: int = 0
 
     def __post_init__(self) -> None:
@@ -60,13 +60,13 @@ class Acquire:
     claims: tuple[Claim, ...]
     mode: Mode
     policy: Policy = Policy.FAIR
-    gate: str = ""
+    client_id: str = ""
     may_queue: bool = False
     more: int = 0
     waiting: int = 1
     max_waiters: int | None = None
-    place_life: int = PLACE_LIFE
-    window: int = CLAIM_WINDOW
+    entry_ttl: int = ENTRY_TTL
+    claim_window: int = CLAIM_WINDOW
 
     def __post_init__(self) -> None:
         if not self.claims:
@@ -77,7 +77,7 @@ class Acquire:
             tickets = {claim.ticket for claim in self.claims}
             if len(tickets) < len(self.claims):
                 raise IllegalCommand("one ticket asks twice")
-        if (self.may_queue or self.more) and not self.gate:
+        if (self.may_queue or self.more) and not self.client_id:
             raise IllegalCommand("a place belongs to a gate")
 
 
@@ -100,7 +100,7 @@ class Withdraw:
     ``upgrader``: a reader that does not want to become a writer any more.
     """
 
-    gate: str
+    client_id: str
     mode: Mode
     tickets: tuple[str, ...] = field(default=(), repr=False)
     keep: bool = False
@@ -132,9 +132,9 @@ class Upgrade:
 
     ticket: str = field(repr=False)
     claim: Claim
-    gate: str = ""
+    client_id: str = ""
     may_wait: bool = False
-    place_life: int = PLACE_LIFE
+    entry_ttl: int = ENTRY_TTL
 
 
 @value
@@ -149,7 +149,7 @@ class Adopt:
 
 
 @value
-class Force:
+class ForceRelease:
     """Break a grant that is seen on screen: holder and fence must both match.
 
     ``seat`` instead names a foreign seat by its exact value.
@@ -160,7 +160,9 @@ class Force:
     seat: str | None = field(default=None, repr=False)
 
 
-Command = Acquire | Release | Withdraw | Renew | Downgrade | Upgrade | Adopt | Force
+Command = (
+    Acquire | Release | Withdraw | Renew | Downgrade | Upgrade | Adopt | ForceRelease
+)
 
 
 @value

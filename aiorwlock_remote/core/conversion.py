@@ -8,7 +8,7 @@ a reader's grant is one more of them.
 
 from __future__ import annotations
 
-from aiorwlock_remote.core.acquire import Queued
+from aiorwlock_remote.core.acquire import MustWait
 from aiorwlock_remote.core.admission import admitted
 from aiorwlock_remote.core.commands import (
     BARRED,
@@ -23,16 +23,16 @@ from aiorwlock_remote.core.commands import (
     Refused,
     Upgrade,
 )
-from aiorwlock_remote.core.doorman import Record, Upgrader
-from aiorwlock_remote.core.mutex_record import why_gone, without
-from aiorwlock_remote.core.step_context import Moment, describe, new_fence
+from aiorwlock_remote.core.doorman import Doorman, PendingUpgrade
+from aiorwlock_remote.core.mutex_record import drop_grants, why_gone
+from aiorwlock_remote.core.step_context import StepContext, describe, new_fence
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.value import replace
 
 
 def downgrade(
-    door: Record, cmd: Downgrade, at: Moment
-) -> tuple[Record, Granted | NotHeld]:
+    door: Doorman, cmd: Downgrade, at: StepContext
+) -> tuple[Doorman, Granted | NotHeld]:
     """Writer → reader; the readers waiting at that moment may join."""
     done = door.grant(cmd.claim.ticket)
     if done is not None and done.mode is Mode.READ:
@@ -42,12 +42,12 @@ def downgrade(
         return door, NotHeld(why_gone(door, holder_of(cmd.ticket)))
     if old.mode is not Mode.WRITE:
         raise IllegalCommand("only a writer can be downgraded")
-    return _moved(without(door, (old,)), Mode.READ, cmd.claim, at)
+    return _moved(drop_grants(door, (old,)), Mode.READ, cmd.claim, at)
 
 
 def upgrade(
-    door: Record, cmd: Upgrade, at: Moment
-) -> tuple[Record, Granted | NotHeld | Conflict | Refused | Queued]:
+    door: Doorman, cmd: Upgrade, at: StepContext
+) -> tuple[Doorman, Granted | NotHeld | Conflict | Refused | MustWait]:
     """The only reader → writer; among several, one at most may wait to be the only."""
     done = door.grant(cmd.claim.ticket)
     if done is not None and done.mode is Mode.WRITE:
@@ -65,7 +65,7 @@ def upgrade(
     # again and again (LockLive, ``drawn_upgrade_rushes``).
     first = admitted(door, at.now)
     if len(door.grants) == 1 and not barred and not first:
-        door = replace(without(door, (old,)), admit_upto=0, admit_until=0)
+        door = replace(drop_grants(door, (old,)), admit_upto=0, admit_until=0)
         door, granted = _moved(door, Mode.WRITE, cmd.claim, at)
         return replace(door, upgraded=True), granted
     if not cmd.may_wait:
@@ -73,11 +73,13 @@ def upgrade(
         if barred:
             why, wait = BARRED, door.barred_until - at.now
         return door, Refused(why, wait, describe(door, at.foreign))
-    slot = Upgrader(cmd.ticket, cmd.gate, at.now + cmd.place_life)
-    return replace(door, upgrader=slot), Queued(cmd.gate, Mode.WRITE)
+    slot = PendingUpgrade(cmd.ticket, cmd.client_id, at.now + cmd.entry_ttl)
+    return replace(door, upgrader=slot), MustWait(cmd.client_id, Mode.WRITE)
 
 
-def adopt(door: Record, cmd: Adopt, at: Moment) -> tuple[Record, Granted | NotHeld]:
+def adopt(
+    door: Doorman, cmd: Adopt, at: StepContext
+) -> tuple[Doorman, Granted | NotHeld]:
     """From one owner to another; nobody left, so nobody who waits is let in."""
     done = door.grant(cmd.claim.ticket)
     if done is not None:
@@ -96,8 +98,8 @@ def adopt(door: Record, cmd: Adopt, at: Moment) -> tuple[Record, Granted | NotHe
 
 
 def _moved(
-    door: Record, mode: Mode, claim: Claim, at: Moment
-) -> tuple[Record, Granted]:
+    door: Doorman, mode: Mode, claim: Claim, at: StepContext
+) -> tuple[Doorman, Granted]:
     fence = new_fence(door, at.floor)
     grant = claim.grant(mode, fence, at.now)
     return replace(door, last=fence, grants=(grant,)), Granted((grant,), at.now)

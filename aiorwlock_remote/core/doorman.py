@@ -21,7 +21,7 @@ Extra = tuple[tuple[str, object], ...]
 
 
 @value
-class Who:
+class Requester:
     """Who asked: for people, never for decisions."""
 
     host: str = ""
@@ -34,7 +34,7 @@ class Who:
         return f"{place}: {self.reason}" if self.reason else place
 
 
-NOBODY = Who()
+UNKNOWN_REQUESTER = Requester()
 
 
 @value
@@ -46,7 +46,7 @@ class Grant:
     fence: int
     since: int
     expires: int | None
-    who: Who = NOBODY
+    who: Requester = UNKNOWN_REQUESTER
     lock_delay: int = 0
     extra: Extra = ()
 
@@ -61,7 +61,7 @@ class Grant:
 
 
 @value
-class Place:
+class QueueEntry:
     """A place in the queue: one process waiting for one mode, however many tasks.
 
     ``claim_until`` is set when the resource stands free for this place alone; a place
@@ -70,33 +70,33 @@ class Place:
     """
 
     number: int
-    gate: str
+    client_id: str
     mode: Mode
     since: int
     expires: int
-    window: int
+    claim_window: int
     waiting: int = 1
     claim_until: int | None = None
-    who: Who = NOBODY
+    who: Requester = UNKNOWN_REQUESTER
     extra: Extra = ()
 
-    def late(self, now: int) -> bool:
+    def missed_claim(self, now: int) -> bool:
         """Whether it was offered the resource and did not come."""
         return self.claim_until is not None and self.claim_until <= now
 
 
 @value
-class Upgrader:
+class PendingUpgrade:
     """The one reader that waits for the other readers to leave."""
 
     ticket: str = field(repr=False)
-    gate: str
+    client_id: str
     expires: int
     called: bool = False
 
 
 @value
-class Ending:
+class LossNote:
     """Why grants of one fence ended early; ``holder`` "*" means all of them."""
 
     fence: int
@@ -105,7 +105,7 @@ class Ending:
 
 
 @value
-class Seat:
+class MutexRecord:
     """The published mutex record as it stands in the store right now."""
 
     value: str = field(repr=False)
@@ -118,7 +118,7 @@ class Seat:
 
 
 @value
-class Record:
+class Doorman:
     """Everything about one resource but its seat. The default is one never used.
 
     ``admit_upto``/``admit_until``: readers whose place has at most that number may
@@ -133,16 +133,16 @@ class Record:
 
     last: int = 0
     grants: tuple[Grant, ...] = ()
-    queue: tuple[Place, ...] = ()
+    queue: tuple[QueueEntry, ...] = ()
     number: int = 0
     admit_upto: int = 0
     admit_until: int = 0
     seat: str | None = field(default=None, repr=False)
     turns: int = 0
     barred_until: int = 0
-    upgrader: Upgrader | None = None
+    upgrader: PendingUpgrade | None = None
     upgraded: bool = False
-    endings: tuple[Ending, ...] = ()
+    endings: tuple[LossNote, ...] = ()
     created: int = 0
     updated: int = 0
     extra: Extra = ()
@@ -159,10 +159,10 @@ class Record:
                 return grant
         return None
 
-    def place(self, gate: str, mode: Mode) -> Place | None:
+    def entry(self, gate: str, mode: Mode) -> QueueEntry | None:
         """The place of a process for a mode, if it has one."""
         for place in self.queue:
-            if place.gate == gate and place.mode is mode:
+            if place.client_id == gate and place.mode is mode:
                 return place
         return None
 
@@ -176,7 +176,7 @@ class Record:
             ends = max(ends, grant.expires)
         return ends or None
 
-    def after_reboot(self) -> Record:
+    def after_reboot(self) -> Doorman:
         """On a one-host store another boot ends everything but the fence."""
         return replace(
             self,
@@ -188,7 +188,7 @@ class Record:
         )
 
 
-UNUSED: Record = Record()
+UNUSED_DOORMAN: Doorman = Doorman()
 """Of a resource that nobody has ever used."""
 
 

@@ -12,7 +12,7 @@ READ_LOCK = "readlock:"
 WRITE_LOCK = "writelock:"
 
 
-class Pair(Resource):
+class KeyPair(Resource):
     """One resource that is locked by ``readlock:<name>`` and ``writelock:<name>``.
 
     The name is ``type:id``, as it is. Never equal to a ``Resource`` of the same names:
@@ -41,7 +41,7 @@ class Pair(Resource):
         return self.key
 
 
-def pair(datatype: str, resource_id: ResourceId) -> Pair:
+def pair(datatype: str, resource_id: ResourceId) -> KeyPair:
     """The pair of that name.
 
     The keys are published and not encoded: ``("a", "b:c")`` and ``("a:b", "c")`` have
@@ -61,7 +61,7 @@ def pair(datatype: str, resource_id: ResourceId) -> Pair:
     return pair_of(":".join(parts))
 
 
-def pair_of(name: str) -> Pair:
+def pair_of(name: str) -> KeyPair:
     """The pair whose keys end in this name.
 
     Raises:
@@ -81,4 +81,4 @@ def pair_of(name: str) -> Pair:
     kind, _, rest = name.partition(":")
     if not (kind and rest):
         raise ConfigurationError(what=f"{quoted(name)} has no datatype, or no id")
-    return Pair(kind, rest)
+    return KeyPair(kind, rest)

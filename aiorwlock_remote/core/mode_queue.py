@@ -26,7 +26,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.lease import MICROS, micros
-from aiorwlock_remote.core.polling import Pace, back_off, next_look
+from aiorwlock_remote.core.polling import PollPolicy, back_off, next_poll
 from aiorwlock_remote.core.step_context import shown_as
 from aiorwlock_remote.core.ticket import Mode, Policy
 
@@ -60,7 +60,7 @@ class Waiter:
         return self.claim.ticket
 
 
-class News:
+class Effects:
     """What an answer meant: who got in, who cannot, and what to send next."""
 
     __slots__ = ("send", "served", "turned_away")
@@ -72,7 +72,7 @@ class News:
         self.send: Acquire | Withdraw | None = None
 
 
-class Lane:
+class ModeQueue:
     """One mode's waiters of one process at one resource.
 
     At most one request is under way (``_asked``: for whom), and the store has at most
@@ -83,14 +83,14 @@ class Lane:
     ``_said``: the last answer, of ``_answers``, that told how the resource stands.
     """
 
-    def __init__(self, gate: str, mode: Mode, pace: Pace) -> None:
+    def __init__(self, gate: str, mode: Mode, pace: PollPolicy) -> None:
         """``gate`` is the process's nonce, ``pace`` how the store is waited for."""
         self.waiters: deque[Waiter] = deque()
         self.due: float | None = None
         self._gate = gate
         self.mode: Mode = mode
         self._pace = pace
-        self._place_life = micros(pace.place_life)
+        self._place_life = micros(pace.entry_ttl)
         self._window = micros(pace.claim_window)
         self._asked: tuple[Waiter, ...] = ()
         self._unsure: set[Waiter] = set()
@@ -151,7 +151,7 @@ class Lane:
             self._forget_place()
         return Withdraw(self._gate, self.mode, tickets, keep=keep)
 
-    def ring(self) -> Acquire | None:
+    def wake(self) -> Acquire | None:
         """The store has something for this lane; a hint, it may be mistaken."""
         if self._asked:
             self._rung = True
@@ -180,20 +180,20 @@ class Lane:
             more=len(self.waiters) - len(self._asked),
             waiting=len(self.waiters),
             max_waiters=None if self._placed else first.max_waiters,
-            place_life=self._place_life,
-            window=self._window,
+            entry_ttl=self._place_life,
+            claim_window=self._window,
         )
 
     def answered(
         self, answer: Answer, sent_at: float, now: float, random: float
-    ) -> News:
+    ) -> Effects:
         """The answer to the request under way. Times in seconds, local clock."""
         asked, self._asked, self._failures = self._asked, (), 0
         self._answers += 1
         if self._unsure:
             self._unsure.difference_update(asked)
         self._perhaps_placed = False
-        news = News()
+        news = Effects()
         if isinstance(answer, Granted):
             self._placed = answer.placed and not self._dropped
             grants = {g.ticket: g for g in answer.grants}
@@ -217,7 +217,7 @@ class Lane:
         self._next(news, wait, now, random)
         return news
 
-    def failed(self, now: float, random: float, *, repeat: bool = False) -> News:
+    def failed(self, now: float, random: float, *, repeat: bool = False) -> Effects:
         """The store did not answer. Who had a place waits on; who had none is told.
 
         ``repeat``: the request was certainly not carried out, and may succeed soon. Who
@@ -226,7 +226,7 @@ class Lane:
         asked, self._asked = self._asked, ()
         self._failures += 1
         again = now + back_off(self._failures, random)
-        news = News()
+        news = Effects()
         for waiter in asked:
             stays = waiter.told is not None or (repeat and again < waiter.until)
             if waiter in self.waiters and not stays:
@@ -256,22 +256,22 @@ class Lane:
             return False
         return True
 
-    def _refused(self, answer: Refused, asked: tuple[Waiter, ...]) -> News:
+    def _refused(self, answer: Refused, asked: tuple[Waiter, ...]) -> Effects:
         assert answer.why == FULL, answer  # a fresh ticket that may queue
         self._placed = False
-        news = News()
+        news = Effects()
         news.turned_away = [w for w in asked if w in self.waiters]
         for waiter in news.turned_away:
             self.waiters.remove(waiter)
         news.send = self.ask()
         return news
 
-    def _next(self, news: News, wait: int | None, now: float, random: float) -> None:
+    def _next(self, news: Effects, wait: int | None, now: float, random: float) -> None:
         if not self.waiters:
             news.send = self._give_up_place()
         elif self._placed and not self._rung:
             seconds = None if wait is None else wait / 1e6
-            self.due = now + next_look(self._pace, seconds, random)
+            self.due = now + next_poll(self._pace, seconds, random)
         else:
             news.send = self.ask()
 

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from aiorwlock_remote.core.admission import admit_waiting
 from aiorwlock_remote.core.doorman import (
-    Ending,
+    Doorman,
     Grant,
-    Record,
-    Seat,
+    LossNote,
+    MutexRecord,
     seat_value,
     soonest,
 )
@@ -34,29 +34,29 @@ from aiorwlock_remote.core.ticket import READERS, Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import LossReason
 
-MAX_ENDINGS = 8
+MAX_LOSS_NOTES = 8
 MAX_NAMED = 4
 
 
-def foreign_seat(door: Record, seat: Seat | None) -> Seat | None:
+def foreign_seat(door: Doorman, seat: MutexRecord | None) -> MutexRecord | None:
     """The seat, if it is not the one we wrote."""
     return seat if seat is not None and seat.value != door.seat else None
 
 
-def reconcile(door: Record, seat: Seat | None) -> Record:
+def reconcile(door: Doorman, seat: MutexRecord | None) -> Doorman:
     """Void the live grants if the seat is not ours any more."""
     if not door.grants or (seat is not None and seat.value == door.seat):
         return door
     return without_all(door, "forced" if seat is None else "stolen")
 
 
-def expire(door: Record, now: int) -> Record:
+def expire(door: Doorman, now: int) -> Doorman:
     """Drop grants, places and the upgrader's slot that have run out."""
     if any(g.dead(now) for g in door.grants):
         dead = [g for g in door.grants if g.dead(now)]
         bars = [(g.expires or 0) + g.lock_delay for g in dead if g.lock_delay]
         barred = max([door.barred_until, *bars])
-        door = without(door, tuple(dead))
+        door = drop_grants(door, tuple(dead))
         door = replace(door, barred_until=barred)
     if any(p.expires <= now for p in door.queue):
         queue = tuple(p for p in door.queue if p.expires > now)
@@ -66,7 +66,7 @@ def expire(door: Record, now: int) -> Record:
     return door
 
 
-def without(door: Record, gone: tuple[Grant, ...]) -> Record:
+def drop_grants(door: Doorman, gone: tuple[Grant, ...]) -> Doorman:
     """Without these grants; the end of a write phase admits the waiting readers.
 
     Not if the writer was a reader that passed a writer still waiting: that one is next,
@@ -86,22 +86,22 @@ def without(door: Record, gone: tuple[Grant, ...]) -> Record:
     return replace(admit_waiting(door), upgraded=False)
 
 
-def without_all(door: Record, reason: LossReason) -> Record:
+def without_all(door: Doorman, reason: LossReason) -> Doorman:
     """Without any grant, remembering why; a crowd of readers in one note."""
     holders = ["*"]
     if len(door.grants) <= MAX_NAMED:
         holders = [g.holder for g in soonest(door.grants, MAX_NAMED)]
     for holder in holders:
-        door = remember(door, Ending(door.last, holder, reason))
-    return without(door, door.grants)
+        door = remember(door, LossNote(door.last, holder, reason))
+    return drop_grants(door, door.grants)
 
 
-def remember(door: Record, ending: Ending) -> Record:
+def remember(door: Doorman, ending: LossNote) -> Doorman:
     """Keep why a grant ended early, for the holder that asks later; the last few."""
-    return replace(door, endings=(*door.endings, ending)[-MAX_ENDINGS:])
+    return replace(door, endings=(*door.endings, ending)[-MAX_LOSS_NOTES:])
 
 
-def why_gone(door: Record, holder: str) -> LossReason:
+def why_gone(door: Doorman, holder: str) -> LossReason:
     """Why this holder has no grant; a lease that ran out needs no note.
 
     A record that knows of no grant at all began anew: the one before was deleted.
@@ -118,9 +118,9 @@ def why_gone(door: Record, holder: str) -> LossReason:
     return "expired" if door.last else "forced"
 
 
-def agree(
-    door: Record, foreign: Seat | None, wall: int
-) -> tuple[str | None, Seat | None]:
+def sync_mutex_record(
+    door: Doorman, foreign: MutexRecord | None, wall: int
+) -> tuple[str | None, MutexRecord | None]:
     """Our seat value after the step (None: none), and the seat as it must stand."""
     if foreign is not None:
         return None, foreign
@@ -129,6 +129,6 @@ def agree(
     value = door.seat
     first = door.grants[0]
     ticket = READERS if first.mode is Mode.READ else first.ticket
-    if value is None or Seat(value).ticket != ticket:
+    if value is None or MutexRecord(value).ticket != ticket:
         value = seat_value(door.grants, wall)
-    return value, Seat(value, door.ends)
+    return value, MutexRecord(value, door.ends)

@@ -17,7 +17,7 @@ ANY = ""
 """The target of who takes whatever is free; no mutex has that name."""
 
 
-class Member(Resource):
+class SetMember(Resource):
     """One mutex of a set: ``type`` is the set's name, ``id`` its own, both as they are.
 
     Never equal to a ``Resource`` of the same names: it is another lock.
@@ -41,7 +41,7 @@ class Member(Resource):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class TakeRequest:
     """Somebody wants ``target``. ``more``: others of this process want the same."""
 
     target: str
@@ -51,7 +51,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class Taken:
     """Granted: which one, and the score it was given."""
 
     name: str
@@ -66,13 +66,13 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TakeReplies:
     """The answers to all that was asked at once, in order; an error is one, too.
 
     ``rung``: the targets for which this pool has to ask again.
     """
 
-    answers: tuple[Took | Busy | BaseException, ...]
+    answers: tuple[Taken | Busy | BaseException, ...]
     rung: tuple[str, ...] = ()
 
 

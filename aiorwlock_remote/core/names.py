@@ -23,7 +23,7 @@ ResourceId = int | str | UUID
 
 MAX_BYTES = 200
 _KEPT_WHEN_CUT = 100
-REMEMBERED = 1024
+CACHE_SIZE = 1024
 """Encoded names: S0's calls give theirs each time."""
 _ESCAPED = frozenset("%{},/")
 _SHOWN_CUT = re.compile("…[0-9a-f]{8}$")
@@ -102,7 +102,7 @@ def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> R
         return _named.__wrapped__(resource_type, resource_id, prefix)
 
 
-@lru_cache(REMEMBERED, typed=True)  # 1 is a name, and equal to True, which is none
+@lru_cache(CACHE_SIZE, typed=True)  # 1 is a name, and equal to True, which is none
 def _named(resource_type: str, resource_id: ResourceId, prefix: str) -> Resource:
     kind = encode_type(resource_type, prefix)
     return _shown(Resource(kind, encode(id_text(resource_id))), prefix)
@@ -167,7 +167,7 @@ def type_of(shown: str) -> str:
     return unquote(shown)
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def encode(text: str) -> str:
     """One part of a name, percent-encoded, at most 200 bytes long."""
     if not text:
@@ -265,7 +265,7 @@ def _cut(text: str) -> str:
     return safe
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def _row(kind: str, name: str) -> tuple[str, int]:
     number = _small_int(name)
     return (f"{kind},{name}", 0) if number is None else (kind, number)

@@ -55,7 +55,7 @@ MIN_PENDING = 1.0
 """Seconds: a shorter one would age who only waits for a slow store."""
 
 
-class Do(Enum):
+class Action(Enum):
     """What a contender does next."""
 
     WRITE = auto()
@@ -72,7 +72,7 @@ class Do(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ContenderRecord:
     """Another contender, as a store tells of it.
 
     ``age``: seconds by the store's clock. ``dead``: its process is proved to be gone.
@@ -93,7 +93,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Ages:
+class ExpiryAges:
     """Seconds after which a record is dead; None: a using record never is."""
 
     pending: float = 10.0
@@ -106,55 +106,61 @@ class Ages:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class NextAction:
     """What to do; ``records``: what to drop, or who is in the way.
 
     ``then``: what REMOVE leads to.
     """
 
-    do: Do
-    records: tuple[Record, ...] = ()
-    then: Do | None = None
+    do: Action
+    records: tuple[ContenderRecord, ...] = ()
+    then: Action | None = None
 
 
-Answer = Sequence[Record] | bool | None
+Answer = Sequence[ContenderRecord] | bool | None
 """What came of a move: who was found, whether it was promoted; else nothing."""
 
-FIRST = Move(Do.WRITE)
+FIRST_ACTION = NextAction(Action.WRITE)
 
 
-def after(move: Move, answer: Answer, ages: Ages, *, confirm: bool = False) -> Move:
+def after(
+    move: NextAction, answer: Answer, ages: ExpiryAges, *, confirm: bool = False
+) -> NextAction:
     """The next move. BUSY and USING are the last ones.
 
     Raises:
         ValueError: this answer does not belong to that move.
     """
     match move.do, answer:
-        case Do.WRITE | Do.DROP_PENDING, None:
-            return Move(Do.LOOK_PENDING)
-        case Do.LOOK_PENDING, list() | tuple():
+        case Action.WRITE | Action.DROP_PENDING, None:
+            return NextAction(Action.LOOK_PENDING)
+        case Action.LOOK_PENDING, list() | tuple():
             living = _living(answer, ages.pending)
             if living:
-                return Move(Do.REMOVE, living, Do.REST)
-            return _drop(Do.DROP_PENDING, answer) or Move(Do.LOOK_USING)
-        case Do.DROP_USING, None:
-            return Move(Do.LOOK_USING)
-        case Do.LOOK_USING, list() | tuple():
+                return NextAction(Action.REMOVE, living, Action.REST)
+            return _drop(Action.DROP_PENDING, answer) or NextAction(Action.LOOK_USING)
+        case Action.DROP_USING, None:
+            return NextAction(Action.LOOK_USING)
+        case Action.LOOK_USING, list() | tuple():
             living = _living(answer, ages.using)
             if living:
-                return Move(Do.REMOVE, living, Do.BUSY)
-            return _drop(Do.DROP_USING, answer) or Move(Do.PROMOTE)
-        case Do.PROMOTE, True:
-            return Move(Do.CONFIRM if confirm else Do.USING)
-        case Do.PROMOTE, False:
-            return Move(Do.REMOVE, then=Do.REST)
-        case Do.CONFIRM, list() | tuple():
+                return NextAction(Action.REMOVE, living, Action.BUSY)
+            return _drop(Action.DROP_USING, answer) or NextAction(Action.PROMOTE)
+        case Action.PROMOTE, True:
+            return NextAction(Action.CONFIRM if confirm else Action.USING)
+        case Action.PROMOTE, False:
+            return NextAction(Action.REMOVE, then=Action.REST)
+        case Action.CONFIRM, list() | tuple():
             living = _living(answer, ages.using)
-            return Move(Do.REMOVE, living, Do.REST) if living else Move(Do.USING)
-        case Do.REMOVE, None if move.then is not None:
-            return Move(move.then, move.records)
-        case Do.REST, None:
-            return FIRST
+            return (
+                NextAction(Action.REMOVE, living, Action.REST)
+                if living
+                else NextAction(Action.USING)
+            )
+        case Action.REMOVE, None if move.then is not None:
+            return NextAction(move.then, move.records)
+        case Action.REST, None:
+            return FIRST_ACTION
         case _:
             raise ValueError(f"{answer!r} is no answer to {move.do.name}")
 
@@ -231,7 +237,9 @@ def label_of(who: str) -> str:
     return label if label and ours else who
 
 
-def _living(records: Sequence[Record], age: float | None) -> tuple[Record, ...]:
+def _living(
+    records: Sequence[ContenderRecord], age: float | None
+) -> tuple[ContenderRecord, ...]:
     return tuple(
         record
         for record in records
@@ -239,5 +247,5 @@ def _living(records: Sequence[Record], age: float | None) -> tuple[Record, ...]:
     )
 
 
-def _drop(do: Do, records: Sequence[Record]) -> Move | None:
-    return Move(do, tuple(records)) if records else None
+def _drop(do: Action, records: Sequence[ContenderRecord]) -> NextAction | None:
+    return NextAction(do, tuple(records)) if records else None

@@ -6,27 +6,27 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PollPolicy:
     """How a store wants to be waited for; seconds.
 
     A waiter is normally woken by the store; ``poll_min``..``poll_max`` is the jittered
-    poll behind that, which also refreshes its place. ``place_life`` is at least three
+    poll behind that, which also refreshes its place. ``entry_ttl`` is at least three
     polls; ``claim_window`` covers a round trip and its jitter. ``sees_ends``: the store
     wakes also when a lease or a window has ended; nobody needs to look then.
     """
 
     poll_min: float = 1.0
     poll_max: float = 1.5
-    place_life: float = 4.5
+    entry_ttl: float = 4.5
     claim_window: float = 0.1
     sees_ends: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.poll_min <= self.poll_max <= self.place_life / 3:
+        if not 0 < self.poll_min <= self.poll_max <= self.entry_ttl / 3:
             raise ValueError("a place must live for three polls")
 
 
-def next_look(pace: Pace, retry_after: float | None, random: float) -> float:
+def next_poll(pace: PollPolicy, retry_after: float | None, random: float) -> float:
     """Seconds until a waiter looks again; ``random`` is in [0, 1).
 
     ``retry_after`` is what the store told of the next change by itself (an expiry, the

@@ -16,7 +16,7 @@ from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, WRITE_LOCK, RowState
 from aiorwlock_remote.core.ticket import Mode, holder_of
 
 VERSION = "1"
-MOST = 4000
+MAX_TEXT = 4000
 """Characters: what the narrowest column that is asked for can hold."""
 KEPT = 40
 """Characters of a reason by which it is known again."""
@@ -38,7 +38,7 @@ class RowGrant:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class RowGrants:
     """A row with our grants in it. ``last``: the highest fence. ``wrote``: our reason.
 
     ``nonce``: of the last change.
@@ -54,7 +54,7 @@ class Ledger:
         """The one of that ticket."""
         return next((g for g in self.grants if g.ticket == ticket), None)
 
-    def valid(self) -> Ledger:
+    def valid(self) -> RowGrants:
         """Without the grants that the published columns leave no room for."""
         modes = {grant.mode for grant in self.grants}
         if modes == {Mode.READ}:
@@ -63,7 +63,7 @@ class Ledger:
             fits = self.state.mark == WRITE_LOCK and self._is_ours()
         return self if fits else replace(self, grants=())
 
-    def without(self, gone: Callable[[RowGrant], bool]) -> Ledger:
+    def without(self, gone: Callable[[RowGrant], bool]) -> RowGrants:
         """What is left when these have unlocked it."""
         left = tuple(grant for grant in self.grants if not gone(grant))
         fewer = len(self.grants) - len(left)
@@ -75,11 +75,11 @@ class Ledger:
             self, state=RowState(mark, readers, self.state.reason), grants=left
         )
 
-    def kept(self, mine: RowGrant, expires: int) -> Told:
+    def kept(self, mine: RowGrant, expires: int) -> RowDecision:
         """With a grant that lives until then at least."""
         kept = replace(mine, expires=max(mine.expires, expires))
         grants = tuple(kept if grant is mine else grant for grant in self.grants)
-        return Told(replace(self, grants=grants), self.state, kept, held=True)
+        return RowDecision(replace(self, grants=grants), self.state, kept, held=True)
 
     def _is_ours(self) -> bool:
         # Another program's WriteLock after ours has its own reason. A column that is
@@ -89,24 +89,24 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RowDecision:
     """What a step on a ledger says. ``change``: to be swapped in; None: nothing is.
 
     ``grant``: what the ticket holds now; ``held``: whether it held something before.
     """
 
-    change: Ledger | None
+    change: RowGrants | None
     state: RowState
     grant: RowGrant | None = None
     held: bool = False
 
 
-Decide = Callable[[Ledger, int], Told]
+Decide = Callable[[RowGrants, int], RowDecision]
 """``decide(ledger, now)``: a step; microseconds of the database's clock."""
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class TakeRow:
     """RLock or WLock with a lease of so many microseconds; repeatable by its ticket."""
 
     ticket: str = field(repr=False)
@@ -114,7 +114,7 @@ class Take:
     lease: int
     reason: str
 
-    def __call__(self, ledger: Ledger, now: int) -> Told:
+    def __call__(self, ledger: RowGrants, now: int) -> RowDecision:
         """Granted or not."""
         current = ledger.valid()
         mine = current.grant(self.ticket)
@@ -124,7 +124,7 @@ class Take:
         state = current.state
         free = state.mark == UNLOCK
         if not (free or (self.mode is Mode.READ and state.mark == READ_LOCK)):
-            return Told(None, state)
+            return RowDecision(None, state)
         joins = self.mode is Mode.READ and bool(current.grants)
         last = current.last if joins else max(current.last + 1, now)
         grant = RowGrant(self.ticket, self.mode, now + self.lease, last)
@@ -137,45 +137,45 @@ class Take:
             last=last,
             wrote=self.reason,
         )
-        return Told(change, change.state, grant)
+        return RowDecision(change, change.state, grant)
 
 
 @dataclass(frozen=True, slots=True)
-class Give:
+class ReleaseRow:
     """RUnlock or WUnlock; repeated, it finds nothing to do."""
 
     ticket: str = field(repr=False)
     reason: str
 
-    def __call__(self, ledger: Ledger, now: int) -> Told:
+    def __call__(self, ledger: RowGrants, now: int) -> RowDecision:
         """Whether it was held until now."""
         current = ledger.valid()
         mine = current.grant(self.ticket)
         if mine is None:
-            return Told(None, current.state)
+            return RowDecision(None, current.state)
         left = current.without(lambda grant: grant.ticket == self.ticket)
         state = replace(left.state, reason=self.reason)
         change = replace(left, state=state, wrote=self.reason)
-        return Told(change, state, held=mine.expires > now)
+        return RowDecision(change, state, held=mine.expires > now)
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class RenewRow:
     """Its lease begins anew, if it has not ended."""
 
     ticket: str = field(repr=False)
     lease: int
 
-    def __call__(self, ledger: Ledger, now: int) -> Told:
+    def __call__(self, ledger: RowGrants, now: int) -> RowDecision:
         """What it holds."""
         current = ledger.valid()
         mine = current.grant(self.ticket)
         if mine is None or mine.expires <= now:
-            return Told(None, current.state)
+            return RowDecision(None, current.state)
         return current.kept(mine, now + self.lease)
 
 
-def text_of(ledger: Ledger, nonce: str) -> str:
+def text_of(ledger: RowGrants, nonce: str) -> str:
     """As it stands in the column."""
     grants = (
         f"{grant.ticket},{grant.mode},{grant.expires},{grant.fence}"
@@ -185,10 +185,10 @@ def text_of(ledger: Ledger, nonce: str) -> str:
     return ";".join((VERSION, nonce, str(ledger.last), wrote, *grants))
 
 
-def ledger_of(state: RowState, text: str | None) -> Ledger | None:
+def ledger_of(state: RowState, text: str | None) -> RowGrants | None:
     """What stands in the row; None: nothing that we have written."""
     if not text:
-        return Ledger(state)
+        return RowGrants(state)
     try:
         version, nonce, last, wrote, *grants = text.split(";")
         if version != VERSION:
@@ -198,6 +198,6 @@ def ledger_of(state: RowState, text: str | None) -> Ledger | None:
             ticket, mode, expires, fence = grant.split(",")
             listed.append(RowGrant(ticket, Mode(mode), int(expires), int(fence)))
         reason = bytes.fromhex(wrote).decode()
-        return Ledger(state, tuple(listed), int(last), reason, nonce)
+        return RowGrants(state, tuple(listed), int(last), reason, nonce)
     except ValueError:
         return None

@@ -28,7 +28,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class StatementResult:
     """What a statement did: ``count`` rows changed, ``rows`` found."""
 
     count: int = 0
@@ -36,7 +36,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RowStep:
     """What came of a step: ``count`` rows changed, 1 if it was done.
 
     ``found``: mark, count and reason as they stand, if it was refused; None: no row.
@@ -51,7 +51,7 @@ class Step:
         return self.count == 1
 
 
-class Words(Protocol[S_co]):
+class RowStatements(Protocol[S_co]):
     """The published statements for one row, in whatever form they are carried out."""
 
     def lock(self, mode: Mode, reason: str) -> S_co:
@@ -64,7 +64,7 @@ class Words(Protocol[S_co]):
         """Mark, count and reason."""
 
 
-class LeasedWords(Words[S_co], Protocol[S_co]):
+class LeasedRowStatements(RowStatements[S_co], Protocol[S_co]):
     """The same, and two more for a row with a column of grants."""
 
     def read(self) -> S_co:
@@ -74,11 +74,11 @@ class LeasedWords(Words[S_co], Protocol[S_co]):
         """Put mark, count, reason and grants there if mark, count and grants are so."""
 
 
-Plan = Generator[S, Ran, T]
+Plan = Generator[S, StatementResult, T]
 """Statements one after the other; what each did is sent in. It never raises itself."""
 
 
-def carried_out(plan: Plan[S, T], run: Callable[[S], Ran]) -> T:
+def run_plan_blocking(plan: Plan[S, T], run: Callable[[S], StatementResult]) -> T:
     """What the plan makes of what its statements did, by a driver that blocks."""
     try:
         statement = next(plan)
@@ -104,13 +104,13 @@ def noting(plan: Plan[S, T], changed: Callable[[], object]) -> Plan[S, T]:
 
 
 def locking(
-    words: Words[S],
+    words: RowStatements[S],
     mode: Mode,
     reason: str,
     *,
     check: bool = False,
     alone: bool = False,
-) -> Plan[S, Step]:
+) -> Plan[S, RowStep]:
     """Take it; where that changed several rows, they are changed back.
 
     ``check``: look whether the mark stands there now. A column that is too narrow or no
@@ -122,7 +122,7 @@ def locking(
     if alone:
         ran = yield words.look()
         if len(ran.rows) > 1:
-            return Step(len(ran.rows), ran.rows[0])
+            return RowStep(len(ran.rows), ran.rows[0])
     ran = yield words.lock(mode, reason)
     if ran.count > 1:
         yield words.unlock(mode, reason)
@@ -131,23 +131,25 @@ def locking(
         state = None if found is None else state_of(found)
         if state is None:
             yield words.unlock(mode, reason)
-            return Step(0, found)
+            return RowStep(0, found)
     return (yield from _told(words, ran.count))
 
 
-def unlocking(words: Words[S], mode: Mode, reason: str) -> Plan[S, Step]:
+def unlocking(words: RowStatements[S], mode: Mode, reason: str) -> Plan[S, RowStep]:
     """Give it back."""
     ran = yield words.unlock(mode, reason)
     return (yield from _told(words, ran.count))
 
 
-def looking(words: Words[S]) -> Plan[S, Step]:
+def looking(words: RowStatements[S]) -> Plan[S, RowStep]:
     """What stands there."""
     return (yield from _told(words, 0))
 
 
-def _told(words: Words[S], count: int) -> Plan[S, Step]:
+def _told(words: RowStatements[S], count: int) -> Plan[S, RowStep]:
     if count:
-        return Step(count)
+        return RowStep(count)
     ran = yield words.look()
-    return Step(len(ran.rows) if len(ran.rows) > 1 else 0, next(iter(ran.rows), None))
+    return RowStep(
+        len(ran.rows) if len(ran.rows) > 1 else 0, next(iter(ran.rows), None)
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from aiorwlock_remote.core.doorman import Grant, Record, Seat, soonest
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord, soonest
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.core.value import replace, value
 
@@ -13,7 +13,7 @@ _FOREIGN = "foreign "
 
 
 @value
-class Moment:
+class StepContext:
     """One step's circumstances.
 
     ``turns``: what the turn counter becomes if somebody enters an idle resource.
@@ -22,12 +22,12 @@ class Moment:
 
     now: int
     floor: int
-    foreign: Seat | None
+    foreign: MutexRecord | None
     turns: int = 0
     vacate: bool = False
 
 
-def without_own(at: Moment, tickets: Container[str]) -> Moment:
+def without_own(at: StepContext, tickets: Container[str]) -> StepContext:
     """The moment without a foreign seat in which one of these tickets sits.
 
     Their holders are told that they hold nothing, see ``seat``.
@@ -38,12 +38,12 @@ def without_own(at: Moment, tickets: Container[str]) -> Moment:
     return replace(at, foreign=None)
 
 
-def new_fence(door: Record, floor: int) -> int:
+def new_fence(door: Doorman, floor: int) -> int:
     """The number of a new phase: above all before, even if the record was lost."""
     return max(door.last + 1, floor)
 
 
-def describe(door: Record, foreign: Seat | None) -> tuple[str, ...]:
+def describe(door: Doorman, foreign: MutexRecord | None) -> tuple[str, ...]:
     """Who holds the resource, for people: mode, holder, host/pid and reason.
 
     Those whose leases end first; among 10,000 readers a few are enough.

@@ -17,25 +17,25 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from aiorwlock_remote.core import mutex_record as seats
-from aiorwlock_remote.core.acquire import Entry, Queued, acquire, withdraw
+from aiorwlock_remote.core.acquire import AcquireReply, MustWait, acquire, withdraw
 from aiorwlock_remote.core.admission import (
     may_enter,
     offer,
-    pass_over,
     retry_after,
     settle,
+    skip_entries,
     suspend,
 )
 from aiorwlock_remote.core.commands import (
-    SEAT_TURNS,
+    MAX_LOCAL_TURNS,
     Acquire,
     Adopt,
     Answer,
     Command,
     Conflict,
     Downgrade,
-    Force,
     Forced,
+    ForceRelease,
     Granted,
     NotHeld,
     Refused,
@@ -49,9 +49,15 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
 )
 from aiorwlock_remote.core.conversion import adopt, downgrade, upgrade
-from aiorwlock_remote.core.doorman import UNUSED, Ending, Grant, Record, Seat
-from aiorwlock_remote.core.fast_path import lone
-from aiorwlock_remote.core.step_context import Moment, describe, without_own
+from aiorwlock_remote.core.doorman import (
+    UNUSED_DOORMAN,
+    Doorman,
+    Grant,
+    LossNote,
+    MutexRecord,
+)
+from aiorwlock_remote.core.fast_path import fast_path
+from aiorwlock_remote.core.step_context import StepContext, describe, without_own
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 from aiorwlock_remote.core.value import replace, value
 
@@ -63,24 +69,24 @@ class Step:
     A step that changed nothing gives the very record it got: nothing to be stored.
     """
 
-    record: Record
-    seat: Seat | None
+    record: Doorman
+    seat: MutexRecord | None
     reply: Reply
     wakes: tuple[str, ...] = ()
 
 
 @value
-class _Let:
+class _ReleaseDraft:
     """A release, with what it carried along still to be answered."""
 
     held: bool
     reason: NotHeld
-    then: tuple[Entry, ...]
+    then: tuple[AcquireReply, ...]
 
 
 def transition(
-    record: Record | None,
-    seat: Seat | None,
+    record: Doorman | None,
+    seat: MutexRecord | None,
     command: Command,
     now: int,
     floor: int,
@@ -93,22 +99,27 @@ def transition(
     Raises:
         IllegalCommand: the command makes no sense in this state; nothing changes.
     """
-    before = record or UNUSED
+    before = record or UNUSED_DOORMAN
     wall = floor if wall is None else wall
-    short = lone(before, seat, command, now, floor, wall)
+    short = fast_path(before, seat, command, now, floor, wall)
     if short is not None:
         return Step(*short)
     return _step(before, seat, command, now, floor, wall)
 
 
 def _step(
-    before: Record, seat: Seat | None, command: Command, now: int, floor: int, wall: int
+    before: Doorman,
+    seat: MutexRecord | None,
+    command: Command,
+    now: int,
+    floor: int,
+    wall: int,
 ) -> Step:
     """The transition, whoever is there."""
-    at = Moment(now, floor, seats.foreign_seat(before, seat))
+    at = StepContext(now, floor, seats.foreign_seat(before, seat))
     door = seats.reconcile(seats.expire(before, now), seat)
     door = (settle if at.foreign is None else suspend)(door, now)
-    draft: Reply | Queued | _Let
+    draft: Reply | MustWait | _ReleaseDraft
     match command:
         case Acquire():
             door, draft = acquire(door, command, at)
@@ -120,13 +131,13 @@ def _step(
             door, at, draft = _renew(door, command, at)
         case Downgrade() | Upgrade() | Adopt():
             door, at, draft = _move(door, command, at)
-        case Force():
+        case ForceRelease():
             door, at, draft = _force(door, command, at)
     wakes: tuple[str, ...] = ()
     if at.foreign is None:
         door, wakes = offer(door, now)
     reply = _reply(draft, door, at)
-    ours, after = seats.agree(door, at.foreign, wall)
+    ours, after = seats.sync_mutex_record(door, at.foreign, wall)
     if door == before and ours == before.seat:
         return Step(before, after, reply, wakes)
     created = before.created or wall
@@ -134,18 +145,20 @@ def _step(
     return Step(door, after, reply, wakes)
 
 
-def unheard(step: Step, gates: Collection[str], now: int) -> Step:
+def skip_unreachable(step: Step, gates: Collection[str], now: int) -> Step:
     """The step, when some of those it wakes turned out to be gone.
 
     They are passed over and the next are called: ``wakes`` are those alone. To be
     repeated until everybody hears or nobody is left. The reply stays as it was; an
     upgrader that is gone costs the rest of its slot's life.
     """
-    door, wakes = offer(pass_over(step.record, gates, now), now)
+    door, wakes = offer(skip_entries(step.record, gates, now), now)
     return Step(door, step.seat, step.reply, wakes)
 
 
-def peek(record: Record, seat: Seat | None, now: int) -> tuple[Record, Seat | None]:
+def peek(
+    record: Doorman, seat: MutexRecord | None, now: int
+) -> tuple[Doorman, MutexRecord | None]:
     """The record as the next step would find it, and the seat if it is foreign."""
     foreign = seats.foreign_seat(record, seat)
     door = seats.reconcile(seats.expire(record, now), seat)
@@ -154,8 +167,8 @@ def peek(record: Record, seat: Seat | None, now: int) -> tuple[Record, Seat | No
     return door, foreign
 
 
-def prospect(
-    record: Record, seat: Seat | None, gate: str, now: int
+def next_attempt(
+    record: Doorman, seat: MutexRecord | None, gate: str, now: int
 ) -> tuple[tuple[object, ...], int] | None:
     """When a process should ask again: (what that is due to, microseconds from now).
 
@@ -164,11 +177,11 @@ def prospect(
     """
     door, foreign = peek(record, seat, now)
     slot = door.upgrader
-    if slot is not None and slot.gate == gate and slot.called:
+    if slot is not None and slot.client_id == gate and slot.called:
         return ("upgrade", slot.ticket), 0
     soonest: tuple[tuple[object, ...], int] | None = None
     for place in door.queue:
-        if place.gate != gate:
+        if place.client_id != gate:
             continue
         free = foreign is None and may_enter(door, place, Policy.FAIR, now)
         wait = 0 if free else retry_after(door, place, foreign, now)
@@ -178,12 +191,14 @@ def prospect(
     return soonest
 
 
-def _release(door: Record, cmd: Release, at: Moment) -> tuple[Record, Moment, _Let]:
+def _release(
+    door: Doorman, cmd: Release, at: StepContext
+) -> tuple[Doorman, StepContext, _ReleaseDraft]:
     grant = door.grant(cmd.ticket)
     turns = 0
     if grant is not None and cmd.mode in (None, grant.mode):
         held, turns = True, door.turns + 1
-        door = seats.without(door, (grant,))
+        door = seats.drop_grants(door, (grant,))
     elif at.foreign is not None and at.foreign.ticket == cmd.ticket:
         held = cmd.mode is not Mode.READ  # the record was lost; the seat is enough
         at = replace(at, foreign=None) if held else at
@@ -192,16 +207,18 @@ def _release(door: Record, cmd: Release, at: Moment) -> tuple[Record, Moment, _L
     gone = NotHeld() if held else NotHeld(seats.why_gone(door, holder_of(cmd.ticket)))
     # Inside one process the seat goes from ticket to ticket; now and then it is left
     # vacant until the process asks again, so that foreign pollers get a chance.
-    vacate = turns > SEAT_TURNS
+    vacate = turns > MAX_LOCAL_TURNS
     carried = replace(at, turns=0 if vacate else turns, vacate=vacate)
-    answers: list[Entry] = []
+    answers: list[AcquireReply] = []
     for command in cmd.then:
         door, answer = acquire(door, command, carried)
         answers.append(answer)
-    return door, at, _Let(held, gone, tuple(answers))
+    return door, at, _ReleaseDraft(held, gone, tuple(answers))
 
 
-def _renew(door: Record, cmd: Renew, at: Moment) -> tuple[Record, Moment, Renewed]:
+def _renew(
+    door: Doorman, cmd: Renew, at: StepContext
+) -> tuple[Doorman, StepContext, Renewed]:
     leases = dict(cmd.tickets)
     renewed = {
         g.ticket: replace(g, expires=_longer(g.expires, leases[g.ticket], at.now))
@@ -218,9 +235,9 @@ def _renew(door: Record, cmd: Renew, at: Moment) -> tuple[Record, Moment, Renewe
 
 
 def _move(
-    door: Record, cmd: Downgrade | Upgrade | Adopt, at: Moment
-) -> tuple[Record, Moment, Granted | NotHeld | Conflict | Refused | Queued]:
-    draft: Granted | NotHeld | Conflict | Refused | Queued
+    door: Doorman, cmd: Downgrade | Upgrade | Adopt, at: StepContext
+) -> tuple[Doorman, StepContext, Granted | NotHeld | Conflict | Refused | MustWait]:
+    draft: Granted | NotHeld | Conflict | Refused | MustWait
     match cmd:
         case Downgrade():
             door, draft = downgrade(door, cmd, at)
@@ -240,34 +257,38 @@ def _longer(expires: int | None, lease: int | None, now: int) -> int | None:
     return max(expires, now + lease)
 
 
-def _force(door: Record, cmd: Force, at: Moment) -> tuple[Record, Moment, Forced]:
+def _force(
+    door: Doorman, cmd: ForceRelease, at: StepContext
+) -> tuple[Doorman, StepContext, Forced]:
     if cmd.seat is not None:
         if at.foreign is None or at.foreign.value != cmd.seat:
             return door, at, Forced(done=False)
         return door, replace(at, foreign=None), Forced(done=True)
     for grant in door.grants:
         if grant.holder == cmd.holder and grant.fence == cmd.fence:
-            door = seats.without(door, (grant,))
-            note = Ending(grant.fence, grant.holder, "forced")
+            door = seats.drop_grants(door, (grant,))
+            note = LossNote(grant.fence, grant.holder, "forced")
             return seats.remember(door, note), at, Forced(done=True)
     return door, at, Forced(done=False)
 
 
-def _reply(draft: Reply | Queued | _Let, door: Record, at: Moment) -> Reply:
-    if isinstance(draft, Queued):
+def _reply(
+    draft: Reply | MustWait | _ReleaseDraft, door: Doorman, at: StepContext
+) -> Reply:
+    if isinstance(draft, MustWait):
         return _waiting(draft, door, at)
-    if isinstance(draft, _Let):
+    if isinstance(draft, _ReleaseDraft):
         then: tuple[Answer, ...] = tuple(
-            _waiting(entry, door, at) if isinstance(entry, Queued) else entry
+            _waiting(entry, door, at) if isinstance(entry, MustWait) else entry
             for entry in draft.then
         )
         return Released(draft.held, draft.reason.reason, then)
     return draft
 
 
-def _waiting(queued: Queued, door: Record, at: Moment) -> Waiting:
+def _waiting(queued: MustWait, door: Doorman, at: StepContext) -> Waiting:
     holders = describe(door, at.foreign)
-    place = door.place(queued.gate, queued.mode)
+    place = door.entry(queued.client_id, queued.mode)
     if place is None:  # an upgrader: its slot is not in the queue
         return Waiting(0, None, holders)
     ahead = sum(p.number < place.number for p in door.queue)

@@ -15,7 +15,7 @@ from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, LockError
 
 
-def in_doubt(error: BaseException | None) -> bool:
+def is_uncertain(error: BaseException | None) -> bool:
     """Return True unless ``error`` proves that the request was not carried out."""
     if error is None:
         return False
@@ -44,7 +44,7 @@ def after_change(error: BackendError) -> BackendUnavailable:
 
 def after_doubt(error: BaseException) -> BaseException:
     """Return the error without its proof: an earlier request may have been done."""
-    if in_doubt(error):
+    if is_uncertain(error):
         return error
     doubtful: BackendError = BackendUnavailable(what=str(error))
     if isinstance(error, BackendError):

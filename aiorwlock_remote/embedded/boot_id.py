@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from aiorwlock_remote.core.doorman import Record
+from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -17,7 +17,7 @@ _NOT_TOLD = FileNotFoundError, NotADirectoryError, PermissionError
 
 
 @dataclass(frozen=True, slots=True)
-class Boot:
+class BootId:
     """What the times in a store are of. Empty: not told.
 
     ``id`` changes with each boot of the host. ``shift``: how far its clocks are set off
@@ -27,7 +27,7 @@ class Boot:
     id: str = ""
     shift: str = ""
 
-    def joining(self, kept: Boot | None, path: str) -> Boot:
+    def joining(self, kept: BootId | None, path: str) -> BootId:
         """What the store has to keep once we use it; ``kept``: what it keeps so far.
 
         Raises:
@@ -51,14 +51,14 @@ class Boot:
         return kept
 
 
-def this_boot() -> Boot:
+def this_boot() -> BootId:
     """That of this process.
 
     Raises:
         BackendUnavailable: the system tells, but not now.
     """
     try:
-        return Boot(_boot_id(), _shift())
+        return BootId(_boot_id(), _shift())
     except OSError as exc:
         raise BackendUnavailable(
             what=f"which boot of the host this is cannot be read ({exc})",
@@ -71,7 +71,7 @@ def another_boot(written: str, boot: str) -> bool:
     return bool(written and boot) and written != boot
 
 
-def of_this_boot(record: Record, written: str, boot: str, now: int) -> Record:
+def of_this_boot(record: Doorman, written: str, boot: str, now: int) -> Doorman:
     """The record, written in boot ``written``, as it counts in ``boot``.
 
     Where one of them is not told, a clock that began anew gives another boot away.

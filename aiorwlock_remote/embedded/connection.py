@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from aiorwlock_remote._util.purge import FIRST_KEY, Key
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
-from aiorwlock_remote.embedded.wake_event import Alarm
+from aiorwlock_remote.embedded.wake_event import WakeEvent
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.forgetting import FIRST, Key
 from aiorwlock_remote.ports import Snapshot
 
 Batch = Iterable[tuple[Resource, Command]]
@@ -22,7 +22,7 @@ class KeptLocked(BackendUnavailable):
     """Another process keeps one record locked, and the caller may try again later."""
 
 
-class Connection(Protocol):
+class LocalConnection(Protocol):
     """A way to the files. Belongs to one thread; not open until ``open``."""
 
     def open(self, timeout: float) -> None:
@@ -60,13 +60,13 @@ class Connection(Protocol):
             KeptLocked: all but some were added; those others are to be asked for again.
         """
 
-    def forget(self, memory: float, after: Key = FIRST) -> Key | None:
+    def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
         """Drop some records that nobody has used for ``memory`` seconds.
 
         Where to go on soon; None: nowhere.
         """
 
-    def alarm(self) -> Alarm:
+    def alarm(self) -> WakeEvent:
         """What its watcher sleeps on, once it is open."""
 
     def version(self) -> object:

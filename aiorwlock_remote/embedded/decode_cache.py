@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiorwlock_remote.core.codec import loads
-from aiorwlock_remote.core.doorman import Record
+from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.errors import BadRecord
 
-REMEMBERED = 256
+CACHE_SIZE = 256
 
 
 def outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadRecord:
@@ -31,14 +31,14 @@ def outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadReco
         return bad
 
 
-class Decoded:
+class DecodeCache:
     """What was read or written lately, by its text."""
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, Doorman] = {}
 
-    def __call__(self, text: str) -> Record:
+    def __call__(self, text: str) -> Doorman:
         """The record of a text.
 
         Raises:
@@ -46,9 +46,9 @@ class Decoded:
         """
         return self._records.get(text) or self.keep(text, loads(text))
 
-    def keep(self, text: str, record: Record) -> Record:
+    def keep(self, text: str, record: Doorman) -> Doorman:
         """Remember it."""
-        if len(self._records) >= REMEMBERED:
+        if len(self._records) >= CACHE_SIZE:
             self._records.clear()
         self._records[text] = record
         return record

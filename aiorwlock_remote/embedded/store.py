@@ -8,27 +8,26 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import nullcontext
 from random import uniform
 
+from aiorwlock_remote._util.purge import EveryNth, Key, Purger
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.transition import Step
-from aiorwlock_remote.embedded.connection import Connection, KeptLocked, Seen
-from aiorwlock_remote.embedded.watcher import Rhythm, Watcher
+from aiorwlock_remote.embedded.connection import KeptLocked, LocalConnection, Seen
+from aiorwlock_remote.embedded.watcher import ChangeWatcher, WatchIntervals
 from aiorwlock_remote.embedded.worker import BUSY_TIMEOUT, RenewalsFirst, Worker
-from aiorwlock_remote.forgetting import Forgetting, Key
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
-    Bell,
     Capability,
     Clock,
-    Host,
+    EventLoop,
     Pending,
     Renewal,
-    Settings,
     Snapshot,
+    StoreSettings,
+    WakeCallback,
 )
-from aiorwlock_remote.seldom import Seldom
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -49,18 +48,18 @@ class EmbeddedStore:
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
     )
-    pace: Pace = Pace()
+    pace: PollPolicy = PollPolicy()
     one_lock: bool = False
     """Whether all steps need the same lock of the system."""
 
     def __init__(
         self,
-        connect: Callable[[], Connection],
+        connect: Callable[[], LocalConnection],
         name: str,
-        host: Host,
-        bell: Bell,
-        settings: Settings,
-        rhythm: Rhythm | None = None,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
+        rhythm: WatchIntervals | None = None,
     ) -> None:
         """``connect`` makes one that the worker, the watcher or the keeper opens."""
         self._connect = connect
@@ -69,19 +68,19 @@ class EmbeddedStore:
         self._bell = bell
         self._first = RenewalsFirst() if self.one_lock else None
         self._worker = Worker(connect(), host, name, self._wakes, self._first)
-        self._watcher = Watcher(
-            connect(), settings.gate, host, bell, rhythm or Rhythm()
+        self._watcher = ChangeWatcher(
+            connect(), settings.client_id, host, bell, rhythm or WatchIntervals()
         )
-        self._forgets = Seldom(FORGET_EVERY)
-        self._forgetting = Forgetting(self._forgotten, host.spawn)
+        self._forgets = EveryNth(FORGET_EVERY)
+        self._forgetting = Purger(self._forgotten, host.spawn)
 
     async def open(self) -> None:
-        """Open it; see ``Connection.open``."""
+        """Open it; see ``LocalConnection.open``."""
         timeout = self._settings.connect_timeout
         try:
             await self._worker.call(lambda connection: connection.open(timeout))
         except BaseException:
-            self._worker.close().unawaited()
+            self._worker.close().log_failure()
             raise
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -131,7 +130,7 @@ class EmbeddedStore:
         return last
 
     def _wakes(self, resource: Resource, gates: tuple[str, ...]) -> None:
-        if self._settings.gate in gates:  # the watcher may not see what we did
+        if self._settings.client_id in gates:  # the watcher may not see what we did
             self._bell(resource, 0.0)
 
 
@@ -140,7 +139,7 @@ class ConnectionRenewer:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: LocalConnection,
         clock: Clock,
         first: RenewalsFirst | None = None,
     ) -> None:

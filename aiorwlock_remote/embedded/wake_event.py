@@ -6,7 +6,7 @@ import threading
 from typing import Protocol
 
 
-class Alarm(Protocol):
+class WakeEvent(Protocol):
     """Waited for by one thread."""
 
     @property
@@ -23,7 +23,7 @@ class Alarm(Protocol):
         """It is not waited for any more."""
 
 
-class Deaf:
+class PlainWakeEvent:
     """An alarm that hears no changes."""
 
     hears: bool = False
@@ -33,11 +33,11 @@ class Deaf:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """As ``Alarm``."""
+        """As ``WakeEvent``."""
         self._event.set()
 
     def wait(self, seconds: float | None) -> None:
-        """As ``Alarm``."""
+        """As ``WakeEvent``."""
         self._event.wait(seconds)
         self._event.clear()
 

@@ -1,8 +1,9 @@
 """Waking between processes: one poller of the connection's version a process.
 
 Files tell cheaply whether somebody has changed something. Only while somebody waits:
-every 2 ms when its turn is near and no alarm will tell, every 20 ms else (``Rhythm``),
-or when the alarm hears a change. Only after a change are the watched records read.
+every 2 ms when its turn is near and no alarm will tell, every 20 ms else
+(``WatchIntervals``), or when the alarm hears a change. Only after a change are the
+watched records read.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import threading
 from dataclasses import dataclass
 from random import uniform
 
-from aiorwlock_remote._util.threads import running
-from aiorwlock_remote.core.doorman import Record
+from aiorwlock_remote._util.threads import start_thread
+from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.transition import prospect
-from aiorwlock_remote.embedded.connection import Connection, KeptLocked
-from aiorwlock_remote.embedded.wake_event import Alarm, Deaf
+from aiorwlock_remote.core.transition import next_attempt
+from aiorwlock_remote.embedded.connection import KeptLocked, LocalConnection
+from aiorwlock_remote.embedded.wake_event import PlainWakeEvent, WakeEvent
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -25,7 +26,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
 )
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Bell, Host
+from aiorwlock_remote.ports import EventLoop, WakeCallback
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -36,23 +37,23 @@ FAILED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class WatchIntervals:
     """Seconds between two looks, when our turn is near and when nothing changes."""
 
     shortest: float = 0.002
     longest: float = 0.020
 
 
-class Watcher:
+class ChangeWatcher:
     """Rings the bell for watched resources; a thread of its own, when needed."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: LocalConnection,
         gate: str,
-        host: Host,
-        bell: Bell,
-        rhythm: Rhythm,
+        host: EventLoop,
+        bell: WakeCallback,
+        rhythm: WatchIntervals,
     ) -> None:
         """Takes the connection over and opens it in its thread."""
         self._rhythm = rhythm
@@ -64,7 +65,7 @@ class Watcher:
         self._fresh: set[Resource] = set()
         self._kept: set[Resource] = set()  # in the middle of another process's step
         self._lock = threading.Lock()
-        self._alarm: Alarm = Deaf()
+        self._alarm: WakeEvent = PlainWakeEvent()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -79,7 +80,7 @@ class Watcher:
             self._alarm.set()
         if self._thread is None:
             try:
-                self._thread = running(self._run, "watcher")
+                self._thread = start_thread(self._run, "watcher")
             except BackendUnavailable as exc:
                 log_event(log, "watch_failed", error=str(exc))
 
@@ -115,7 +116,7 @@ class Watcher:
             with self._lock:
                 self._closed = True
                 self._alarm.close()
-                self._alarm = Deaf()
+                self._alarm = PlainWakeEvent()
             self._connection.close()
 
     def _next(self, pause: float) -> list[Resource] | None:
@@ -153,7 +154,7 @@ class Watcher:
                 log_event(log, "bad_record", resource=resource.label, error=str(exc))
                 continue
             near = near or self._is_near(seen.record)
-            found = prospect(seen.record, seen.seat, self._gate, seen.now)
+            found = next_attempt(seen.record, seen.seat, self._gate, seen.now)
             if found is None:
                 continue
             due_to, micros = found
@@ -164,6 +165,6 @@ class Watcher:
             self._host.call_soon(self._bell, resource, micros / 1e6)
         return near
 
-    def _is_near(self, record: Record) -> bool:
+    def _is_near(self, record: Doorman) -> bool:
         """Whether a place of ours is among the first; the others need not hurry."""
-        return any(place.gate == self._gate for place in record.queue[:NEAR])
+        return any(place.client_id == self._gate for place in record.queue[:NEAR])

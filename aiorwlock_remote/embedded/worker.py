@@ -20,14 +20,14 @@ from queue import Empty, SimpleQueue
 from random import uniform
 from typing import Any
 
-from aiorwlock_remote._util.threads import finish_at_exit, running
+from aiorwlock_remote._util.threads import flush_at_exit, start_thread
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
-from aiorwlock_remote.embedded.connection import Connection, KeptLocked
+from aiorwlock_remote.embedded.connection import KeptLocked, LocalConnection
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Host, Pending
+from aiorwlock_remote.ports import EventLoop, Pending
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -39,7 +39,7 @@ SHORTEST, LONGEST = 0.002, 0.02
 """Seconds, at most, until a record that was kept locked is tried again."""
 
 Wakes = Callable[[Resource, tuple[str, ...]], object]
-Call = Callable[[Connection], Any]
+Call = Callable[[LocalConnection], Any]
 
 
 @dataclass(slots=True)
@@ -104,8 +104,8 @@ class Worker:
 
     def __init__(
         self,
-        connection: Connection,
-        host: Host,
+        connection: LocalConnection,
+        host: EventLoop,
         name: str,
         wakes: Wakes,
         first: RenewalsFirst | None = None,
@@ -126,8 +126,8 @@ class Worker:
         self._put_back: dict[Resource | None, PutBack] = {}
         self._closed = False
         self._ended: Pending[None] = Pending()
-        self._thread = running(self._run, name)
-        finish_at_exit(self)
+        self._thread = start_thread(self._run, name)
+        flush_at_exit(self)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One command; may be carried out together with others."""
@@ -145,10 +145,10 @@ class Worker:
         return self._ended
 
     def finish(self) -> None:
-        """As ``Finishes``."""
+        """As ``FlushesAtExit``."""
         done = threading.Event()
 
-        def all_done(_: Connection) -> None:
+        def all_done(_: LocalConnection) -> None:
             if any(of is not None for of in self._put_back):
                 raise KeptLocked(what="steps are left")
             done.set()
@@ -161,7 +161,7 @@ class Worker:
 
     def _asked(self, job: Job) -> Pending[Any]:
         if self._closed:
-            job.pending.fail(BackendUnavailable(what="the store is closed"))
+            job.pending.set_exception(BackendUnavailable(what="the store is closed"))
         else:
             self._jobs.put(job)
         return job.pending
@@ -235,11 +235,11 @@ class Worker:
             outcome = job.call(self._connection)
         except KeptLocked as exc:
             if not self._may_wait(job):
-                self._host.call_soon(job.pending.fail, exc)
+                self._host.call_soon(job.pending.set_exception, exc)
         except Exception as exc:  # noqa: BLE001 - handed to the caller
-            self._host.call_soon(job.pending.fail, exc)
+            self._host.call_soon(job.pending.set_exception, exc)
         else:
-            self._host.call_soon(job.pending.resolve, outcome)
+            self._host.call_soon(job.pending.set_result, outcome)
 
     def _may_wait(self, job: Job) -> bool:
         """Put it back; False: its record has been kept locked for too long."""
@@ -259,9 +259,9 @@ class Worker:
         for job, outcome in told:
             try:
                 if isinstance(outcome, Exception):
-                    job.pending.fail(outcome)
+                    job.pending.set_exception(outcome)
                 else:
-                    job.pending.resolve(outcome.reply)
+                    job.pending.set_result(outcome.reply)
                     if outcome.wakes:
                         self._wakes(job.of, outcome.wakes)
             except Exception:  # noqa: BLE001 - one answer's trouble is its own

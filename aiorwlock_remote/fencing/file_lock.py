@@ -12,7 +12,7 @@ from typing import final
 
 
 @final
-class Stay:
+class FileLockHold:
     """A thread's stay, from its first way in to its last way out.
 
     It lasts as long as anybody is in who came in during it: on an event loop that need
@@ -62,20 +62,20 @@ class Stay:
         self._file = -1
 
 
-_open: set[Stay] = set()
+_open: set[FileLockHold] = set()
 
 
 @final
 class _Here(threading.local):
     def __init__(self) -> None:
-        self.stays: dict[Path, Stay] = {}
+        self.stays: dict[Path, FileLockHold] = {}
 
 
 _here = _Here()
 
 
 @contextmanager
-def alone(lock: Path) -> Iterator[Stay]:
+def exclusive(lock: Path) -> Iterator[FileLockHold]:
     """Nobody else is in; who is in already, by this thread, comes in again at once.
 
     Raises:
@@ -84,7 +84,7 @@ def alone(lock: Path) -> Iterator[Stay]:
     stays = _here.stays  # those of who comes, whoever leaves
     stay = stays.get(lock)
     if stay is None:
-        stay = stays[lock] = Stay(lock)
+        stay = stays[lock] = FileLockHold(lock)
     stay.come()
     try:
         yield stay

@@ -16,7 +16,7 @@ from aiorwlock_remote.errors import (
     StaleFence,
     WouldDeadlock,
 )
-from aiorwlock_remote.fencing.file_lock import Stay, alone
+from aiorwlock_remote.fencing.file_lock import FileLockHold, exclusive
 from aiorwlock_remote.fencing.numbers import HIGHEST, check_fence
 
 _FENCE = re.compile(rb"[0-9]{1,16}\n")
@@ -62,7 +62,7 @@ class FencedFile:
             OSError: the disk's.
         """
         check_fence(fence)
-        with alone(self._lock) as stay:
+        with exclusive(self._lock) as stay:
             self._admit(fence, stay)
             yield
 
@@ -93,7 +93,7 @@ class FencedFile:
         with self.admitted(fence):
             _replace(self._path, data)
 
-    def _admit(self, fence: int, stay: Stay) -> None:
+    def _admit(self, fence: int, stay: FileLockHold) -> None:
         highest = self._highest() if stay.fence is None else stay.fence
         if fence < highest:
             raise StaleFence(resource=str(self._path), fence=fence, highest=highest)

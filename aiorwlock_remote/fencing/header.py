@@ -19,7 +19,7 @@ a little more. One from further away would keep everybody out who comes after it
 _DIGITS = re.compile(r"[0-9]{1,16}")
 
 
-class Fenced(Protocol):
+class HasFence(Protocol):
     """A ``Held``."""
 
     @property
@@ -27,7 +27,7 @@ class Fenced(Protocol):
         """Its fence."""
 
 
-def fence_header(held: Fenced) -> dict[str, str]:
+def fence_header(held: HasFence) -> dict[str, str]:
     """The header that goes with a request made under a grant."""
     return {HEADER: str(held.fence)}
 

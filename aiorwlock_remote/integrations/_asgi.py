@@ -23,7 +23,7 @@ MESSAGE_SIZE = 512
 MOUNTED = "call add_locks for the outermost application: mounted ones share its locks"
 
 
-class Site:
+class AppLocks:
     """An application: its ``Locks`` while it runs."""
 
     opened: Locks | None = None
@@ -43,7 +43,7 @@ class Site:
         return self.opened
 
 
-class Visit:
+class RequestLocks:
     """A request or websocket: its locks, what was read ahead of it, what was answered.
 
     While a request waits for a lock, its messages are read ahead, because only the
@@ -63,7 +63,7 @@ class Visit:
     """
 
     def __init__(
-        self, site: Site, receive: Receive, send: Send, outer: Visit | None
+        self, site: AppLocks, receive: Receive, send: Send, outer: RequestLocks | None
     ) -> None:
         """``receive`` and ``send`` are the server's.
 
@@ -189,25 +189,27 @@ class Visit:
         return error
 
 
-class Doorway:
-    """The application with its middlewares, whose requests each get a ``Visit``.
+class LocksMiddleware:
+    """The application with its middlewares, whose requests each get a ``RequestLocks``.
 
     It stands around all middlewares, in whatever order they were added, so what was
     read ahead is handed to all of them.
     """
 
-    def __init__(self, app: ASGIApp, site: Site) -> None:
+    def __init__(self, app: ASGIApp, site: AppLocks) -> None:
         """``app``: all of the application."""
         self._app = app
         self._site = site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve; mounted applications get the same scope, and so the same ``Visit``."""
+        """Serve; mounted applications get the same scope, and so the same
+        ``RequestLocks``.
+        """
         kind = scope["type"]
         if kind not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        here = Visit(self._site, receive, send, scope.get(KEY))
+        here = RequestLocks(self._site, receive, send, scope.get(KEY))
         scope[KEY] = here
         if kind == "http":
             await here.serve(self._app, scope)
@@ -215,24 +217,24 @@ class Doorway:
             await self._app(scope, receive, here.send)
 
 
-def visit(scope: Scope) -> Visit:
+def visit(scope: Scope) -> RequestLocks:
     """That of this request.
 
     Raises:
         ConfigurationError: the application was given no locks.
     """
     here = scope.get(KEY)
-    return here if isinstance(here, Visit) else _without()
+    return here if isinstance(here, RequestLocks) else _without()
 
 
-def site_of(app: Starlette) -> Site:
+def site_of(app: Starlette) -> AppLocks:
     """That of this application.
 
     Raises:
         ConfigurationError: it was given no locks.
     """
     here = getattr(app.state, KEY, None)
-    return here if isinstance(here, Site) else _without()
+    return here if isinstance(here, AppLocks) else _without()
 
 
 def _without() -> NoReturn:

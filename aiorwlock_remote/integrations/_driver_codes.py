@@ -53,7 +53,7 @@ _REFUSALS = {"DataError", "NotSupportedError", "ProgrammingError"}
 _SQLITE_TABLES = re.compile("no such (table|column)")
 
 
-def of(
+def from_driver_codes(
     driver: object, where: str, *, asked: bool = True, lost: bool = False
 ) -> BackendError | ConfigurationError:
     """The error of ours for what a driver raised for one request.

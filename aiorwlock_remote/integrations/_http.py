@@ -38,7 +38,7 @@ SPELLINGS: dict[str, Spelling] = {"": str, "str": str, "int": int, "uuid": UUID}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PathParameter:
     """``{name}`` or ``{name:int}``: a part of the path, and what it is read as."""
 
     name: str
@@ -46,7 +46,7 @@ class Place:
     bare: bool
 
 
-class Template:
+class LockNameTemplate:
     """``"invoice:{id:int}"``: the name of a lock, with parts of a path in it.
 
     Before the first colon stands the resource type. ``{id:int}`` and ``{id:uuid}``
@@ -112,8 +112,10 @@ class Template:
         )
 
 
-def _parts(rest: str, text: str) -> tuple[list[str | Place], tuple[Place, ...]]:
-    parts: list[str | Place] = []
+def _parts(
+    rest: str, text: str
+) -> tuple[list[str | PathParameter], tuple[PathParameter, ...]]:
+    parts: list[str | PathParameter] = []
     try:
         for literal, name, kind, conversion in string.Formatter().parse(rest):
             if literal:
@@ -122,15 +124,15 @@ def _parts(rest: str, text: str) -> tuple[list[str | Place], tuple[Place, ...]]:
                 continue
             if not name.isidentifier() or conversion or kind not in SPELLINGS:
                 raise ValueError  # noqa: TRY301 - one message for all of them
-            if parts and isinstance(parts[-1], Place):
+            if parts and isinstance(parts[-1], PathParameter):
                 raise ValueError  # noqa: TRY301 - where does one end?
-            parts.append(Place(name, SPELLINGS[kind], bare=not kind))
+            parts.append(PathParameter(name, SPELLINGS[kind], bare=not kind))
     except ValueError:
         raise ConfigurationError(
             what=f"{quoted(text)} cannot be read",
             hint="parts are {name}, {name:int} or {name:uuid}, with text between them",
         ) from None
-    places = tuple(part for part in parts if isinstance(part, Place))
+    places = tuple(part for part in parts if isinstance(part, PathParameter))
     if len({place.name for place in places}) != len(places):
         raise ConfigurationError(what=f"{quoted(text)} has a part twice")
     return parts, places
@@ -139,7 +141,7 @@ def _parts(rest: str, text: str) -> tuple[list[str | Place], tuple[Place, ...]]:
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 
 
-def _read(place: Place, value: object) -> ResourceId:
+def _read(place: PathParameter, value: object) -> ResourceId:
     if isinstance(value, place.kind) and not isinstance(value, bool):
         return value
     if place.kind is str and isinstance(value, int | UUID):
@@ -154,11 +156,11 @@ def _read(place: Place, value: object) -> ResourceId:
     return read
 
 
-class NoPage(Exception):
+class NoSuchPath(Exception):
     """A path that names no lock, and so no page."""
 
 
-class Hold:
+class HoldSpec:
     """What a handler holds while it runs: which lock, how, and how long it waits."""
 
     def __init__(
@@ -174,7 +176,7 @@ class Hold:
         Raises:
             ConfigurationError: a template, a mode, a number, a reason or an option.
         """
-        self.template = Template(template)
+        self.template = LockNameTemplate(template)
         if mode not in get_args(Mode):
             raise ConfigurationError(
                 what=f"mode {quoted(mode)}", hint="'read' or 'write'"
@@ -196,7 +198,7 @@ class Hold:
         try:
             made = self.template.resource_id(values)
         except ValueError as exc:
-            raise NoPage from exc
+            raise NoSuchPath from exc
         pair = locks.rwlock(self.template.resource_type, made, **self._options)
         lock = pair.writer if self.mode == "write" else pair.reader
         return lock.acquire(self._timeout, reason=self._reason)
@@ -241,7 +243,7 @@ def check_connecting(given: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ErrorResponse:
     """An error as HTTP has it."""
 
     status: int
@@ -249,7 +251,7 @@ class Answer:
     body: dict[str, object]
 
 
-def answer(error: LockError) -> Answer | None:
+def answer(error: LockError) -> ErrorResponse | None:
     """What a client is told of it; None: a bug of ours, which is the server's to log.
 
     The text of an error names hosts and processes: it goes to the log, not to clients.
@@ -268,8 +270,8 @@ def answer(error: LockError) -> Answer | None:
     return problem(status, headers)
 
 
-def problem(status: int, headers: dict[str, str] | None = None) -> Answer:
+def problem(status: int, headers: dict[str, str] | None = None) -> ErrorResponse:
     """A problem that its status says all about (RFC 9457)."""
     title = HTTPStatus(status).phrase
     body: dict[str, object] = {"type": "about:blank", "title": title, "status": status}
-    return Answer(status, headers or {}, body)
+    return ErrorResponse(status, headers or {}, body)

@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote._util.plan_runner import each_for_itself
+from aiorwlock_remote._util.plan_runner import run_plan_autocommit
 from aiorwlock_remote.core.row_plans import Plan
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
-class CarriesPlans(ABC, Generic[S]):
+class PlanRunner(ABC, Generic[S]):
     """Beyond any caller's cancellation."""
 
     def __init__(self) -> None:
@@ -22,8 +22,8 @@ class CarriesPlans(ABC, Generic[S]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def carry(self, plan: Plan[S, T]) -> Pending[T]:
-        """As ``HoldsRows.carry``."""
-        return each_for_itself(self._begin, plan)
+        """As ``SupportsRowLocks.carry``."""
+        return run_plan_autocommit(self._begin, plan)
 
     @abstractmethod
     async def carried(self, plan: Plan[S, T], pending: Pending[T]) -> None:

@@ -15,10 +15,10 @@ from starlette.types import ASGIApp
 
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.integrations._asgi import KEY, MOUNTED, Site
-from aiorwlock_remote.integrations._http import Hold
+from aiorwlock_remote.integrations._asgi import KEY, MOUNTED, AppLocks
+from aiorwlock_remote.integrations._http import HoldSpec
 
-holds: WeakKeyDictionary[Callable[..., Any], Hold] = WeakKeyDictionary()
+holds: WeakKeyDictionary[Callable[..., Any], HoldSpec] = WeakKeyDictionary()
 """The dependencies that ``hold`` made."""
 
 Handlers = Mapping[Any, Callable[..., Any]]
@@ -69,7 +69,7 @@ def check_mounted(routes: Sequence[BaseRoute]) -> None:
         if (mounted := _mounted(route)) is None:
             continue
         site = getattr(getattr(mounted, "state", None), KEY, None)
-        if isinstance(site, Site) and site.opened is None:
+        if isinstance(site, AppLocks) and site.opened is None:
             path = getattr(route, "path", "") or getattr(route, "host", "")
             raise ConfigurationError(
                 what=f"the application mounted on {quoted(path)} has locks of its own, "
@@ -90,7 +90,7 @@ def _mounted(route: Any) -> ASGIApp | None:  # noqa: ANN401 - a route of any kin
 
 def _check(route: Any, dependant: Dependant, kinds: dict[str, Any]) -> None:  # noqa: ANN401 - a route of any kind
     tree = list(_all(dependant))
-    mine: list[Hold] = []
+    mine: list[HoldSpec] = []
     for each in tree:
         if each.call is not None and each.call in holds:
             mine.append(holds[each.call])

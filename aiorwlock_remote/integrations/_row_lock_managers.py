@@ -7,15 +7,15 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from aiorwlock_remote.recipes.row_desk import RowDesk
-from aiorwlock_remote.recipes.row_lock.requests import Carrier
+from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
+from aiorwlock_remote.recipes.row_lock.requests import RunsPlans
 from aiorwlock_remote.recipes.row_lock.target import Kind
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 
 S = TypeVar("S")
 
 
-class Desks(Generic[S]):
+class RowLockManagers(Generic[S]):
     """Waiters for one row know of each other, however often its lock is made.
 
     A desk refers to its loop and its database. So neither keeps it, or none of them
@@ -24,12 +24,14 @@ class Desks(Generic[S]):
 
     def __init__(self) -> None:
         """None yet."""
-        self._desks: weakref.WeakValueDictionary[tuple[int, Hashable], RowDesk[S]]
+        self._desks: weakref.WeakValueDictionary[
+            tuple[int, Hashable], RowLockManager[S]
+        ]
         self._desks = weakref.WeakValueDictionary()
 
     def desk(
-        self, database: Hashable, known: set[Kind], carrier: Callable[[], Carrier[S]]
-    ) -> RowDesk[S]:
+        self, database: Hashable, known: set[Kind], carrier: Callable[[], RunsPlans[S]]
+    ) -> RowLockManager[S]:
         """That of the running loop. ``known``: kinds of rows; it may learn more.
 
         ``database`` tells it from others as long as the carrier is there.
@@ -40,7 +42,7 @@ class Desks(Generic[S]):
         key = id(asyncio.get_running_loop()), database
         desk = self._desks.get(key)
         if desk is None:
-            desk = RowDesk(carrier(), current_host(), _unchecked, known)
+            desk = RowLockManager(carrier(), current_event_loop(), _unchecked, known)
             self._desks[key] = desk
         return desk
 

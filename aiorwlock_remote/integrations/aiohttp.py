@@ -36,9 +36,9 @@ from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     PROBLEM,
-    Hold,
+    HoldSpec,
     Mode,
-    NoPage,
+    NoSuchPath,
     answer,
     check_connecting,
 )
@@ -156,7 +156,7 @@ def hold(
         ConfigurationError: a template, a mode, a number, a reason or an option; when
             it decorates: not a coroutine function.
     """
-    wanted = Hold(template, mode, timeout, reason, options)
+    wanted = HoldSpec(template, mode, timeout, reason, options)
 
     def around(handler: H) -> H:
         if not _is_coroutine_function(handler):
@@ -174,7 +174,7 @@ def hold(
             locks = get_locks(request)
             try:
                 acquisition = wanted.acquisition(locks, request.match_info)
-            except NoPage as exc:
+            except NoSuchPath as exc:
                 raise web.HTTPNotFound from exc
             async with acquisition as grant:
                 outer = request.get(_HELD)
@@ -270,10 +270,10 @@ def _passed_by(handler: object, routed: set[int]) -> bool:
     return around is not None and routed.isdisjoint(map(id, around))
 
 
-def _holds(handler: object) -> list[Hold]:
+def _holds(handler: object) -> list[HoldSpec]:
     """Those of a function, or of a View's methods."""
     if isinstance(handler, type):
         methods = [getattr(handler, name.lower(), None) for name in hdrs.METH_ALL]
         return [wanted for method in methods for wanted in getattr(method, _HOLD, [])]
-    found: list[Hold] = getattr(handler, _HOLD, [])
+    found: list[HoldSpec] = getattr(handler, _HOLD, [])
     return found

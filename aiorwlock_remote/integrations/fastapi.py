@@ -36,13 +36,18 @@ from starlette.responses import JSONResponse, Response
 
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
-from aiorwlock_remote.integrations._asgi import Doorway, Site, site_of, visit
+from aiorwlock_remote.integrations._asgi import (
+    AppLocks,
+    LocksMiddleware,
+    site_of,
+    visit,
+)
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     PROBLEM,
-    Hold,
+    HoldSpec,
     Mode,
-    NoPage,
+    NoSuchPath,
     answer,
     check_connecting,
 )
@@ -53,7 +58,7 @@ from aiorwlock_remote.integrations._routes import (
     check_routes,
     holds,
 )
-from aiorwlock_remote.locks.acquirers import NotWanted
+from aiorwlock_remote.locks.acquirers import AcquireAbandoned
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.held import Held
@@ -93,8 +98,8 @@ def add_locks(app: FastAPI, connecting: Connecting) -> None:
         raise ConfigurationError(what="the application has its locks already")
     if app.middleware_stack is not None:
         raise ConfigurationError(what="the application has started already")
-    app.state.aiorwlock_remote = site = Site()
-    handlers: Handlers = {LockError: _lock_error, NotWanted: _hung_up}
+    app.state.aiorwlock_remote = site = AppLocks()
+    handlers: Handlers = {LockError: _lock_error, AcquireAbandoned: _hung_up}
     add_handlers(app, handlers)
     inner = app.router.lifespan_context
 
@@ -109,7 +114,7 @@ def add_locks(app: FastAPI, connecting: Connecting) -> None:
     inside = app.build_middleware_stack
     # Around all middlewares, those that are added later too; add_middleware would put
     # this one inside of them.
-    app.build_middleware_stack = lambda: Doorway(inside(), site)  # type: ignore[method-assign]
+    app.build_middleware_stack = lambda: LocksMiddleware(inside(), site)  # type: ignore[method-assign]
 
 
 def get_locks(of: HTTPConnection | FastAPI) -> Locks:
@@ -169,7 +174,7 @@ def hold(
     Raises:
         ConfigurationError: a template, a mode, a number, a reason or an option.
     """
-    wanted = Hold(template, mode, timeout, reason, options)
+    wanted = HoldSpec(template, mode, timeout, reason, options)
 
     async def held(
         aiorwlock_request: Request,
@@ -179,7 +184,7 @@ def hold(
         locks = here.site.locks
         try:
             acquisition = wanted.acquisition(locks, parts)
-        except NoPage as exc:
+        except NoSuchPath as exc:
             raise HTTPException(404) from exc
         try:
             async with acquisition.unless(here.gone) as grant:
@@ -193,7 +198,7 @@ def hold(
     return params.Depends(held, scope=scope)
 
 
-def _signature(wanted: Hold) -> Signature:
+def _signature(wanted: HoldSpec) -> Signature:
     """So that FastAPI reads the parts of the path, and answers 422 itself."""
     keyword = Parameter.KEYWORD_ONLY
     request = Parameter("aiorwlock_request", keyword, annotation=Request)
@@ -224,6 +229,6 @@ async def _lock_error(connection: HTTPConnection, error: LockError) -> Response 
     )
 
 
-async def _hung_up(_: Request, error: NotWanted) -> Response:
+async def _hung_up(_: Request, error: AcquireAbandoned) -> Response:
     del error
     return Response(status_code=HUNG_UP)

@@ -21,11 +21,11 @@ from opentelemetry.context import get_current
 from opentelemetry.trace import Span, Status, StatusCode, TracerProvider, get_tracer
 
 from aiorwlock_remote.integrations._outcomes import outcome_of
-from aiorwlock_remote.locks.observers import Attempt, End
+from aiorwlock_remote.locks.observers import Attempt, GrantEnd
 
 __all__ = ["OtelObserver"]
 
-_FINE: frozenset[End] = frozenset({"released", "moved", "detached"})
+_FINE: frozenset[GrantEnd] = frozenset({"released", "moved", "detached"})
 
 
 @final
@@ -73,7 +73,7 @@ class _Traced:
             self._span.set_status(Status(StatusCode.ERROR, str(error)))
         self._span.end()
 
-    def ended(self, how: End) -> None:
+    def ended(self, how: GrantEnd) -> None:
         self._span.set_attribute("rwlock.end", how)
         if how not in _FINE:
             self._span.set_status(Status(StatusCode.ERROR, f"not given back: {how}"))

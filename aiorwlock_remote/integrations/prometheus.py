@@ -28,7 +28,7 @@ from typing import final
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Histogram
 
 from aiorwlock_remote.integrations._outcomes import outcome_of
-from aiorwlock_remote.locks.observers import Attempt, End
+from aiorwlock_remote.locks.observers import Attempt, GrantEnd
 
 __all__ = ["PrometheusObserver"]
 
@@ -101,7 +101,7 @@ class _Timed:
     def failed(self, error: BaseException | None) -> None:
         self._waited(outcome_of(error))
 
-    def ended(self, how: End) -> None:
+    def ended(self, how: GrantEnd) -> None:
         self._metrics.held.labels(*self._labels).dec()
         seconds = perf_counter() - self._since
         self._metrics.hold.labels(*self._labels, how).observe(seconds)

@@ -9,36 +9,39 @@ import anyio
 
 from aiorwlock_remote.errors import Closed
 from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import Request
-from aiorwlock_remote.runtime.store_client import Drive
+from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.store_client import StoreClient
 
 
-class Source(Protocol):
-    """Where grants come from: ``Doors``, or what waits for mutexes of a set."""
+class Acquirer(Protocol):
+    """Where grants come from: ``LockAcquirer``, or what waits for mutexes of a set."""
 
-    async def acquire(self, request: Request) -> Lease:
-        """Wait for a grant; as ``Taking.acquire``."""
+    async def acquire(self, request: AcquireRequest) -> Lease:
+        """Wait for a grant; as ``BaseAcquirer.acquire``."""
 
-    async def try_acquire(self, request: Request) -> Lease | None:
+    async def try_acquire(self, request: AcquireRequest) -> Lease | None:
         """A grant if it can be had right now."""
 
 
-class NotWanted(Exception):
+class AcquireAbandoned(Exception):
     """Nobody wants the lock any more; it is not held."""
 
 
-class Watched:
+class AbandonableAcquirer:
     """Waits for a grant only as long as somebody wants it."""
 
     def __init__(
-        self, source: Source, drive: Drive, over: Callable[[], Awaitable[object]]
+        self,
+        source: Acquirer,
+        drive: StoreClient,
+        over: Callable[[], Awaitable[object]],
     ) -> None:
         """``over`` returns when nobody wants it any more; it may be cancelled."""
         self._source = source
         self._drive = drive
         self._over = over
 
-    async def acquire(self, request: Request) -> Lease:
+    async def acquire(self, request: AcquireRequest) -> Lease:
         """A grant; cancelled or not wanted, it leaves nothing behind.
 
         Raises:
@@ -54,7 +57,7 @@ class Watched:
 
         def let_go() -> None:
             if lease is not None:
-                self._drive.release(lease).unawaited()
+                self._drive.release(lease).log_failure()
 
         try:
             with self._drive.closing.under(let_go):
@@ -76,9 +79,9 @@ class Watched:
             finally:
                 del error  # this frame is in its traceback
         if lease is None:
-            raise NotWanted
+            raise AcquireAbandoned
         return lease
 
-    async def try_acquire(self, request: Request) -> Lease | None:
+    async def try_acquire(self, request: AcquireRequest) -> Lease | None:
         """A grant if it can be had right now."""
         return await self._source.try_acquire(request)

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, final
 
-from aiorwlock_remote.locks.acquirers import Source, Watched
+from aiorwlock_remote.locks.acquirers import AbandonableAcquirer, Acquirer
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.held_scope import Body, obtained
-from aiorwlock_remote.locks.held_state import Grip
+from aiorwlock_remote.locks.held_scope import HeldScope, acquire_grant
+from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.locks.single_entry import Inside
-from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.locks.single_entry import SingleEntry
+from aiorwlock_remote.runtime.request import AcquireRequest
 
 
 @final
@@ -32,19 +32,19 @@ class Acquisition(Coroutine[Any, Any, Held]):
     def __init__(
         self,
         session: Session,
-        request: Request,
+        request: AcquireRequest,
         options: Options,
-        source: Source | None = None,
+        source: Acquirer | None = None,
     ) -> None:
         """Made by the locks, not by users."""
         self._session = session
-        self._source: Source = session.doors if source is None else source
+        self._source: Acquirer = session.doors if source is None else source
         self._options = options
         self._request = request
-        self._inside = Inside(
+        self._inside = SingleEntry(
             "acquire()", lambda: f"acquire() of {request.resource.label}"
         )
-        self._body: Body | None = None
+        self._body: HeldScope | None = None
         self._running: Coroutine[Any, Any, Held] | None = None
 
     def __await__(self) -> Generator[Any, Any, Held]:
@@ -64,16 +64,17 @@ class Acquisition(Coroutine[Any, Any, Held]):
         self._started().close()
 
     def unless(self, over: Callable[[], Awaitable[object]]) -> Acquisition:
-        """Give up waiting once ``over()`` returns: ``NotWanted``, and nothing is held.
+        """Give up waiting once ``over()`` returns: ``AcquireAbandoned``, and nothing is
+        held.
 
         It is cancelled when the wait ends. For integrations: a client that hung up.
         """
-        self._source = Watched(self._source, self._session.drive, over)
+        self._source = AbandonableAcquirer(self._source, self._session.drive, over)
         return self
 
     async def __aenter__(self) -> Held:
         with self._inside:
-            self._body = Body(await self._obtain(owned_by_task=True))
+            self._body = HeldScope(await self._obtain(owned_by_task=True))
         return self._body.held
 
     async def __aexit__(
@@ -96,17 +97,19 @@ class Acquisition(Coroutine[Any, Any, Held]):
     async def _get(self) -> Held:
         return Held(await self._obtain(owned_by_task=False))
 
-    async def _obtain(self, *, owned_by_task: bool) -> Grip:
+    async def _obtain(self, *, owned_by_task: bool) -> HeldState:
         session, request, options = self._session, self._request, self._options
         source, owned = self._source, owned_by_task
-        return await obtained(session, request, options, source, owned_by_task=owned)
+        return await acquire_grant(
+            session, request, options, source, owned_by_task=owned
+        )
 
     def __repr__(self) -> str:
         return f"<Acquisition {self._request.resource.label} {self._request.mode}>"
 
 
-async def tried(
-    session: Session, request: Request, options: Options, source: Source
+async def try_acquire_grant(
+    session: Session, request: AcquireRequest, options: Options, source: Acquirer
 ) -> Held | None:
     """A grant if it can be had right now."""
     with session.asked(request) as followers:
@@ -115,4 +118,4 @@ async def tried(
     if lease is None:
         followers.failed(None)
         return None
-    return Held(Grip(session, lease, options, followers, owned_by_task=False))
+    return Held(HeldState(session, lease, options, followers, owned_by_task=False))

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack, final
 
-from aiorwlock_remote.core.commands import Force, Forced
+from aiorwlock_remote.core.commands import Forced, ForceRelease
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import (
     Resource,
@@ -22,22 +22,22 @@ from aiorwlock_remote.core.names import (
 )
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
-from aiorwlock_remote.locks import passing
-from aiorwlock_remote.locks.diagnostics import closed, findings
+from aiorwlock_remote.locks import tickets
+from aiorwlock_remote.locks.diagnostics import closed, diagnose
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.held_state import Grip
-from aiorwlock_remote.locks.info import Doorman, Holder
+from aiorwlock_remote.locks.held_state import HeldState
+from aiorwlock_remote.locks.info import Holder, LockInfo
 from aiorwlock_remote.locks.lock import AnyLock, Mutex, RWLock
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.option_args import OptionArgs
 from aiorwlock_remote.locks.options import Options, but_fair
-from aiorwlock_remote.locks.recipe_factories import RecipeCalls
+from aiorwlock_remote.locks.recipe_factories import RecipeFactories
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.locks.ticket_calls import PublishedCalls
+from aiorwlock_remote.locks.ticket_calls import TicketCalls
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Finding
 from aiorwlock_remote.runtime import conversion
-from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.request import AcquireRequest
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 @final
-class Locks(PublishedCalls, RecipeCalls):
+class Locks(TicketCalls, RecipeFactories):
     """Locks of one store. One per process and event loop; got from ``connect``.
 
     Leaving ``async with connect(…)``, or ``aclose()``, ends every wait with ``Closed``
@@ -56,8 +56,8 @@ class Locks(PublishedCalls, RecipeCalls):
     def __init__(self, session: Session, options: Options, where: str) -> None:
         """Made by ``connect``, not by users; ``where`` shows no password."""
         self._where = where
-        PublishedCalls.__init__(self, session)
-        RecipeCalls.__init__(self, session, options)
+        TicketCalls.__init__(self, session)
+        RecipeFactories.__init__(self, session, options)
 
     def mutex(
         self,
@@ -107,7 +107,7 @@ class Locks(PublishedCalls, RecipeCalls):
 
     async def list(
         self, resource_type: str | None = None
-    ) -> AsyncGenerator[Doorman, None]:
+    ) -> AsyncGenerator[LockInfo, None]:
         """Every resource that is held or waited for, if its type has our prefix.
 
         Whoever may leave it early, or be cancelled in it, wraps it into
@@ -132,7 +132,7 @@ class Locks(PublishedCalls, RecipeCalls):
 
     async def stale(
         self, older_than: float = 0.0, resource_type: str | None = None
-    ) -> AsyncGenerator[Doorman, None]:
+    ) -> AsyncGenerator[LockInfo, None]:
         """Resources with holders that look left behind, only those holders listed.
 
         Grants that never expire, leases that ran out with nobody asking since, and
@@ -147,7 +147,7 @@ class Locks(PublishedCalls, RecipeCalls):
                 if left is not None:
                     yield left
 
-    async def force_release(self, seen: Doorman, *, reason: str) -> int:
+    async def force_release(self, seen: LockInfo, *, reason: str) -> int:
         """Break the holders listed in ``seen``, if they are still the ones holding.
 
         Compare-and-delete: who came since is left alone. Cancelled, it may have broken
@@ -162,7 +162,7 @@ class Locks(PublishedCalls, RecipeCalls):
         """
         self._session.check()
         given: object = seen
-        if not isinstance(given, Doorman):
+        if not isinstance(given, LockInfo):
             raise ConfigurationError(
                 what=f"{quoted(given)} cannot be broken",
                 hint="a Doorman, as list() and stale() give them",
@@ -191,7 +191,7 @@ class Locks(PublishedCalls, RecipeCalls):
             BackendUnavailable: the store does not answer.
         """
         self._session.check()
-        return findings(self._session.drive.store, self._session.host.clock)
+        return diagnose(self._session.drive.store, self._session.host.clock)
 
     async def adopt(self, ticket: str) -> Held:
         """Take over a grant that ``held.detach()`` gave away, here or elsewhere.
@@ -216,12 +216,12 @@ class Locks(PublishedCalls, RecipeCalls):
         """
         session = self._session
         session.check()
-        passed = passing.read(ticket)
+        passed = tickets.read(ticket)
         target = under(passed.resource, session.prefix) or passed.resource
         options = self._options.but(
             {"lease": passed.lease, "lock_delay": passed.lock_delay}
         )
-        request = Request(
+        request = AcquireRequest(
             target,
             passed.mode,
             options.mutex_policy(),
@@ -235,7 +235,7 @@ class Locks(PublishedCalls, RecipeCalls):
             if lease is None:
                 raise NotOwner(resource=target.label, action="adopt")
             session.check()  # closed meanwhile
-        grip = Grip(session, lease, options, followers, owned_by_task=False)
+        grip = HeldState(session, lease, options, followers, owned_by_task=False)
         grip.shared = passed.shared
         return Held(grip)
 
@@ -264,10 +264,10 @@ class Locks(PublishedCalls, RecipeCalls):
         while session.dropped:  # destructors may append
             lease = session.dropped.popleft()
             if not lease.expired():
-                session.drive.release(lease).unawaited()
+                session.drive.release(lease).log_failure()
         try:
             if self._rows is not None:
-                await self._rows.over()
+                await self._rows.wait_closed()
             for occupancies in self._occupancies.values():
                 await occupancies.aclose()
         finally:
@@ -295,7 +295,7 @@ class Locks(PublishedCalls, RecipeCalls):
         await self.aclose()
 
     async def _break(self, target: Resource, holder: Holder) -> bool:
-        command = Force(holder.holder, holder.fence or 0, seat=holder.seat)
+        command = ForceRelease(holder.holder, holder.fence or 0, seat=holder.seat)
         drive = self._session.drive
         reply = await drive.answer(partial(drive.store.step, target, command))
         assert isinstance(reply, Forced)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 import anyio
 
 from aiorwlock_remote import registry
-from aiorwlock_remote._util.random_ids import nonce
-from aiorwlock_remote._util.threads import forbidden, refused
+from aiorwlock_remote._util.random_ids import random_id
+from aiorwlock_remote._util.threads import forbidden, thread_refused
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import Resource, check_prefix
 from aiorwlock_remote.core.url import parse
@@ -23,13 +23,20 @@ from aiorwlock_remote.locks.observers import Observer, check_observers
 from aiorwlock_remote.locks.option_args import OptionArgs
 from aiorwlock_remote.locks.options import Options, check_count
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.locks.single_entry import Inside
-from aiorwlock_remote.ports import Backend, Bell, Host, Replicated, Settings, Store
-from aiorwlock_remote.runtime.cleanup import Insisting
-from aiorwlock_remote.runtime.in_flight import Closing
-from aiorwlock_remote.runtime.loops import current_host
-from aiorwlock_remote.runtime.store_client import Drive
-from aiorwlock_remote.runtime.wait_queue_registry import Room
+from aiorwlock_remote.locks.single_entry import SingleEntry
+from aiorwlock_remote.ports import (
+    Backend,
+    EventLoop,
+    Replicated,
+    Store,
+    StoreSettings,
+    WakeCallback,
+)
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier
+from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.runtime.in_flight import InFlightGrants
+from aiorwlock_remote.runtime.store_client import StoreClient
+from aiorwlock_remote.runtime.wait_queue_registry import WaitQueueRegistry
 
 
 def connect(
@@ -64,8 +71,8 @@ def connect(
     check_seconds("connect_timeout", connect_timeout, endless=False)
     check_seconds("fence_memory", fence_memory, endless=False)
     check_count("min_replicas", min_replicas, least=0)
-    settings = Settings(
-        gate="",
+    settings = StoreSettings(
+        client_id="",
         prefix=check_prefix(prefix),
         connect_timeout=connect_timeout,
         fence_memory=fence_memory,
@@ -82,7 +89,7 @@ class Connecting:
     def __init__(
         self,
         store: str | Backend,
-        settings: Settings,
+        settings: StoreSettings,
         options: Options,
         observers: tuple[Observer, ...],
     ) -> None:
@@ -91,7 +98,7 @@ class Connecting:
         self._settings = settings
         self._options = options
         self._observers = observers
-        self._inside = Inside("connect(…)")
+        self._inside = SingleEntry("connect(…)")
         self._locks: Locks | None = None
 
     if not TYPE_CHECKING:  # checkers say it themselves
@@ -122,16 +129,16 @@ class Connecting:
         await locks.__aexit__(exc_type, exc, traceback)
 
     async def _open(self) -> Locks:
-        nonce.anew()
+        random_id.anew()
         # Now, not at `connect`: a server may have forked since, and each is a process.
         gate, prefix = secrets.token_hex(8), self._prefix
-        settings = replace(self._settings, gate=gate, prefix=prefix)
-        host = current_host()
-        rooms: list[Room] = []
+        settings = replace(self._settings, client_id=gate, prefix=prefix)
+        host = current_event_loop()
+        rooms: list[WaitQueueRegistry] = []
 
         def ring(resource: Resource, seconds: float) -> None:
             for room in rooms:
-                room.ring(resource, seconds)
+                room.wake(resource, seconds)
 
         # Imports are no fault of the store: of 125 processes started at once on a small
         # host, each needs more than `connect_timeout` for them (`test_connecting.py`).
@@ -142,7 +149,7 @@ class Connecting:
             except RuntimeError as exc:  # the loop's own threads, too: names of hosts
                 if not forbidden(exc):
                     raise
-                raise refused(exc) from exc
+                raise thread_refused(exc) from exc
         if scope.cancelled_caught:
             raise BackendUnavailable(
                 what=f"the store did not answer in {settings.connect_timeout:g} s"
@@ -150,9 +157,11 @@ class Connecting:
         if settings.min_replicas and not isinstance(store, Replicated):
             await store.aclose()
             raise ConfigurationError(what="min_replicas: this store knows no replicas")
-        room = Room(settings.gate, store, host, Insisting(host, Closing()))
+        room = WaitQueueRegistry(
+            settings.client_id, store, host, CleanupRetrier(host, InFlightGrants())
+        )
         rooms.append(room)
-        drive = Drive(store, room, host, settings)
+        drive = StoreClient(store, room, host, settings)
         session = Session(drive, host, self._observers)
         return Locks(session, self._options, self._where)
 
@@ -171,7 +180,9 @@ class Connecting:
             return given
         return check_prefix(parse(self._store).without_prefix(given)[1])
 
-    def _opening(self, host: Host, bell: Bell, settings: Settings) -> Awaitable[Store]:
+    def _opening(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> Awaitable[Store]:
         """What opens the store when it is awaited; all that it needs is imported."""
         if not isinstance(self._store, str):
             if isinstance(self._store, os.PathLike) or not hasattr(self._store, "open"):

@@ -12,15 +12,15 @@ import anyio
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.errors import BackendError
-from aiorwlock_remote.ports import Capability, Clock, Examined, Finding, Store
+from aiorwlock_remote.ports import Capability, Clock, Diagnosable, Finding, Store
 
 T = TypeVar("T")
 
-_LOOKS = 20
+_CHECKS = 20
 _SCANNED = 1000
 _SCANS_FOR = 2.0
 """Resources of which the last change is looked at, and for how long (seconds)."""
-_SLOW = 0.05
+_SLOW_REPLY = 0.05
 """Seconds: the shortest claim window is two of these."""
 
 
@@ -34,14 +34,14 @@ async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
             await items.aclose()
 
 
-async def findings(store: Store, clock: Clock) -> AsyncIterator[Finding]:
+async def diagnose(store: Store, clock: Clock) -> AsyncIterator[Finding]:
     """What every store can be asked, then what this one has to say."""
     yield await _latency(store, clock)
     yield _waiting(store)
     set_back = await _set_back(store)
     if set_back is not None:
         yield set_back
-    if isinstance(store, Examined):
+    if isinstance(store, Diagnosable):
         async for finding in store.examine():
             yield finding
 
@@ -49,13 +49,13 @@ async def findings(store: Store, clock: Clock) -> AsyncIterator[Finding]:
 async def _latency(store: Store, clock: Clock) -> Finding:
     nobody = resource("rwlock", "doctor")
     times: list[float] = []
-    for _ in range(_LOOKS):
+    for _ in range(_CHECKS):
         before = clock.now()
         await store.look(nobody)
         times.append(clock.now() - before)
     typical, worst = statistics.median(times), max(times)
     value = f"{typical * 1e3:.2f} ms, at worst {worst * 1e3:.2f} ms"
-    if typical > _SLOW:
+    if typical > _SLOW_REPLY:
         return Finding("latency", value, "slow: leases of many seconds only", "note")
     return Finding("latency", value, "one such round trip takes a free lock")
 

@@ -1,4 +1,7 @@
-"""A grant in hand."""
+"""A grant in hand.
+
+A grant that others share while it is held: for ``rwlock run``.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ from aiorwlock_remote.errors import (
     LossReason,
     NotOwner,
 )
-from aiorwlock_remote.locks import passing
-from aiorwlock_remote.locks.held_state import Grip
+from aiorwlock_remote.locks import tickets
+from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.runtime import conversion
-from aiorwlock_remote.runtime.lease import State
+from aiorwlock_remote.runtime.lease import LeaseState
 
 T = TypeVar("T")
 
@@ -42,7 +45,7 @@ class Held:
 
     __slots__ = ("__weakref__", "_grip", "_lease")
 
-    def __init__(self, grip: Grip) -> None:
+    def __init__(self, grip: HeldState) -> None:
         """Made by the locks, not by users."""
         self._grip = grip
         self._lease = grip.lease
@@ -102,7 +105,7 @@ class Held:
     @property
     def valid(self) -> bool:
         """Whether ``check()`` would pass."""
-        return not self._lease.expired() and self._lease.state is State.HELD
+        return not self._lease.expired() and self._lease.state is LeaseState.HELD
 
     def check(self) -> None:
         """Make sure that it is still held; no I/O.
@@ -238,7 +241,7 @@ class Held:
             raise NotOwner(resource=self.resource, action="detach")
         self._grip.plain("passing on")
         self._grip.detach()
-        return passing.write(self._lease, shared=self._grip.shared)
+        return tickets.write(self._lease, shared=self._grip.shared)
 
     async def _upgrade(self, timeout: float | None) -> Held | None:
         check_seconds("timeout", timeout)
@@ -247,7 +250,7 @@ class Held:
         new = await self._grip.move(Mode.WRITE, mover)
         return None if new is None else self._moved(new)
 
-    def _moved(self, new: Grip) -> Held:
+    def _moved(self, new: HeldState) -> Held:
         held = Held(new)
         new.keep_owner(self._grip)
         return held
@@ -275,7 +278,7 @@ class Held:
         if grip.session.forked:
             return
         grip.abandon()  # first: whoever records the warning refers to it again
-        if grip.lease.state is State.HELD:
+        if grip.lease.state is LeaseState.HELD:
             never = grip.lease.terms.lease is None
             until = "stays until" if never else "ends with its lease or when"
             warn(
@@ -285,7 +288,7 @@ class Held:
             )
 
 
-def grip_of(held: Held) -> Grip:
+def grip_of(held: Held) -> HeldState:
     """The grip behind it, for the recipes.
 
     Raises:
@@ -295,3 +298,8 @@ def grip_of(held: Held) -> Grip:
     if not isinstance(given, Held):
         raise ConfigurationError(what=f"{quoted(given)} is no Held")
     return held._grip  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+
+
+def share_ticket(held: Held) -> str:
+    """A ticket by which others may share the grant, while ``held`` keeps it."""
+    return tickets.write(grip_of(held).lease, shared=True)

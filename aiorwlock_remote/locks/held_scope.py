@@ -6,22 +6,22 @@ from contextlib import suppress
 from types import TracebackType
 from typing import final
 
-from aiorwlock_remote.locks.acquirers import Source
+from aiorwlock_remote.locks.acquirers import Acquirer
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.held_state import Grip
+from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.request import AcquireRequest
 
 
-async def obtained(
+async def acquire_grant(
     session: Session,
-    request: Request,
+    request: AcquireRequest,
     options: Options,
-    source: Source,
+    source: Acquirer,
     *,
     owned_by_task: bool,
-) -> Grip:
+) -> HeldState:
     """A grant, waited for; cancelled, nothing is left behind."""
     followers = session.asked(request)
     try:
@@ -30,11 +30,11 @@ async def obtained(
     except BaseException as exc:
         followers.failed(exc)
         raise
-    return Grip(session, lease, options, followers, owned_by_task=owned_by_task)
+    return HeldState(session, lease, options, followers, owned_by_task=owned_by_task)
 
 
 @final
-class Body:
+class HeldScope:
     """Of the running task, which owns the grant; from now on until it is ``left``.
 
     Losing the grant cancels it. It refers to ``held``: the user may not, and
@@ -43,7 +43,7 @@ class Body:
 
     __slots__ = ("_grip", "_scope", "held")
 
-    def __init__(self, grip: Grip) -> None:
+    def __init__(self, grip: HeldState) -> None:
         """It begins."""
         self._grip = grip
         self.held: Held = Held(grip)

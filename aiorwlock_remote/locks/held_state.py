@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Reply
-from aiorwlock_remote.core.mutex_set import Member
+from aiorwlock_remote.core.mutex_set import SetMember
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import (
     BackendError,
@@ -17,28 +17,28 @@ from aiorwlock_remote.errors import (
     LockLost,
     NotOwner,
 )
-from aiorwlock_remote.locks.loss_scopes import LossWatch
-from aiorwlock_remote.locks.observers import NOBODY, End, Followers
+from aiorwlock_remote.locks.loss_scopes import LossScopes
+from aiorwlock_remote.locks.observers import NO_OBSERVERS, AttemptObservers, GrantEnd
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import guarded, log_event
-from aiorwlock_remote.runtime.lease import Lease, State
-from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.lease import Lease, LeaseState
+from aiorwlock_remote.runtime.request import AcquireRequest
 from aiorwlock_remote.runtime.store_client import was_held
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
 
-Mover = Callable[[Request], Awaitable[Lease | None]]
+Mover = Callable[[AcquireRequest], Awaitable[Lease | None]]
 Sender = Callable[[Lease], Pending[Reply]]
 
 
-class _Line:
+class _MoveChain:
     """What was one grant after the other: none of them keeps those between."""
 
-    newest: Grip
+    newest: HeldState
 
 
-class Grip:
+class HeldState:
     """A grant, whose it is, and what happens when it ends.
 
     ``owned_by_task``: it lives as long as the task that got it, as in ``async with``;
@@ -47,9 +47,9 @@ class Grip:
 
     It ends in one of these ways. The store is asked, and its answer waited for:
     ``release``, and ``leave`` at the end of an ``async with``. Asked, and not waited
-    for: ``give_back``, ``close`` with the ``Locks``, and ``told_lost`` if it was held
+    for: ``give_back``, ``close`` with the ``Locks``, and ``on_lost`` if it was held
     for too long. Not asked: ``detach`` for another holder; ``abandon``, nobody can
-    release it any more; ``told_lost`` otherwise. Or it is moved: ``newest`` is what it
+    release it any more; ``on_lost`` otherwise. Or it is moved: ``newest`` is what it
     has become.
     """
 
@@ -58,7 +58,7 @@ class Grip:
         session: Session,
         lease: Lease,
         options: Options,
-        followers: Followers,
+        followers: AttemptObservers,
         *,
         owned_by_task: bool,
     ) -> None:
@@ -66,13 +66,13 @@ class Grip:
         self.lease = lease
         self.options = options
         self.owned_by_task = owned_by_task
-        self.loss: LossWatch = LossWatch()
+        self.loss: LossScopes = LossScopes()
         self.face: weakref.ref[object] | None = None
         self.shared: bool = False
         self._closed_under = False
         self._given_back = False
         self._followers = followers
-        self._line: _Line | None = None
+        self._line: _MoveChain | None = None
 
     def shown_as(self, face: object) -> None:
         """From now on it is the user's, and the keeper looks after it."""
@@ -82,7 +82,7 @@ class Grip:
         self._followers.obtained(lease.resource, lease.fence)
 
     @property
-    def newest(self) -> Grip:
+    def newest(self) -> HeldState:
         """This grant, or what it was moved to."""
         return self if self._line is None else self._line.newest
 
@@ -90,7 +90,7 @@ class Grip:
         """Make sure that it is still held; no I/O."""
         if self._closed_under or self.lease.expired():
             raise self.error()
-        if self.lease.state is not State.HELD:
+        if self.lease.state is not LeaseState.HELD:
             raise NotOwner(resource=self.lease.resource.label, action="use")
 
     def error(self) -> LockLost | Closed:
@@ -112,7 +112,7 @@ class Grip:
             ConfigurationError: it is one.
         """
         resource = self.lease.resource
-        if isinstance(resource, Member):
+        if isinstance(resource, SetMember):
             raise ConfigurationError(
                 what=f"{resource.label} is a mutex of a set: no {action}"
             )
@@ -120,15 +120,15 @@ class Grip:
     async def release(self, send: Sender | None = None) -> bool:
         """Give it back; see ``Held.release``. ``send``: in another way than usual."""
         lease, drive = self.lease, self.session.drive
-        if self.newest is not self or lease.state is State.DETACHED:
+        if self.newest is not self or lease.state is LeaseState.DETACHED:
             raise NotOwner(resource=lease.resource.label, action="release")
-        if lease.state is State.RELEASED:
+        if lease.state is LeaseState.RELEASED:
             return False
         self.session.check()
         if lease.expired():
             self.give_back()
-        elif self._end(State.RELEASED):
-            how: End = "released"
+        elif self._end(LeaseState.RELEASED):
+            how: GrantEnd = "released"
             try:
                 released = (send or drive.release)(lease)
                 gone = was_held(await drive.insisting.outcome(released))
@@ -144,8 +144,8 @@ class Grip:
     async def leave(self) -> None:
         """``release`` at the end of an ``async with``: given away is fine, too."""
         state, closed = self.lease.state, self.session.closed
-        over = self._closed_under or (state is State.LOST and closed)
-        if not over and state in (State.HELD, State.LOST):
+        over = self._closed_under or (state is LeaseState.LOST and closed)
+        if not over and state in (LeaseState.HELD, LeaseState.LOST):
             await self.release()
         elif over and self.options.on_lost == "raise":
             raise self.error()
@@ -161,9 +161,9 @@ class Grip:
         lost = self.lease.expired()
         if self._given_back:
             return
-        if lost or self._end(State.RELEASED):
+        if lost or self._end(LeaseState.RELEASED):
             self.session.forget(self.lease)
-            self.session.drive.release(self.lease).unawaited()
+            self.session.drive.release(self.lease).log_failure()
             self._followers.ended(self.lease.reason or "released")
 
     def close(self, task: object) -> None:
@@ -180,17 +180,17 @@ class Grip:
 
     def detach(self) -> None:
         """It is somebody else's from now on, or nobody's."""
-        if self._end(State.DETACHED):
+        if self._end(LeaseState.DETACHED):
             self._followers.ended("detached")
 
-    def _end(self, state: State) -> bool:
+    def _end(self, state: LeaseState) -> bool:
         """It is over; False if it was before."""
         ended = self.lease.end(state)
         if ended:
             self.session.forget(self.lease)
         return ended
 
-    async def move(self, mode: Mode, mover: Mover) -> Grip | None:
+    async def move(self, mode: Mode, mover: Mover) -> HeldState | None:
         """Downgrade or upgrade; None if it could not be done, and it is held still.
 
         Raises:
@@ -202,7 +202,7 @@ class Grip:
         if self.lease.mode is mode:
             label = self.lease.resource.label
             raise ConfigurationError(what=f"{label} is held for {mode} already")
-        request = Request(
+        request = AcquireRequest(
             resource=self.lease.resource,
             mode=mode,
             policy=Policy.FAIR,
@@ -217,7 +217,7 @@ class Grip:
                 self.session.check()  # closed meanwhile: that is why
                 raise
             finally:
-                if self.lease.state is not State.HELD:
+                if self.lease.state is not LeaseState.HELD:
                     self.session.forget(self.lease)
                     self._followers.ended(self.lease.reason or "moved")
         if lease is None:
@@ -228,8 +228,10 @@ class Grip:
             self.check()
             return None
         owned = self.owned_by_task
-        new = Grip(self.session, lease, self.options, followers, owned_by_task=owned)
-        self._line = new._line = self._line or _Line()
+        new = HeldState(
+            self.session, lease, self.options, followers, owned_by_task=owned
+        )
+        self._line = new._line = self._line or _MoveChain()
         self._line.newest = new
         self.loss.pass_on(new.loss)
         return new
@@ -241,19 +243,21 @@ class Grip:
         """
         self.lease.owner_gone = _nobody
         self.session.forget(self.lease)
-        if self.lease.state is State.HELD:
+        if self.lease.state is LeaseState.HELD:
             self.session.dropped.append(self.lease)
-        if self._followers is not NOBODY:  # a destructor may run anywhere, any time
+        if (
+            self._followers is not NO_OBSERVERS
+        ):  # a destructor may run anywhere, any time
             ended, how = self._followers.ended, self.lease.reason or "dropped"
             self.session.host.call_soon(ended, how)
 
-    def keep_owner(self, old: Grip) -> None:
+    def keep_owner(self, old: HeldState) -> None:
         """A moved grant stays with the task that entered."""
         if self.owned_by_task:
             before = old.lease
             self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone
 
-    def told_lost(self) -> None:
+    def on_lost(self) -> None:
         """The loop's part of a loss: cancel what is watched, tell the user.
 
         A grant that was held for too long is given back; not one whose ticket others
@@ -268,7 +272,7 @@ class Grip:
             # write still, as `check` allowed it; until its deadline it has been
             # promised to be alone (``test_a_loop_that_hangs_keeps_its_lease``).
             self._given_back = True
-            self.session.drive.release(lease).unawaited()
+            self.session.drive.release(lease).log_failure()
         on_lost = self.options.on_lost
         face = None if self.face is None else self.face()
         if callable(on_lost) and face is not None:

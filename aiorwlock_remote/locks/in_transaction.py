@@ -10,14 +10,14 @@ import anyio
 
 from aiorwlock_remote.errors import BackendError, Unsupported
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.held_state import Grip
+from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.locks.single_entry import Inside
+from aiorwlock_remote.locks.single_entry import SingleEntry
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports.recipes import JoinsTransactions
-from aiorwlock_remote.runtime.lease import State
-from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.ports.recipes import SupportsTransactions
+from aiorwlock_remote.runtime.lease import LeaseState
+from aiorwlock_remote.runtime.request import AcquireRequest
 
 LEASE = 5.0
 """Seconds after which a dead holder's lock is free; no live one's ends by it."""
@@ -32,18 +32,22 @@ class InTransaction:
     """Made by ``Mutex.in_transaction``; entered once."""
 
     def __init__(
-        self, session: Session, request: Request, options: Options, transaction: object
+        self,
+        session: Session,
+        request: AcquireRequest,
+        options: Options,
+        transaction: object,
     ) -> None:
         """``options``: those of the request."""
         self._session = session
         self._request = request
         self._options = options
         self._transaction = transaction
-        self._inside = Inside(
+        self._inside = SingleEntry(
             "in_transaction(…)",
             lambda: f"in_transaction(…) of {request.resource.label}",
         )
-        self._grip: Grip | None = None
+        self._grip: HeldState | None = None
         self._held: Held | None = None
 
     async def __aenter__(self) -> Held:
@@ -65,7 +69,7 @@ class InTransaction:
         session, request = self._session, self._request
         session.check()
         store = session.drive.store
-        if not isinstance(store, JoinsTransactions):
+        if not isinstance(store, SupportsTransactions):
             raise Unsupported(
                 what=f"{request.resource.label}: not in a transaction of this store",
                 hint="postgresql:// and mariadb:// can",
@@ -74,7 +78,7 @@ class InTransaction:
             await session.may_ask(request.resource)
             lease = await session.doors.acquire(request)
         options = self._options
-        self._grip = Grip(session, lease, options, followers, owned_by_task=False)
+        self._grip = HeldState(session, lease, options, followers, owned_by_task=False)
         self._held = Held(self._grip)
         try:
             await store.join(request.resource, lease.ticket, self._transaction)
@@ -101,9 +105,9 @@ class InTransaction:
     async def _over(self) -> bool:
         """Whether the transaction has ended, or the grant; then it is given back."""
         store, grip = self._session.drive.store, self._grip
-        assert isinstance(store, JoinsTransactions)
+        assert isinstance(store, SupportsTransactions)
         assert grip is not None
-        held = grip.lease.state is State.HELD
+        held = grip.lease.state is LeaseState.HELD
         if held and await store.joined(self._request.resource, grip.lease.ticket):
             return False
         grip.give_back()

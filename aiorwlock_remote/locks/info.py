@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from aiorwlock_remote.core.doorman import Grant, Place, Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord, QueueEntry
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import READERS, Mode, ModeName, holder_of
 from aiorwlock_remote.core.transition import peek
-from aiorwlock_remote.ports import Guest, Snapshot
+from aiorwlock_remote.ports import ForeignHolder, Snapshot
 
 _SECONDS = re.compile(r"[0-9]{1,11}(\.[0-9]{1,6})?")
 """Since 1970; no more digits than a date can have."""
@@ -19,7 +19,7 @@ _SECONDS = re.compile(r"[0-9]{1,11}(\.[0-9]{1,6})?")
 _LAST = 250_000_000_000 * MICROS
 """In the year 9892."""
 
-NOWHERE = Resource("", "")
+NO_RESOURCE = Resource("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
-class Doorman:
+class LockInfo:
     """A resource as it stood when asked.
 
     The field names are those of the published doorman; holders stand in place of
@@ -82,7 +82,7 @@ class Doorman:
     pending_writer: tuple[str, datetime] | None
     updated_at: datetime | None
     created_at: datetime | None
-    target: Resource = field(default=NOWHERE, repr=False)
+    target: Resource = field(default=NO_RESOURCE, repr=False)
     clock_set_back: float = 0.0
 
     @property
@@ -90,7 +90,7 @@ class Doorman:
         """Whether anybody holds it."""
         return any(h.expires_in is None or h.expires_in > 0 for h in self.holders)
 
-    def stale(self, older_than: float = 0.0) -> Doorman | None:
+    def stale(self, older_than: float = 0.0) -> LockInfo | None:
         """The part of it that looks left behind: nothing renews or ends it.
 
         A grant that never expires, a lease that ran out with nobody asking since, or a
@@ -109,7 +109,7 @@ class Doorman:
         return replace(self, holders=left) if left else None
 
 
-def doorman(snapshot: Snapshot) -> Doorman:
+def doorman(snapshot: Snapshot) -> LockInfo:
     """What to show of a snapshot."""
     record = snapshot.record
     live, foreign = peek(record, snapshot.seat, snapshot.now)
@@ -120,7 +120,7 @@ def doorman(snapshot: Snapshot) -> Doorman:
     writers = [place for place in live.queue if place.mode is Mode.WRITE]
     first = writers[0] if writers else None
     resource_type, resource_id = snapshot.resource.shown
-    return Doorman(
+    return LockInfo(
         resource_type=resource_type,
         resource_id=resource_id,
         holders=tuple(holders),
@@ -130,7 +130,7 @@ def doorman(snapshot: Snapshot) -> Doorman:
         has_pending_writer=first is not None,
         pending_writer=None
         if first is None
-        else (holder_of(first.gate), _when(first.since, snapshot)),
+        else (holder_of(first.client_id), _when(first.since, snapshot)),
         updated_at=_date(record.updated),
         created_at=_date(record.created),
         target=snapshot.resource,
@@ -138,7 +138,7 @@ def doorman(snapshot: Snapshot) -> Doorman:
     )
 
 
-def _shown(record: Record, live: Record) -> tuple[Grant, ...]:
+def _shown(record: Doorman, live: Doorman) -> tuple[Grant, ...]:
     # Grants that ran out stay visible until somebody's step clears them away.
     return live.grants or record.grants
 
@@ -159,7 +159,7 @@ def _holder(grant: Grant, at: Snapshot) -> Holder:
     )
 
 
-def _foreign(seat: Seat, at: Snapshot) -> Holder:
+def _foreign(seat: MutexRecord, at: Snapshot) -> Holder:
     since = _seated(seat, at.wall)
     left = None if seat.expires is None else (seat.expires - at.now) / MICROS
     return Holder(
@@ -174,13 +174,13 @@ def _foreign(seat: Seat, at: Snapshot) -> Holder:
     )
 
 
-def _seated(seat: Seat, wall: int) -> int:
+def _seated(seat: MutexRecord, wall: int) -> int:
     """When a foreign program sat down, as its record says; now, if it says no time."""
     told = _SECONDS.fullmatch(seat.value.rpartition(",")[2])
     return wall if told is None else round(float(told[0]) * MICROS)
 
 
-def _guest(guest: Guest, at: Snapshot) -> Holder:
+def _guest(guest: ForeignHolder, at: Snapshot) -> Holder:
     left = None if guest.expires is None else (guest.expires - at.now) / MICROS
     return Holder(
         holder=holder_of(guest.value),
@@ -194,7 +194,7 @@ def _guest(guest: Guest, at: Snapshot) -> Holder:
     )
 
 
-def _queued(place: Place, at: Snapshot) -> Queued:
+def _queued(place: QueueEntry, at: Snapshot) -> Queued:
     return Queued(
         mode=place.mode.shown,
         waiting=place.waiting,

@@ -11,15 +11,15 @@ from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode, ModeName, Policy
 from aiorwlock_remote.errors import NotOwner
-from aiorwlock_remote.locks.acquisition import Acquisition, tried
+from aiorwlock_remote.locks.acquisition import Acquisition, try_acquire_grant
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.held_scope import Body, obtained
+from aiorwlock_remote.locks.held_scope import HeldScope, acquire_grant
 from aiorwlock_remote.locks.in_transaction import LEASE, InTransaction
-from aiorwlock_remote.locks.info import Doorman
+from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.option_args import OptionArgs
 from aiorwlock_remote.locks.options import POLICIES, Options, but_fair
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.request import AcquireRequest
 
 
 class _Lock:
@@ -33,7 +33,7 @@ class _Lock:
         self._resource = resource
         self._options = options
         self._request = self._ask(options)
-        self._entered: dict[Any, list[Body]] = {}
+        self._entered: dict[Any, list[HeldScope]] = {}
 
     @property
     def resource(self) -> str:
@@ -90,7 +90,9 @@ class _Lock:
         """
         options_ = self._but(options)  # `timeout` is none of them
         request = self._ask(options_).once(0, reason)
-        return await tried(self._session, request, options_, self._session.doors)
+        return await try_acquire_grant(
+            self._session, request, options_, self._session.doors
+        )
 
     async def locked(self) -> bool:
         """Whether anybody holds the resource, in any mode, at this moment.
@@ -100,7 +102,7 @@ class _Lock:
         """
         return (await self.info()).locked
 
-    async def info(self) -> Doorman:
+    async def info(self) -> LockInfo:
         """Who holds it and who waits, as it stands; changes nothing.
 
         Raises:
@@ -114,8 +116,8 @@ class _Lock:
     async def __aenter__(self) -> Held:
         session, request, options = self._session, self._request, self._options
         source = session.doors
-        body = Body(
-            await obtained(session, request, options, source, owned_by_task=True)
+        body = HeldScope(
+            await acquire_grant(session, request, options, source, owned_by_task=True)
         )
         task = session.host.current_task()
         self._entered.setdefault(task, []).append(body)
@@ -136,8 +138,8 @@ class _Lock:
             del self._entered[task]
         await body.left(exc_type, exc, traceback)
 
-    def _ask(self, options: Options) -> Request:
-        return Request(
+    def _ask(self, options: Options) -> AcquireRequest:
+        return AcquireRequest(
             self._resource,
             self._mode,
             self._policy(options),
@@ -224,7 +226,7 @@ AnyLock = Mutex | ReaderLock | WriterLock
 """What ``multi`` takes."""
 
 
-def made_of(lock: AnyLock) -> tuple[Session, Request, Options]:
+def made_of(lock: AnyLock) -> tuple[Session, AcquireRequest, Options]:
     """For ``multi``: whose lock it is, what it asks of the store, and its options."""
     return lock._session, lock._request, lock._options  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
@@ -268,7 +270,7 @@ class RWLock:
         """Whether anybody holds it; see ``Mutex.locked``."""
         return await self._reader.locked()
 
-    async def info(self) -> Doorman:
+    async def info(self) -> LockInfo:
         """Who holds it and who waits; see ``Mutex.info``."""
         return await self._reader.info()
 

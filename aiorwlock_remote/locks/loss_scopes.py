@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 
-class LossWatch:
+class LossScopes:
     """The scopes that one grant protects."""
 
     __slots__ = ("_happened", "_scopes")
@@ -31,7 +31,7 @@ class LossWatch:
         for scope in self._scopes:
             scope.cancel()
 
-    def pass_on(self, other: LossWatch) -> None:
+    def pass_on(self, other: LossScopes) -> None:
         """Another grant protects the same scopes from now on."""
         scopes, self._scopes = self._scopes, []
         for scope in scopes:

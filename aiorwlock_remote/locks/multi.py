@@ -12,15 +12,15 @@ import anyio
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import BackendError, ConfigurationError, LockTimeout
-from aiorwlock_remote.locks.acquirers import Source
+from aiorwlock_remote.locks.acquirers import Acquirer
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held, grip_of
 from aiorwlock_remote.locks.lock import AnyLock, made_of
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.locks.single_entry import Inside
+from aiorwlock_remote.locks.single_entry import SingleEntry
 from aiorwlock_remote.runtime.acquire_all import try_all
 from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.request import AcquireRequest
 
 
 @final
@@ -57,7 +57,9 @@ class Multi:
                     what=f"multi() was given {lock.resource} twice"
                 )
             seen.add(lock.key)
-        self._inside = Inside("multi(…)", lambda: f"multi(…) of {len(locks)} locks")
+        self._inside = SingleEntry(
+            "multi(…)", lambda: f"multi(…) of {len(locks)} locks"
+        )
 
     def __await__(self) -> Generator[Any, Any, tuple[Held, ...]]:
         self._inside.used()
@@ -121,9 +123,9 @@ class Multi:
         ordered = sorted(self._locks, key=lambda lock: lock.key)
         return ((lock, among(lock)) for lock in ordered)
 
-    async def _at_once(self) -> dict[AnyLock, Source]:
+    async def _at_once(self) -> dict[AnyLock, Acquirer]:
         """Grants of all, if all are free; else of none."""
-        requests: list[Request] = []
+        requests: list[AcquireRequest] = []
         for lock in self._locks:
             session, request, _ = made_of(lock)
             await session.may_ask(request.resource)
@@ -146,7 +148,7 @@ class Multi:
             )
         if leases is None:
             return {}
-        return dict(zip(self._locks, map(_Got, leases), strict=True))
+        return dict(zip(self._locks, map(_AlreadyGranted, leases), strict=True))
 
 
 def _check(session: Session, lock: object) -> None:
@@ -158,17 +160,17 @@ def _check(session: Session, lock: object) -> None:
         )
 
 
-class _Got:
+class _AlreadyGranted:
     """Where a grant comes from that is there already."""
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
 
-    async def acquire(self, request: Request) -> Lease:
+    async def acquire(self, request: AcquireRequest) -> Lease:
         """At once."""
         del request
         return self._lease
 
-    async def try_acquire(self, request: Request) -> Lease | None:
+    async def try_acquire(self, request: AcquireRequest) -> Lease | None:
         """At once."""
         return await self.acquire(request)

@@ -16,9 +16,9 @@ from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import ConfigurationError, LossReason
 from aiorwlock_remote.logs import guarded
-from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.request import AcquireRequest
 
-End = LossReason | Literal["released", "moved", "detached", "dropped"]
+GrantEnd = LossReason | Literal["released", "moved", "detached", "dropped"]
 """How a grant ended.
 
 ``released``: given back. A reason of ``LockLost``: lost. ``moved``: it became the grant
@@ -46,7 +46,7 @@ class Attempt:
     reason: str
 
 
-class Following(Protocol):
+class AttemptObserver(Protocol):
     """What becomes of one attempt: ``failed``, or ``obtained`` and later ``ended``."""
 
     def obtained(self, resource: str, fence: int) -> None:
@@ -58,7 +58,7 @@ class Following(Protocol):
         A cancellation is one, too.
         """
 
-    def ended(self, how: End) -> None:
+    def ended(self, how: GrantEnd) -> None:
         """The grant is over."""
 
 
@@ -73,36 +73,36 @@ class Observer(Protocol):
     and changes nothing, ``SystemExit`` included.
     """
 
-    def asked(self, attempt: Attempt) -> Following | None:
+    def asked(self, attempt: Attempt) -> AttemptObserver | None:
         """Before anything is sent; who is to be told more, if anybody."""
 
 
 @final
-class Followers:
+class AttemptObservers:
     """All who follow one attempt: ``with`` it is made, and failing is told."""
 
     __slots__ = ("_each",)
 
-    def __init__(self, each: tuple[Following, ...] = ()) -> None:
+    def __init__(self, each: tuple[AttemptObserver, ...] = ()) -> None:
         self._each = each
 
     def obtained(self, resource: Resource, fence: int) -> None:
-        """As ``Following.obtained``."""
+        """As ``AttemptObserver.obtained``."""
         for one in self._each:
             _call(one, "obtained", resource.label, fence)
 
     def failed(self, error: BaseException | None) -> None:
-        """As ``Following.failed``."""
+        """As ``AttemptObserver.failed``."""
         for one in self._each:
             _call(one, "failed", error)
 
-    def ended(self, how: End) -> None:
-        """As ``Following.ended``; once."""
+    def ended(self, how: GrantEnd) -> None:
+        """As ``AttemptObserver.ended``; once."""
         each, self._each = self._each, ()
         for one in each:
             _call(one, "ended", how)
 
-    def __enter__(self) -> Followers:
+    def __enter__(self) -> AttemptObservers:
         return self
 
     def __exit__(
@@ -115,13 +115,13 @@ class Followers:
             self.failed(exc)
 
 
-NOBODY: Followers = Followers()
+NO_OBSERVERS: AttemptObservers = AttemptObservers()
 
 
-def asked(observers: Sequence[Observer], request: Request) -> Followers:
+def asked(observers: Sequence[Observer], request: AcquireRequest) -> AttemptObservers:
     """Tell them what is wanted."""
     if not observers:
-        return NOBODY
+        return NO_OBSERVERS
     resource = request.resource
     attempt = Attempt(
         resource_type=resource.shown[0],
@@ -130,7 +130,7 @@ def asked(observers: Sequence[Observer], request: Request) -> Followers:
         timeout=request.timeout,
         reason=request.reason,
     )
-    followers: list[Following] = []
+    followers: list[AttemptObserver] = []
 
     def ask(observer: Observer) -> None:
         following = observer.asked(attempt)
@@ -139,7 +139,7 @@ def asked(observers: Sequence[Observer], request: Request) -> Followers:
 
     for observer in observers:
         guarded(log, FAILED, ask, observer)
-    return Followers(tuple(followers))
+    return AttemptObservers(tuple(followers))
 
 
 def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
@@ -160,7 +160,7 @@ def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     return found
 
 
-def _call(one: Following, what: str, *told: object) -> None:
+def _call(one: AttemptObserver, what: str, *told: object) -> None:
     def call() -> None:
         getattr(one, what)(*told)
 

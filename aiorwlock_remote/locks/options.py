@@ -18,14 +18,14 @@ from aiorwlock_remote.core.ticket import Policy
 from aiorwlock_remote.core.url import OF_CONNECT
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.runtime.lease import Terms
+from aiorwlock_remote.runtime.lease import LeaseTerms
 
 PolicyName = Literal["fair", "writer", "reader"]
 """Who goes first when readers and writers both wait."""
 POLICIES: Mapping[str, Policy] = {str(policy): policy for policy in Policy}
 OnLoss = Literal["raise", "flag"] | Callable[[Any], object]
 """As ``OnLost``; only ``Held`` itself knows what it is that is given."""
-_MOST = 2**31
+_MAX_WAITERS = 2**31
 
 _ELSEWHERE = {"reason": "acquire", **dict.fromkeys(sorted(OF_CONNECT), "connect")}
 """Options of one call alone."""
@@ -86,9 +86,9 @@ class Options:
         return POLICIES[self.policy] if self.fair else Policy.BARGE
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> LeaseTerms:
         """What the keeper has to know."""
-        return Terms(self.lease, self.margin, self.max_stall, self.max_hold)
+        return LeaseTerms(self.lease, self.margin, self.max_stall, self.max_hold)
 
     def _check_margin(self) -> None:
         if self.lease is None:
@@ -160,7 +160,7 @@ def check_count(name: str, value: object, *, least: int) -> None:
         ConfigurationError: naming it.
     """
     whole = value if isinstance(value, int) and not isinstance(value, bool) else -1
-    if not least <= whole < _MOST:
+    if not least <= whole < _MAX_WAITERS:
         raise ConfigurationError(what=f"{name}={quoted(value)} is not a count")
 
 

@@ -8,7 +8,7 @@ from aiorwlock_remote.core.key_pair import pair
 from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
 from aiorwlock_remote.core.mutex_set import check_name
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.core.occupancy import Ages, check_pattern
+from aiorwlock_remote.core.occupancy import ExpiryAges, check_pattern
 from aiorwlock_remote.core.row import RowKey, RowTable, check_key
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
@@ -17,18 +17,17 @@ from aiorwlock_remote.locks.option_args import OnLost, OptionArgs
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports.recipes import (
-    HoldsOccupations,
-    HoldsPairs,
-    HoldsRows,
-    HoldsSets,
+    SupportsKeyPairs,
+    SupportsMutexSets,
+    SupportsOccupancy,
+    SupportsRowLocks,
 )
-from aiorwlock_remote.recipes.mutex_set import MutexSet, Pools
-from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.recipes.mutex_set import MutexSet, SetAcquirers
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 
 if TYPE_CHECKING:
     from aiorwlock_remote.recipes.occupancy import Occupancies, Occupancy
-    from aiorwlock_remote.recipes.row_lock.lock import RowLock
-    from aiorwlock_remote.recipes.rows import Rows
+    from aiorwlock_remote.recipes.row_lock.lock import RowLock, SessionRowLocks
 
 REVALIDATE = 1.25
 """Seconds: with its jitter, the poll of every other waiter."""
@@ -52,16 +51,16 @@ class OccupancyArgs(TypedDict, total=False):
     using_age: float | None
 
 
-class RecipeCalls:
+class RecipeFactories:
     """The other published locks, for the stores that can hold them."""
 
     def __init__(self, session: Session, options: Options) -> None:
         """Part of a ``Locks``."""
         self._session = session
         self._options = options
-        self._pools = Pools(session)
-        self._rows: Rows | None = None
-        self._occupancies: dict[tuple[str, str, Ages], Occupancies] = {}
+        self._pools = SetAcquirers(session)
+        self._rows: SessionRowLocks | None = None
+        self._occupancies: dict[tuple[str, str, ExpiryAges], Occupancies] = {}
 
     def mutex_set(
         self,
@@ -94,7 +93,7 @@ class RecipeCalls:
         if on_lost is not None:
             options = options.but({"on_lost": on_lost})
         store = self._session.drive.store
-        if not isinstance(store, HoldsSets):
+        if not isinstance(store, SupportsMutexSets):
             raise _missing(f"mutex set {quoted(name)}", _REDIS)
         pool = self._pools.pool(store, name, revalidate_seconds)
         return MutexSet(self._session, pool, name, options, keep=keep)
@@ -114,7 +113,7 @@ class RecipeCalls:
         """
         target = pair(datatype, resource_id)
         store = self._session.drive.store
-        if not isinstance(store, HoldsPairs):
+        if not isinstance(store, SupportsKeyPairs):
             what = f"readers-writer lock on the set readlock:{target.key}"
             raise _missing(what, _REDIS)
         store.check_pair(target)
@@ -150,12 +149,12 @@ class RecipeCalls:
         names = RowTable(table, key, mark, count, reason, grants)
         check_key(row_id)
         if self._rows is None:
-            from aiorwlock_remote.recipes.rows import Rows  # noqa: PLC0415 - seldom used
+            from aiorwlock_remote.recipes.row_lock.lock import SessionRowLocks  # noqa: PLC0415 - seldom used
 
             store = self._session.drive.store
-            if not isinstance(store, HoldsRows):
+            if not isinstance(store, SupportsRowLocks):
                 raise _missing(f"row lock {table}/{row_id}", _SQL)
-            self._rows = Rows(self._session, store)
+            self._rows = SessionRowLocks(self._session, store)
         return self._rows.lock(names, row_id, lease)
 
     def occupancy(
@@ -181,7 +180,7 @@ class RecipeCalls:
         using = check_pattern("using", names.get("using", "using:%s"))
         if pending == using:
             raise ConfigurationError(what="pending and using have the same name")
-        ages = Ages(names.get("pending_age", 10.0), names.get("using_age", 600.0))
+        ages = ExpiryAges(names.get("pending_age", 10.0), names.get("using_age", 600.0))
         chosen = pending, using, ages
         found = self._occupancies.get(chosen)
         if found is None:
@@ -190,14 +189,14 @@ class RecipeCalls:
             )
 
             store = self._session.drive.store
-            if not isinstance(store, HoldsOccupations):
+            if not isinstance(store, SupportsOccupancy):
                 raise _missing("occupied objects", _OCCUPIED)
             places = store.occupations(*chosen)
             found = Occupancies(places, host=self._host, is_closed=True)
             self._occupancies[chosen] = found
         return found
 
-    def _host(self) -> LoopHost:
+    def _host(self) -> TaskEventLoop:
         self._session.check()
         return self._session.host
 

@@ -11,25 +11,25 @@ from typing import Any, Protocol
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import Closed, WouldDeadlock
-from aiorwlock_remote.locks.info import Doorman, doorman
-from aiorwlock_remote.locks.observers import Followers, Observer, asked
+from aiorwlock_remote.locks.info import LockInfo, doorman
+from aiorwlock_remote.locks.observers import AttemptObservers, Observer, asked
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Snapshot
-from aiorwlock_remote.runtime.doors import Doors
-from aiorwlock_remote.runtime.host import LoopHost
-from aiorwlock_remote.runtime.lease import Lease, State
-from aiorwlock_remote.runtime.request import Request
-from aiorwlock_remote.runtime.store_client import Drive
+from aiorwlock_remote.runtime.acquirer import LockAcquirer
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
+from aiorwlock_remote.runtime.lease import Lease, LeaseState
+from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.store_client import StoreClient
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
-class Grant(Protocol):
-    """What a session knows of a ``Grip``."""
+class TrackedGrant(Protocol):
+    """What a session knows of a ``HeldState``."""
 
     face: weakref.ref[object] | None
 
-    def told_lost(self) -> None:
+    def on_lost(self) -> None:
         """It was lost; called in the loop."""
 
     def close(self, task: object) -> None:
@@ -40,10 +40,13 @@ class Session:
     """One process, one loop, one connection to a store."""
 
     def __init__(
-        self, drive: Drive, host: LoopHost, observers: Sequence[Observer] = ()
+        self,
+        drive: StoreClient,
+        host: TaskEventLoop,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.drive = drive
-        self.doors: Doors = Doors(drive)
+        self.doors: LockAcquirer = LockAcquirer(drive)
         self.host = host
         self.closed = False
         self._told_of_clock = False
@@ -54,7 +57,7 @@ class Session:
         self.dropped: deque[Lease] = deque()
         """Grants that nobody can release any more; closing does."""
         self._pid = os.getpid()
-        self._grants: dict[Lease, tuple[weakref.ref[Any], Grant]] = {}
+        self._grants: dict[Lease, tuple[weakref.ref[Any], TrackedGrant]] = {}
         self._task_ended = host.finished
         self._lost = self._tell
         self._mine: dict[tuple[weakref.ref[Any], Resource], Lease] = {}
@@ -77,7 +80,7 @@ class Session:
             raise Closed(reason="forked")
         raise Closed(reason="closed" if self.closed else "other loop")
 
-    def shown(self, snapshot: Snapshot) -> Doorman:
+    def shown(self, snapshot: Snapshot) -> LockInfo:
         """What to show of a snapshot; a clock that was set back is logged once."""
         seen = doorman(snapshot)
         if seen.clock_set_back and not self._told_of_clock:
@@ -90,7 +93,7 @@ class Session:
             )
         return seen
 
-    def asked(self, request: Request) -> Followers:
+    def asked(self, request: AcquireRequest) -> AttemptObservers:
         """Somebody wants a lock; who is to be told what becomes of that."""
         return asked(self._observers, request)
 
@@ -112,11 +115,11 @@ class Session:
         if look is not None:
             await look()
             self.check()
-        if mine.expired() or mine.state is not State.HELD:
+        if mine.expired() or mine.state is not LeaseState.HELD:
             return  # lost, and the loop has not been told yet; or given back
         raise WouldDeadlock(resource=resource.label, held_mode=str(mine.mode))
 
-    def admit(self, grant: Grant, lease: Lease, *, owned_by_task: bool) -> None:
+    def admit(self, grant: TrackedGrant, lease: Lease, *, owned_by_task: bool) -> None:
         """A new grant, looked after by the keeper from now on.
 
         ``owned_by_task``: it lives as long as the running task, as in ``async with``;
@@ -141,7 +144,7 @@ class Session:
             if self._mine.get(mine) is lease:
                 del self._mine[mine]
 
-    def grants(self) -> list[Grant]:
+    def grants(self) -> list[TrackedGrant]:
         """Every grant that has not ended."""
         return [grant for _, grant in self._grants.values()]
 
@@ -168,7 +171,7 @@ class Session:
     def _told(self, lease: Lease) -> None:
         entry = self._grants.get(lease)
         if entry is not None:
-            entry[1].told_lost()
+            entry[1].on_lost()
 
 
 def _is_dead(face: weakref.ref[Any]) -> bool:

@@ -11,7 +11,7 @@ from aiorwlock_remote.errors import ConfigurationError
 
 
 @final
-class Inside:
+class SingleEntry:
     """Whether an object that only one at a time may enter was entered.
 
     A second one would take the first one's place, and leave in its name. ``with`` it

@@ -11,7 +11,7 @@ from aiorwlock_remote.core.ticket import Mode, Policy, check_ticket, holder_of
 from aiorwlock_remote.locks.session import Session
 
 
-class PublishedCalls:
+class TicketCalls:
     """Locking with tickets of your own: non-blocking, repeatable."""
 
     def __init__(self, session: Session) -> None:
@@ -124,15 +124,15 @@ async def _acquire(
     claim = Claim(check_ticket(ticket), length, session.drive.asking.who())
     # Nobody can be woken behind such a gate: it comes in its own time, so that the
     # resource is kept for it as long as its place lives.
-    life = micros(session.drive.store.pace.place_life)
+    life = micros(session.drive.store.pace.entry_ttl)
     command = Acquire(
         (claim,),
         mode,
         Policy.WRITER,
-        gate=f"ticket:{holder_of(ticket)}" if pending else "",
+        client_id=f"ticket:{holder_of(ticket)}" if pending else "",
         may_queue=pending,
-        place_life=life,
-        window=life,
+        entry_ttl=life,
+        claim_window=life,
     )
     drive = session.drive
     reply = await drive.answer(partial(drive.store.step, target, command))

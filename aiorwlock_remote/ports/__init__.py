@@ -15,9 +15,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 from aiorwlock_remote._util.pending import Pending as Pending
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
-from aiorwlock_remote.core.doorman import Grant, Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import Address
 
@@ -43,7 +43,7 @@ class Clock(Protocol):
         """Unix time in seconds."""
 
 
-class Host(Protocol):
+class EventLoop(Protocol):
     """The event loop a ``Locks`` lives on."""
 
     @property
@@ -58,7 +58,7 @@ class Host(Protocol):
 
 
 @runtime_checkable
-class Reads(Protocol):
+class SocketEventLoop(Protocol):
     """A host that tells when a socket can be read."""
 
     def reads(
@@ -79,12 +79,12 @@ class Reads(Protocol):
 SET_BACK = 1_000_000
 """Microseconds by which a record may be newer than the store's clock."""
 
-Bell = Callable[[Resource, float], None]
+WakeCallback = Callable[[Resource, float], None]
 """``bell(resource, seconds)``: a lane there may get in after so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class StoreSettings:
     """What ``connect`` was told about the store. Seconds.
 
     ``gate``: a random name of this ``Locks``, by which places and messages are told
@@ -96,7 +96,7 @@ class Settings:
     replicas have.
     """
 
-    gate: str
+    client_id: str
     prefix: str = ""
     connect_timeout: float = 5.0
     fence_memory: float = 3600.0
@@ -104,7 +104,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class ForeignHolder:
     """A holder that another program wrote, by ``value``; nobody knows since when.
 
     ``expires``: microseconds of the store's clock; None: never.
@@ -124,11 +124,11 @@ class Snapshot:
     """
 
     resource: Resource
-    record: Record
-    seat: Seat | None
+    record: Doorman
+    seat: MutexRecord | None
     now: int
     wall: int
-    guests: tuple[Guest, ...] = ()
+    guests: tuple[ForeignHolder, ...] = ()
 
     @property
     def set_back(self) -> int:
@@ -170,7 +170,7 @@ class Renewer(Protocol):
 
 
 @runtime_checkable
-class Laned(Protocol):
+class ParallelRenewer(Protocol):
     """A renewer with several connections, which may be used at the same time.
 
     So that a server that does not answer delays only its own renewals.
@@ -181,7 +181,7 @@ class Laned(Protocol):
 
 
 @runtime_checkable
-class GivesUp(Protocol):
+class AbortableRenewer(Protocol):
     """A renewer that need not be waited for when the ``Locks`` is closed.
 
     Its server may be silent.
@@ -227,7 +227,7 @@ class Store(Notifier, Protocol):
         """What it can do."""
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> PollPolicy:
         """How it wants to be waited for."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -267,7 +267,7 @@ class Finding:
 
 
 @runtime_checkable
-class Examined(Protocol):
+class Diagnosable(Protocol):
     """A store that has more to say about itself than how fast it answers."""
 
     def examine(self) -> AsyncIterator[Finding]:
@@ -289,7 +289,9 @@ class Backend(Protocol):
     What ``connect`` takes in place of a URL. Whoever opened the client closes it.
     """
 
-    def open(self, host: Host, bell: Bell, settings: Settings) -> Awaitable[Store]:
+    def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> Awaitable[Store]:
         """As ``Opener``."""
 
 
@@ -297,7 +299,11 @@ class Opener(Protocol):
     """A backend's one function."""
 
     def __call__(
-        self, address: Address, host: Host, bell: Bell, settings: Settings
+        self,
+        address: Address,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
     ) -> Awaitable[Store]:
         """Open the store: find out whether it answers and is fit for us.
 

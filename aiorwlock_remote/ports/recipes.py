@@ -7,17 +7,17 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Reply
-from aiorwlock_remote.core.key_pair import Pair
-from aiorwlock_remote.core.mutex_set import Ask, Told
+from aiorwlock_remote.core.key_pair import KeyPair
+from aiorwlock_remote.core.mutex_set import TakeReplies, TakeRequest
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.occupancy import Ages, Record
+from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges
 from aiorwlock_remote.core.row_dialects import Dialect
 from aiorwlock_remote.core.row_plans import Plan, Statement
 
 T = TypeVar("T")
 
 
-class Members(Protocol):
+class MutexSetMembers(Protocol):
     """A set of mutexes in a store, as one process uses it. Seconds.
 
     Requests are handed over at once and carried out in order with each other and with
@@ -25,7 +25,9 @@ class Members(Protocol):
     resource. Fail with ``BackendError``.
     """
 
-    def ask(self, asks: Sequence[Ask], place_life: float) -> Pending[Told]:
+    def ask(
+        self, asks: Sequence[TakeRequest], entry_ttl: float
+    ) -> Pending[TakeReplies]:
         """Take what is wanted, if it is free and nobody's turn comes before.
 
         Refused, each gets a place in the queue for so long; 0: takes none. Asking
@@ -60,10 +62,12 @@ class Members(Protocol):
 
 
 @runtime_checkable
-class HoldsSets(Protocol):
+class SupportsMutexSets(Protocol):
     """A store that can hold sets of mutexes."""
 
-    def members(self, name: str, ring: Callable[[str | None], object]) -> Members:
+    def members(
+        self, name: str, ring: Callable[[str | None], object]
+    ) -> MutexSetMembers:
         """The set of that name; no I/O.
 
         ``ring(target)``: it is our turn; ``ring(None)``: something has changed.
@@ -71,13 +75,13 @@ class HoldsSets(Protocol):
 
 
 @runtime_checkable
-class HoldsPairs(Protocol):
+class SupportsKeyPairs(Protocol):
     """A store that can hold readers-writer locks on pairs of published keys.
 
-    A ``Pair`` is a resource of it like any other.
+    A ``KeyPair`` is a resource of it like any other.
     """
 
-    def check_pair(self, pair: Pair) -> None:
+    def check_pair(self, pair: KeyPair) -> None:
         """Refuse a pair whose keys this store cannot change in one step.
 
         Raises:
@@ -86,7 +90,7 @@ class HoldsPairs(Protocol):
 
 
 @runtime_checkable
-class HoldsRows(Protocol):
+class SupportsRowLocks(Protocol):
     """A store that can carry out statements on tables of the user's."""
 
     @property
@@ -103,7 +107,7 @@ class HoldsRows(Protocol):
 
 
 @runtime_checkable
-class TellsOfRows(Protocol):
+class NotifiesRowReleases(Protocol):
     """A store that is told when a row lock was given back by another process."""
 
     def watch_row(
@@ -117,7 +121,7 @@ class TellsOfRows(Protocol):
 
 
 @runtime_checkable
-class JoinsTransactions(Protocol):
+class SupportsTransactions(Protocol):
     """A store whose grants can be tied to a transaction of the caller's."""
 
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
@@ -139,7 +143,7 @@ class JoinsTransactions(Protocol):
         """
 
 
-class Occupations(Protocol):
+class OccupancyStore(Protocol):
     """Who is pending at objects, and who uses them. ``who`` is never the same twice.
 
     Each call is one atomic step, and no caller is cancelled in the middle of one. Fail
@@ -147,7 +151,7 @@ class Occupations(Protocol):
     """
 
     @property
-    def ages(self) -> Ages:
+    def ages(self) -> ExpiryAges:
         """After which records are dead."""
 
     @property
@@ -167,13 +171,13 @@ class Occupations(Protocol):
     async def write(self, thing: str, who: str) -> None:
         """A pending record. Where anything is made anew, its age begins."""
 
-    async def pendings(self, thing: str, who: str) -> Sequence[Record]:
+    async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         """The others that are pending."""
 
-    async def usings(self, thing: str, who: str) -> Sequence[Record]:
+    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         """The others that are using."""
 
-    async def drop(self, thing: str, record: Record, *, using: bool) -> None:
+    async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
         """Take out what was found, if it is what it was then."""
 
     async def promote(self, thing: str, who: str) -> bool:
@@ -187,10 +191,10 @@ class Occupations(Protocol):
 
 
 @runtime_checkable
-class HoldsOccupations(Protocol):
+class SupportsOccupancy(Protocol):
     """A store that can hold objects' contenders beside its locks."""
 
-    def occupations(self, pending: str, using: str, ages: Ages) -> Occupations:
+    def occupations(self, pending: str, using: str, ages: ExpiryAges) -> OccupancyStore:
         """Those under such names; no I/O. ``%s`` in each stands for the object.
 
         Raises:

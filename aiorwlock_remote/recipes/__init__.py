@@ -24,9 +24,9 @@ _WHEN_NEEDED = {
     "Occupancies": "occupancy",
     "Occupancy": "occupancy",
     "Occupied": "occupied",
-    "RowAcquisition": "row_held",
-    "RowHeld": "row_held",
-    "RowLock": "row_lock",
+    "RowAcquisition": "row_lock.held",
+    "RowHeld": "row_lock.held",
+    "RowLock": "row_lock.lock",
 }
 
 

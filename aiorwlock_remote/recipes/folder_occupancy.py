@@ -28,13 +28,13 @@ from urllib.parse import quote
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-from aiorwlock_remote._util.random_ids import nonce
+from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.core.names import decode, encode
-from aiorwlock_remote.core.occupancy import Ages, Record
+from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges
 from aiorwlock_remote.core.paths import check_path
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.recipes.occupancy import Occupancies
-from aiorwlock_remote.recipes.process_liveness import is_gone, myself
+from aiorwlock_remote.recipes.process_liveness import is_proved_dead, own_process_proof
 
 T = TypeVar("T")
 
@@ -66,18 +66,18 @@ def occupancies(
         ConfigurationError: a name or an age that cannot be used.
     """
     root = Path(check_path(folder))
-    return Occupancies(FolderOccupations(root, Ages(pending_age, using_age)))
+    return Occupancies(FolderOccupancyStore(root, ExpiryAges(pending_age, using_age)))
 
 
-class FolderOccupations:
+class FolderOccupancyStore:
     """Those in one folder. Each step is done in a thread."""
 
     confirms: bool = True
 
-    def __init__(self, root: Path, ages: Ages) -> None:
+    def __init__(self, root: Path, ages: ExpiryAges) -> None:
         """No I/O."""
         self._root = root.absolute()
-        self.ages: Ages = ages
+        self.ages: ExpiryAges = ages
 
     def check(self, thing: str) -> None:
         """Any object can be held."""
@@ -88,21 +88,21 @@ class FolderOccupations:
             label = label[:-1]
         if safe.startswith("."):
             safe = f"%2E{safe[1:]}"
-        return f"{safe},{myself()},{nonce().hex()}"
+        return f"{safe},{own_process_proof()},{random_id().hex()}"
 
     async def write(self, thing: str, who: str) -> None:
         """Make a file."""
         await self._do(partial(self._write, thing, who))
 
-    async def pendings(self, thing: str, who: str) -> Sequence[Record]:
+    async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         """The other files there."""
         return await self._do(partial(self._others, thing, who, PENDING))
 
-    async def usings(self, thing: str, who: str) -> Sequence[Record]:
+    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         """The other files there."""
         return await self._do(partial(self._others, thing, who, USING))
 
-    async def drop(self, thing: str, record: Record, *, using: bool) -> None:
+    async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
         """Delete a file that was not changed since."""
         path = self._folder(thing, USING if using else PENDING) / record.who
         await self._do(partial(_delete, path, record.mark))
@@ -151,9 +151,9 @@ class FolderOccupations:
             with suppress(FileExistsError):
                 folder.mkdir()
 
-    def _others(self, thing: str, who: str, part: str) -> list[Record]:
+    def _others(self, thing: str, who: str, part: str) -> list[ContenderRecord]:
         now = self._now(thing, who)
-        found: list[Record] = []
+        found: list[ContenderRecord] = []
         try:
             names = os.listdir(self._folder(thing, part))  # noqa: PTH208 - only names
         except FileNotFoundError:  # empty folders may be swept away
@@ -246,7 +246,7 @@ def _delete(path: Path, mark: int | None = None) -> bool:
     return True
 
 
-def _record(path: Path, now: int | None) -> Record | None:
+def _record(path: Path, now: int | None) -> ContenderRecord | None:
     try:
         found = path.lstat()
     except FileNotFoundError:  # gone since
@@ -258,4 +258,4 @@ def _record(path: Path, now: int | None) -> Record | None:
     label, process = path.name, ""
     if path.name.count(",") == 2:
         label, process, _ = path.name.split(",")
-    return Record(path.name, age, is_gone(process), at, decode(label))
+    return ContenderRecord(path.name, age, is_proved_dead(process), at, decode(label))

@@ -11,18 +11,18 @@ from weakref import WeakValueDictionary
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Reply
 from aiorwlock_remote.core.lease import check_seconds, micros
-from aiorwlock_remote.core.mutex_set import ANY, Member, check_name
+from aiorwlock_remote.core.mutex_set import ANY, SetMember, check_name
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import ConfigurationError, NotOwner
-from aiorwlock_remote.locks.acquisition import Acquisition, tried
+from aiorwlock_remote.locks.acquisition import Acquisition, try_acquire_grant
 from aiorwlock_remote.locks.held import Held, grip_of
-from aiorwlock_remote.locks.held_state import Grip
+from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.ports.recipes import HoldsSets
+from aiorwlock_remote.ports.recipes import SupportsMutexSets
 from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import Request
-from aiorwlock_remote.runtime.set_acquirer import Pool
+from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 
 
 @final
@@ -39,7 +39,13 @@ class MutexSet:
     """
 
     def __init__(
-        self, session: Session, pool: Pool, name: str, options: Options, *, keep: bool
+        self,
+        session: Session,
+        pool: SetAcquirer,
+        name: str,
+        options: Options,
+        *,
+        keep: bool,
     ) -> None:
         """Made by ``Locks.mutex_set``, not by users."""
         if options.lease is None:
@@ -50,7 +56,9 @@ class MutexSet:
         self._options = options
         self._lease = micros(options.lease)
         terms = replace(options.terms, keep=keep)
-        self._request = Request(Member(name, ANY), Mode.WRITE, Policy.FAIR, terms)
+        self._request = AcquireRequest(
+            SetMember(name, ANY), Mode.WRITE, Policy.FAIR, terms
+        )
 
     @property
     def name(self) -> str:
@@ -107,7 +115,9 @@ class MutexSet:
         Raises what ``acquire`` raises, but for ``LockTimeout``.
         """
         request = self._request_of(name, 0, "")
-        return await tried(self._session, request, self._options, self._pool)
+        return await try_acquire_grant(
+            self._session, request, self._options, self._pool
+        )
 
     async def update(self, held: Held) -> None:
         """Renew by hand, as ``held.extend()``; the keeper does it by itself.
@@ -150,9 +160,9 @@ class MutexSet:
 
     def _request_of(
         self, name: str | None, timeout: float | None, reason: str
-    ) -> Request:
+    ) -> AcquireRequest:
         target = ANY if name is None else check_name("mutex", name)
-        member = Member(self._name, target)
+        member = SetMember(self._name, target)
         return replace(self._request, resource=member, timeout=timeout, reason=reason)
 
     def _end(self, lease: Lease) -> Pending[Reply]:
@@ -160,10 +170,10 @@ class MutexSet:
         insisting = self._session.drive.insisting
         return insisting.on(again(), lease.resource, again, lease.left)
 
-    def _mine(self, held: Held, action: str) -> Grip:
+    def _mine(self, held: Held, action: str) -> HeldState:
         grip = grip_of(held)
         resource = grip.lease.resource
-        ours = isinstance(resource, Member) and resource.type == self._name
+        ours = isinstance(resource, SetMember) and resource.type == self._name
         if not ours or grip.session is not self._session:
             raise NotOwner(resource=resource.label, action=action)
         return grip
@@ -172,7 +182,7 @@ class MutexSet:
         return f"<MutexSet {self._name!r}>"
 
 
-class Pools:
+class SetAcquirers:
     """The pools of one ``Locks``: one for each set, however often it is asked for.
 
     A pool lasts as long as somebody has a ``MutexSet`` of it, or waits there.
@@ -181,15 +191,17 @@ class Pools:
     def __init__(self, session: Session) -> None:
         """None yet."""
         self._session = session
-        self._pools: WeakValueDictionary[tuple[str, float], Pool]
+        self._pools: WeakValueDictionary[tuple[str, float], SetAcquirer]
         self._pools = WeakValueDictionary()
 
-    def pool(self, store: HoldsSets, name: str, look_every: float) -> Pool:
+    def pool(
+        self, store: SupportsMutexSets, name: str, look_every: float
+    ) -> SetAcquirer:
         """The pool of that set."""
         pool = self._pools.get((name, look_every))
         if pool is None:
             members = partial(store.members, name)
-            pool = Pool(name, self._session.drive, members, look_every)
+            pool = SetAcquirer(name, self._session.drive, members, look_every)
             self._pools[name, look_every] = pool
         return pool
 

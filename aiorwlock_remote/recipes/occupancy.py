@@ -21,7 +21,13 @@ import anyio
 
 from aiorwlock_remote.core.lease import check_seconds, local_deadline
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.core.occupancy import Do, Record, label_from, pair_of, thing_of
+from aiorwlock_remote.core.occupancy import (
+    Action,
+    ContenderRecord,
+    label_from,
+    pair_of,
+    thing_of,
+)
 from aiorwlock_remote.core.polling import back_off
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import (
@@ -33,11 +39,10 @@ from aiorwlock_remote.errors import (
     LockTimeout,
 )
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports.recipes import Occupations
-from aiorwlock_remote.recipes.occupied import Occupied, Occupying
-from aiorwlock_remote.recipes.occupy_attempt import Attempt, carried_out, log
-from aiorwlock_remote.runtime.host import LoopHost
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.ports.recipes import OccupancyStore
+from aiorwlock_remote.recipes.occupied import Occupied, OccupyAcquisition
+from aiorwlock_remote.recipes.occupy_attempt import OccupyAttempt, carried_out, log
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop, current_event_loop
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,10 +70,10 @@ class Occupancies:
 
     def __init__(
         self,
-        store: Occupations,
+        store: OccupancyStore,
         *,
         name_of: Callable[[object], tuple[str, ResourceId]] | None = None,
-        host: Callable[[], LoopHost] = current_host,
+        host: Callable[[], TaskEventLoop] = current_event_loop,
         is_closed: bool = False,
     ) -> None:
         """Made by ``locks.occupancies`` and the like, not by users.
@@ -77,12 +82,12 @@ class Occupancies:
         could not be removed removed later, in the background: a driver whose owner has
         left would be asked for ever.
         """
-        self.store: Occupations = store
+        self.store: OccupancyStore = store
         self._name_of = name_of or pair_of
         self._host = host
         self._live: weakref.WeakSet[Occupied] = weakref.WeakSet()
-        self._attempts: set[Attempt] = set()
-        self._left: set[Attempt] = set()
+        self._attempts: set[OccupyAttempt] = set()
+        self._left: set[OccupyAttempt] = set()
         self._insists = is_closed
         self._closed = False
 
@@ -98,7 +103,7 @@ class Occupancies:
 
     def occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
-    ) -> Occupying:
+    ) -> OccupyAcquisition:
         """Use the object alone: ``await`` it, or use it in ``async with``.
 
         In use: gives up at once. Others that want it at the same moment: tries again
@@ -117,7 +122,7 @@ class Occupancies:
             ConfigurationError: a name or a number that cannot be used.
         """
         check_seconds("timeout", timeout)
-        return Occupying(partial(self.enter, self._named(thing), timeout, who))
+        return OccupyAcquisition(partial(self.enter, self._named(thing), timeout, who))
 
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
@@ -201,7 +206,9 @@ class Occupancies:
             if self._closed:
                 raise Closed
             sent_at = host.clock.now()
-            attempt = Attempt(self.store, name, label, partial(self._insist, host))
+            attempt = OccupyAttempt(
+                self.store, name, label, partial(self._insist, host)
+            )
             self._attempts.add(attempt)
             try:
                 last = await attempt.outcome(host)
@@ -209,11 +216,11 @@ class Occupancies:
                 self._attempts.discard(attempt)
             if self._closed:
                 raise Closed
-            if last.do is Do.USING:
+            if last.do is Action.USING:
                 occupied = Occupied(self, host, name, attempt.who, sent_at)
                 self._live.add(occupied)
                 return occupied
-            if last.do is Do.BUSY:
+            if last.do is Action.BUSY:
                 raise LockBusy(resource=name, holders=_shown(last.records))
             rest = back_off(attempts, random(), first=FIRST_REST)
             attempts += 1
@@ -240,7 +247,7 @@ class Occupancies:
         Whoever is about to occupy something gets ``Closed``.
         """
         self._closed = True
-        host = current_host()
+        host = current_event_loop()
         async with anyio.create_task_group() as tasks:
             for attempt in self._attempts:
                 tasks.start_soon(attempt.call_off, host)
@@ -250,13 +257,13 @@ class Occupancies:
                 tasks.start_soon(_take_out, attempt)
             self._left.clear()
 
-    def _insist(self, host: LoopHost, attempt: Attempt) -> None:
+    def _insist(self, host: TaskEventLoop, attempt: OccupyAttempt) -> None:
         """Take the records of an attempt that failed out in the background."""
         if self._insists and not self._closed:
             self._left.add(attempt)
             host.spawn(partial(self._take_out, host, attempt))
 
-    async def _take_out(self, host: LoopHost, attempt: Attempt) -> None:
+    async def _take_out(self, host: TaskEventLoop, attempt: OccupyAttempt) -> None:
         over = self.deadline(host.clock.now()) or math.inf
         for tries in count():
             await anyio.sleep(back_off(tries, random()))
@@ -286,10 +293,12 @@ class Occupancy:
         """The object's name in the store."""
         return self._name
 
-    def occupy(self, timeout: float | None = None, *, who: str = "") -> Occupying:
+    def occupy(
+        self, timeout: float | None = None, *, who: str = ""
+    ) -> OccupyAcquisition:
         """Use it alone; as ``Occupancies.occupy``."""
         check_seconds("timeout", timeout)
-        return Occupying(partial(self._home.enter, self._name, timeout, who))
+        return OccupyAcquisition(partial(self._home.enter, self._name, timeout, who))
 
     async def try_occupy(
         self, timeout: float | None = None, *, who: str = ""
@@ -316,7 +325,7 @@ async def _let_go(occupied: Occupied) -> None:
         log_event(log, "release_failed", resource=name, error=str(exc))
 
 
-async def _take_out(attempt: Attempt) -> bool:
+async def _take_out(attempt: OccupyAttempt) -> bool:
     """Whether its records are gone."""
     try:
         await attempt.take_out()
@@ -325,5 +334,5 @@ async def _take_out(attempt: Attempt) -> bool:
     return True
 
 
-def _shown(records: Sequence[Record]) -> tuple[str, ...]:
+def _shown(records: Sequence[ContenderRecord]) -> tuple[str, ...]:
     return tuple(record.shown for record in records)

@@ -10,18 +10,18 @@ from types import TracebackType
 from typing import Any, Protocol, final
 
 from aiorwlock_remote.errors import BackendError, Closed, LockLost, LossReason, NotOwner
-from aiorwlock_remote.locks.single_entry import Inside
+from aiorwlock_remote.locks.single_entry import SingleEntry
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports.recipes import Occupations
-from aiorwlock_remote.recipes.occupy_attempt import carried_out, log, taken_out
-from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.ports.recipes import OccupancyStore
+from aiorwlock_remote.recipes.occupy_attempt import carried_out, log, remove_own_record
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 
 
-class Home(Protocol):
+class OccupancyOwner(Protocol):
     """Where an object is in use."""
 
     @property
-    def store(self) -> Occupations:
+    def store(self) -> OccupancyStore:
         """Where the records are."""
 
     def deadline(self, sent_at: float) -> float | None:
@@ -41,7 +41,12 @@ class Occupied:
     """
 
     def __init__(
-        self, home: Home, host: LoopHost, thing: str, who: str, sent_at: float
+        self,
+        home: OccupancyOwner,
+        host: TaskEventLoop,
+        thing: str,
+        who: str,
+        sent_at: float,
     ) -> None:
         """Made by ``occupy``, not by users."""
         self._home = home
@@ -50,7 +55,7 @@ class Occupied:
         self._who = who
         self._deadline = home.deadline(sent_at)
         self._released = self._tried = False
-        self._inside = Inside("Occupied")
+        self._inside = SingleEntry("Occupied")
         self._pid = os.getpid()
 
     @property
@@ -138,7 +143,7 @@ class Occupied:
     async def _taken_out(self) -> None:
         """Whether or not anybody waits for it any more."""
         try:
-            removed = await taken_out(self._home.store, self._thing, self._who)
+            removed = await remove_own_record(self._home.store, self._thing, self._who)
         except BackendError:
             self._released = False
             raise
@@ -169,13 +174,13 @@ class Occupied:
 
 
 @final
-class Occupying:
+class OccupyAcquisition:
     """What ``occupy`` gives: ``await`` it for an ``Occupied``, or enter it."""
 
     def __init__(self, enter: Callable[[], Awaitable[Occupied]]) -> None:
         """Made by ``occupy``, not by users."""
         self._enter = enter
-        self._inside = Inside("occupy(…)", lambda: "occupy(…)")
+        self._inside = SingleEntry("occupy(…)", lambda: "occupy(…)")
         self._occupied: Occupied | None = None
 
     def __await__(self) -> Generator[Any, Any, Occupied]:

@@ -17,8 +17,14 @@ from typing import Any, TypeVar
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.occupancy import FIRST, Answer, Do, Move, after
-from aiorwlock_remote.core.uncertainty import in_doubt
+from aiorwlock_remote.core.occupancy import (
+    FIRST_ACTION,
+    Action,
+    Answer,
+    NextAction,
+    after,
+)
+from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import (
     AcquireUncertain,
     BackendError,
@@ -26,27 +32,27 @@ from aiorwlock_remote.errors import (
     Closed,
 )
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports.recipes import Occupations
+from aiorwlock_remote.ports.recipes import OccupancyStore
 from aiorwlock_remote.runtime.cleanup import answered
-from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 
 T = TypeVar("T")
 
-PATIENCE = 5.0
+CLEANUP_TIMEOUT = 5.0
 """Seconds that a cancelled caller waits for its records to be gone."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.occupancy")
 
-_LAST = (Do.REST, Do.BUSY, Do.USING)
+_LAST = (Action.REST, Action.BUSY, Action.USING)
 
 
 async def settled(pending: Pending[Any]) -> None:
     """It has come, or failed, or took too long; even for who is cancelled."""
-    with anyio.move_on_after(PATIENCE, shield=True), suppress(Exception):
+    with anyio.move_on_after(CLEANUP_TIMEOUT, shield=True), suppress(Exception):
         await pending
 
 
-async def carried_out(host: LoopHost, function: Callable[[], Awaitable[T]]) -> T:
+async def carried_out(host: TaskEventLoop, function: Callable[[], Awaitable[T]]) -> T:
     """What it returns or raises. Cancelling the caller does not reach it.
 
     What it raises is written to the log then.
@@ -57,12 +63,12 @@ async def carried_out(host: LoopHost, function: Callable[[], Awaitable[T]]) -> T
         try:
             value = await function()
         except Exception as exc:  # noqa: BLE001 - handed to the caller
-            pending.fail(exc)
+            pending.set_exception(exc)
         except BaseException:  # the loop ends
-            pending.fail(Closed())
+            pending.set_exception(Closed())
             raise
         else:
-            pending.resolve(value)
+            pending.set_result(value)
 
     host.spawn(run)
     try:
@@ -73,11 +79,11 @@ async def carried_out(host: LoopHost, function: Callable[[], Awaitable[T]]) -> T
         try:
             await settled(pending)
         finally:
-            pending.unawaited()
+            pending.log_failure()
         raise
 
 
-async def taken_out(store: Occupations, thing: str, who: str) -> bool:
+async def remove_own_record(store: OccupancyStore, thing: str, who: str) -> bool:
     """Remove what is ours; whether it was using, as far as anybody can know.
 
     Once more if the connection was lost: a server that was restarted leaves pools full
@@ -90,15 +96,15 @@ async def taken_out(store: Occupations, thing: str, who: str) -> bool:
         return True
 
 
-class Attempt:
+class OccupyAttempt:
     """From no record to a using one, or back to none."""
 
     def __init__(
         self,
-        store: Occupations,
+        store: OccupancyStore,
         thing: str,
         label: str,
-        left: Callable[[Attempt], object],
+        left: Callable[[OccupyAttempt], object],
     ) -> None:
         """``who`` it is: nobody was, or will be.
 
@@ -110,9 +116,9 @@ class Attempt:
         self.who: str = store.sign(label)
         self._left = left
         self._abandoned = False
-        self._done: Pending[Move] = Pending()
+        self._done: Pending[NextAction] = Pending()
 
-    async def outcome(self, host: LoopHost) -> Move:
+    async def outcome(self, host: TaskEventLoop) -> NextAction:
         """How it ended: REST, BUSY or USING. Cancelled, it leaves no record.
 
         Raises:
@@ -129,48 +135,48 @@ class Attempt:
             await self.call_off(host)
             raise
 
-    async def call_off(self, host: LoopHost) -> None:
+    async def call_off(self, host: TaskEventLoop) -> None:
         """Take the records out, whatever has become of it, and wait for that."""
         self._abandoned = True
         done = self._done
-        if done.done and done.error is None and done.result().do is Do.USING:
+        if done.done() and done.error is None and done.result().do is Action.USING:
             with suppress(BackendError):
                 await carried_out(host, self.take_out)
         else:
             await settled(done)
 
-    async def _run(self, host: LoopHost) -> None:
-        move, promoted = FIRST, False
+    async def _run(self, host: TaskEventLoop) -> None:
+        move, promoted = FIRST_ACTION, False
         try:
             while move.do not in _LAST and not self._abandoned:
-                promoted = promoted or move.do is Do.PROMOTE
+                promoted = promoted or move.do is Action.PROMOTE
                 step = partial(self._carry_out, move)
-                answer = await answered(step, host.clock, PATIENCE, self._wanted)
+                answer = await answered(step, host.clock, CLEANUP_TIMEOUT, self._wanted)
                 move = after(
                     move, answer, self._store.ages, confirm=self._store.confirms
                 )
             self._wanted()
         except Exception as exc:  # noqa: BLE001 - handed to the caller
             clean = _never_written(move, exc) or await self._cleaned()
-            self._done.fail(exc if clean or not promoted else self._doubt(exc))
+            self._done.set_exception(exc if clean or not promoted else self._doubt(exc))
         except BaseException:  # the loop ends
             await self._cleaned()
-            self._done.fail(Closed())
+            self._done.set_exception(Closed())
             raise
         else:
-            self._done.resolve(move)
+            self._done.set_result(move)
 
-    async def _carry_out(self, move: Move) -> Answer:
+    async def _carry_out(self, move: NextAction) -> Answer:
         store, thing, who = self._store, self._thing, self.who
         match move.do:
-            case Do.WRITE:
+            case Action.WRITE:
                 await store.write(thing, who)
-            case Do.LOOK_PENDING:
+            case Action.LOOK_PENDING:
                 return await store.pendings(thing, who)
-            case Do.LOOK_USING | Do.CONFIRM:
+            case Action.LOOK_USING | Action.CONFIRM:
                 return await store.usings(thing, who)
-            case Do.DROP_PENDING | Do.DROP_USING:
-                using = move.do is Do.DROP_USING
+            case Action.DROP_PENDING | Action.DROP_USING:
+                using = move.do is Action.DROP_USING
                 for record in move.records:
                     log_event(
                         log,
@@ -180,7 +186,7 @@ class Attempt:
                         using=using,
                     )
                     await store.drop(thing, record, using=using)
-            case Do.PROMOTE:
+            case Action.PROMOTE:
                 return await store.promote(thing, who)
             case _:
                 await self.take_out()
@@ -197,11 +203,11 @@ class Attempt:
         Raises:
             BackendError: the store failed.
         """
-        await taken_out(self._store, self._thing, self.who)
+        await remove_own_record(self._store, self._thing, self.who)
 
     async def _cleaned(self) -> bool:
         """Whether no record is left."""
-        with anyio.move_on_after(PATIENCE, shield=True):
+        with anyio.move_on_after(CLEANUP_TIMEOUT, shield=True):
             try:
                 await self.take_out()
             except Exception as exc:  # noqa: BLE001 - the caller waits for our end
@@ -222,5 +228,5 @@ class Attempt:
         return uncertain
 
 
-def _never_written(move: Move, exc: Exception) -> bool:
-    return move == FIRST and not in_doubt(exc)
+def _never_written(move: NextAction, exc: Exception) -> bool:
+    return move == FIRST_ACTION and not is_uncertain(exc)

@@ -28,13 +28,13 @@ def _myself(pid: int) -> str:
     return f"{world}.{pid}.{start[_START]}" if world and start else ""
 
 
-def myself() -> str:
+def own_process_proof() -> str:
     """What proves, once this process is gone, that it is; "" where nothing can."""
     return _myself(os.getpid())
 
 
-def is_gone(process: str) -> bool:
-    """Whether the process of that ``myself`` is proved to be gone."""
+def is_proved_dead(process: str) -> bool:
+    """Whether the process of that ``own_process_proof`` is proved to be gone."""
     world, _, rest = process.partition(".")
     number, _, start = rest.partition(".")
     if not world or world != _world() or not (number.isdecimal() and start):

@@ -8,24 +8,26 @@ from functools import partial
 
 from aiorwlock_remote._util.pending import checkpoint
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Reply
-from aiorwlock_remote.core.uncertainty import in_doubt
+from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.ports import Pending
 from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import Request
-from aiorwlock_remote.runtime.store_client import Drive
+from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.store_client import StoreClient
 
 
 @dataclass(slots=True)
-class _Asked:
+class _PendingGrant:
     """``pending``: the answer to the last request that ``send`` sent."""
 
-    request: Request
+    request: AcquireRequest
     claim: Claim
     send: Callable[[], Pending[Reply]]
     pending: Pending[Reply]
 
 
-async def try_all(drive: Drive, requests: Sequence[Request]) -> list[Lease] | None:
+async def try_all(
+    drive: StoreClient, requests: Sequence[AcquireRequest]
+) -> list[Lease] | None:
     """A grant of each if all can be had right now, else None; takes no places.
 
     All is handed to the store before the first answer is awaited. Cancelled, or refused
@@ -55,24 +57,26 @@ async def try_all(drive: Drive, requests: Sequence[Request]) -> list[Lease] | No
                     error = one.pending.error or exc
                     await drive.resolve(error, one.request.resource, pending, one.claim)
             for _, pending in taken_back:
-                pending.unawaited()
+                pending.log_failure()
             raise
     if len(leases) == len(asked) and not any(lease.expired() for lease in leases):
         return leases
     for lease in leases:
-        drive.let_go(lease)
+        drive.release_in_background(lease)
     return None
 
 
-def _ask(drive: Drive, request: Request) -> _Asked:
+def _ask(drive: StoreClient, request: AcquireRequest) -> _PendingGrant:
     claim = drive.asking.claim(request)
     command = Acquire((claim,), request.mode, request.policy)
     send = partial(drive.store.step, request.resource, command)
-    return _Asked(request, claim, send, send())
+    return _PendingGrant(request, claim, send, send())
 
 
-async def _answer(drive: Drive, one: _Asked) -> Reply:
-    """The answer to what was sent already, or to one of the next: ``Drive.answer``."""
+async def _answer(drive: StoreClient, one: _PendingGrant) -> Reply:
+    """The answer to what was sent already, or to one of the next:
+    ``StoreClient.answer``.
+    """
     sent = False
 
     async def ask() -> Reply:
@@ -86,16 +90,16 @@ async def _answer(drive: Drive, one: _Asked) -> Reply:
 
 
 def _take_back(
-    drive: Drive, asked: Sequence[_Asked]
-) -> list[tuple[_Asked, Pending[Reply]]]:
+    drive: StoreClient, asked: Sequence[_PendingGrant]
+) -> list[tuple[_PendingGrant, Pending[Reply]]]:
     """What was granted, or perhaps was."""
     return [
-        (one, drive.take_back(one.request.resource, one.claim))
+        (one, drive.withdraw(one.request.resource, one.claim))
         for one in asked
-        if one.pending.error is None or in_doubt(one.pending.error)
+        if one.pending.error is None or is_uncertain(one.pending.error)
     ]
 
 
-def _forget(drive: Drive, asked: Sequence[_Asked]) -> None:
+def _forget(drive: StoreClient, asked: Sequence[_PendingGrant]) -> None:
     for _, pending in _take_back(drive, asked):
-        pending.unawaited()
+        pending.log_failure()

@@ -14,10 +14,10 @@ import anyio
 
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.runtime.host import log, quietly
+from aiorwlock_remote.runtime.event_loop import log, quietly
 
 
-class _Begun(Coroutine[Any, Any, None]):
+class _UncancelledStart(Coroutine[Any, Any, None]):
     """Runs up to its first await even if its task is cancelled before the first step.
 
     asyncio throws that cancellation at a coroutine that has not begun: none of its
@@ -44,7 +44,7 @@ class _Begun(Coroutine[Any, Any, None]):
         return self._coroutine.__await__()
 
 
-class AsyncioHost:
+class AsyncioEventLoop:
     """asyncio, whatever implements the loop."""
 
     def __init__(self, clock: Clock) -> None:
@@ -64,7 +64,7 @@ class AsyncioHost:
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a task of the loop itself."""
-        task = self._loop.create_task(_Begun(quietly(function)))
+        task = self._loop.create_task(_UncancelledStart(quietly(function)))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
 
@@ -105,6 +105,6 @@ class AsyncioHost:
         found = task()
         return found is None or found.done()
 
-    def over(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the loop is closed; one that was only stopped may run again."""
         return self._loop.is_closed()

@@ -19,22 +19,22 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 
-from aiorwlock_remote._util.pending import Pending, UnderWay
+from aiorwlock_remote._util.pending import InFlight, Pending
 from aiorwlock_remote.core.polling import back_off
-from aiorwlock_remote.core.uncertainty import in_doubt, may_be_repeated
+from aiorwlock_remote.core.uncertainty import is_uncertain, may_be_repeated
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Closed
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.runtime.host import LoopHost
-from aiorwlock_remote.runtime.in_flight import Closing
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
+from aiorwlock_remote.runtime.in_flight import InFlightGrants
 
 T = TypeVar("T")
 
-AT_ONCE = 500
+MAX_REQUESTS_IN_FLIGHT = 500
 """Requests under way at a time, however many failed."""
 AGAIN = 5
 """How often a request that was not carried out is sent again before that is told."""
-ENOUGH = 2.0
+MAX_WAIT_FOR_REPLY = 2.0
 """Seconds for which those that failed wait for one that is not answered."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
@@ -68,7 +68,7 @@ async def answered(
     return await ask()
 
 
-class Named(Protocol):
+class HasLabel(Protocol):
     """What a grant is of."""
 
     @property
@@ -77,7 +77,7 @@ class Named(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class _Ending:
+class _PendingCleanup:
     """``over``: when it is over by itself, local clock.
 
     ``first``: the request that failed with ``error`` before anybody asked again;
@@ -85,7 +85,7 @@ class _Ending:
     requests failed after that.
     """
 
-    resource: Named
+    resource: HasLabel
     again: Callable[[], Pending[Any]]
     over: float
     repeatable: bool
@@ -99,27 +99,27 @@ class _Ending:
         """Whether it may help to ask again, and does no harm."""
         if not isinstance(error, BackendError):
             return False
-        return self.repeatable or not in_doubt(error)
+        return self.repeatable or not is_uncertain(error)
 
 
-class Insisting:
+class CleanupRetrier:
     """Of one ``Locks``, in the loop's thread: one task asks for all.
 
     ``closing``: asks once more at the end; nobody does after that.
     """
 
-    def __init__(self, host: LoopHost, closing: Closing) -> None:
+    def __init__(self, host: TaskEventLoop, closing: InFlightGrants) -> None:
         """Nothing has failed yet."""
         self._host = host
-        self.closing: Closing = closing
-        self._endings: dict[_Ending, None] = {}
+        self.closing: InFlightGrants = closing
+        self._endings: dict[_PendingCleanup, None] = {}
         self._outcomes: dict[Pending[Any], Pending[Any]] = {}
         self._asking = False
 
     def on(
         self,
         first: Pending[T],
-        resource: Named,
+        resource: HasLabel,
         again: Callable[[], Pending[Any]],
         lease: float | None,
         *,
@@ -131,7 +131,9 @@ class Insisting:
         seconds it is over by itself; None: never. ``repeatable``: if not, what may have
         been carried out is not asked for again.
         """
-        first.then(partial(self._answered, resource, again, lease, repeatable))
+        first.add_done_callback(
+            partial(self._answered, resource, again, lease, repeatable)
+        )
         return first
 
     async def outcome(self, first: Pending[T]) -> T:
@@ -153,7 +155,7 @@ class Insisting:
 
     def _answered(
         self,
-        resource: Named,
+        resource: HasLabel,
         again: Callable[[], Pending[Any]],
         lease: float | None,
         repeatable: bool,  # noqa: FBT001 - bound by ``partial``
@@ -163,7 +165,7 @@ class Insisting:
         if error is None:
             return
         over = math.inf if lease is None else self._host.clock.now() + lease
-        ending = _Ending(resource, again, over, repeatable, first, error)
+        ending = _PendingCleanup(resource, again, over, repeatable, first, error)
         if not ending.may_be_asked(error):
             return
         if not self._asking:
@@ -181,7 +183,7 @@ class Insisting:
     def _close(self, closed: anyio.Event) -> None:
         for ending in list(self._endings):
             if ending.repeatable or not ending.asked:
-                ending.again().unawaited()
+                ending.again().log_failure()
         closed.set()
 
     async def _insist(self, asked: object, closed: anyio.Event) -> None:
@@ -207,15 +209,18 @@ class Insisting:
             self._tell(ending)
         idle = [ending for ending in self._endings if not ending.asked]
         unanswered = len(self._endings) - len(idle)
-        some, under_way = idle[: max(0, AT_ONCE - unanswered)], UnderWay()
+        some, under_way = (
+            idle[: max(0, MAX_REQUESTS_IN_FLIGHT - unanswered)],
+            InFlight(),
+        )
         for ending in some:
             ending.asked = True
-            under_way.add(ending.again()).then(partial(self._told, ending))
-        with anyio.move_on_after(ENOUGH):
-            await under_way.over()
+            under_way.add(ending.again()).add_done_callback(partial(self._told, ending))
+        with anyio.move_on_after(MAX_WAIT_FOR_REPLY):
+            await under_way.wait_closed()
         return not any(ending in self._endings for ending in some)
 
-    def _told(self, ending: _Ending, pending: Pending[Any]) -> None:
+    def _told(self, ending: _PendingCleanup, pending: Pending[Any]) -> None:
         ending.asked = False
         if ending not in self._endings:
             return  # it is over by itself
@@ -233,13 +238,15 @@ class Insisting:
             where = ending.resource.label
             log_event(log, "release_failed", resource=where, error=str(error))
 
-    def _tell(self, ending: _Ending, answer: Pending[Any] | None = None) -> None:
+    def _tell(
+        self, ending: _PendingCleanup, answer: Pending[Any] | None = None
+    ) -> None:
         """Whoever waits for the outcome, once."""
         told, ending.told = ending.told, None
         if told is None:
             return
         del self._outcomes[ending.first]
         if answer is None:
-            told.fail(ending.error)
+            told.set_exception(ending.error)
         else:
-            told.resolve(answer.result())
+            told.set_result(answer.result())

@@ -19,14 +19,16 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.lease import micros
-from aiorwlock_remote.core.uncertainty import in_doubt
+from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import UpgradeConflict
-from aiorwlock_remote.runtime.lease import Lease, State
-from aiorwlock_remote.runtime.request import Request
-from aiorwlock_remote.runtime.store_client import Drive
+from aiorwlock_remote.runtime.lease import Lease, LeaseState
+from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.store_client import StoreClient
 
 
-async def downgrade(drive: Drive, old: Lease, request: Request) -> Lease | None:
+async def downgrade(
+    drive: StoreClient, old: Lease, request: AcquireRequest
+) -> Lease | None:
     """Writer → reader; None if the old lease has ended.
 
     Interrupted while the request is under way, both tickets are given up.
@@ -36,7 +38,7 @@ async def downgrade(drive: Drive, old: Lease, request: Request) -> Lease | None:
 
 
 async def upgrade(
-    drive: Drive, old: Lease, request: Request, timeout: float | None
+    drive: StoreClient, old: Lease, request: AcquireRequest, timeout: float | None
 ) -> Lease | None:
     """Reader → writer; None if the others did not leave, or the old lease has ended.
 
@@ -51,9 +53,9 @@ async def upgrade(
     command = Upgrade(
         old.ticket,
         drive.asking.claim(request),
-        drive.gate_name,
+        drive.client_id,
         may_wait=timeout is None or timeout > 0,
-        place_life=micros(pace.place_life),
+        entry_ttl=micros(pace.entry_ttl),
     )
     if not command.may_wait:
         return await _move(drive, old, request, command)
@@ -76,7 +78,9 @@ async def upgrade(
             drive.step_back(old.resource, old.ticket)
 
 
-async def adopt(drive: Drive, ticket: str, request: Request) -> Lease | None:
+async def adopt(
+    drive: StoreClient, ticket: str, request: AcquireRequest
+) -> Lease | None:
     """The grant of a ticket that somebody gave away; None if it is gone.
 
     Interrupted while the request is under way, the new ticket is given up: the grant
@@ -96,7 +100,9 @@ async def adopt(drive: Drive, ticket: str, request: Request) -> Lease | None:
     return drive.lease(request, reply.grants[0], sent_at)
 
 
-async def share(drive: Drive, ticket: str, request: Request) -> Lease | None:
+async def share(
+    drive: StoreClient, ticket: str, request: AcquireRequest
+) -> Lease | None:
     """The grant of a ticket, beside whoever goes on holding it; None if it is gone.
 
     Raises:
@@ -115,11 +121,14 @@ async def share(drive: Drive, ticket: str, request: Request) -> Lease | None:
 
 
 def _held(lease: Lease) -> bool:
-    return lease.state is State.HELD and not lease.expired()
+    return lease.state is LeaseState.HELD and not lease.expired()
 
 
 async def _move(
-    drive: Drive, old: Lease, request: Request, command: Downgrade | Upgrade
+    drive: StoreClient,
+    old: Lease,
+    request: AcquireRequest,
+    command: Downgrade | Upgrade,
 ) -> Lease | None:
     with old.moving_to(command.claim.ticket):
         reply, sent_at = await _step(drive, old, command)
@@ -127,7 +136,7 @@ async def _move(
 
 
 async def _step(
-    drive: Drive, old: Lease, command: Downgrade | Upgrade
+    drive: StoreClient, old: Lease, command: Downgrade | Upgrade
 ) -> tuple[Reply, float]:
     sent_at = drive.host.clock.now()
     give_up = partial(_give_up, drive, old, command.claim)
@@ -136,20 +145,20 @@ async def _step(
         try:
             return await drive.answer(ask), sent_at
         except BaseException as exc:
-            if in_doubt(exc):  # else the old grant is as it was
-                old.end(State.RELEASED)
+            if is_uncertain(exc):  # else the old grant is as it was
+                old.end(LeaseState.RELEASED)
                 give_up()
             raise
 
 
-def _give_up(drive: Drive, old: Lease, claim: Claim) -> None:
-    drive.take_back(old.resource, claim, instead_of=old.ticket).unawaited()
+def _give_up(drive: StoreClient, old: Lease, claim: Claim) -> None:
+    drive.withdraw(old.resource, claim, instead_of=old.ticket).log_failure()
 
 
 def _moved(
-    drive: Drive,
+    drive: StoreClient,
     old: Lease,
-    request: Request,
+    request: AcquireRequest,
     claim: Claim,
     reply: Reply,
     sent_at: float,
@@ -161,7 +170,7 @@ def _moved(
     if not isinstance(reply, Granted):
         return None
     grant = reply.grants[0]
-    if not old.end(State.RELEASED):  # it ended meanwhile, and this with it
-        drive.take_back(old.resource, claim).unawaited()
+    if not old.end(LeaseState.RELEASED):  # it ended meanwhile, and this with it
+        drive.withdraw(old.resource, claim).log_failure()
         return None
     return drive.lease(request, grant, sent_at)

@@ -9,21 +9,21 @@ from __future__ import annotations
 import heapq
 import math
 
-from aiorwlock_remote.runtime.lease import Lease, State
+from aiorwlock_remote.runtime.lease import Lease, LeaseState
 
 GRAIN = 0.002
 """Seconds: leases due within so long of each other are looked at together."""
-FEW = 1024
+MAX_EMPTY_SLOTS = 1024
 """Slots that may stand empty."""
 
 
-class Agenda:
+class DeadlineQueue:
     """What is to be looked at, and when. Its user guards it by a lock."""
 
     def __init__(self) -> None:
         self._due: dict[int, set[Lease]] = {}
         self._slots: list[int] = []  # a heap of the keys of ``_due``
-        self._sweep_at = FEW
+        self._sweep_at = MAX_EMPTY_SLOTS
         self.keeps_endless: bool = False
         """Whether those that are never due are known as well."""
         self._endless: set[Lease] = set()
@@ -63,7 +63,7 @@ class Agenda:
         """Every lease that is known and has not ended."""
         known = [lease for leases in self._due.values() for lease in leases]
         known += self._endless
-        return [lease for lease in known if lease.state is State.HELD]
+        return [lease for lease in known if lease.state is LeaseState.HELD]
 
     def take(self, now: float, most: int) -> list[Lease]:
         """What is due, and slots that everybody has left are forgotten on the way.
@@ -80,7 +80,7 @@ class Agenda:
                 break
             due = list(leases)[: most - len(batch)]
             leases.difference_update(due)
-            batch += [lease for lease in due if lease.state is State.HELD]
+            batch += [lease for lease in due if lease.state is LeaseState.HELD]
             if not leases:
                 del self._due[heapq.heappop(self._slots)]
         return batch
@@ -91,4 +91,4 @@ class Agenda:
         self._slots = list(self._due)
         heapq.heapify(self._slots)
         # So many are in use: not to be looked through for each new one.
-        self._sweep_at = max(FEW, 2 * len(self._due))
+        self._sweep_at = max(MAX_EMPTY_SLOTS, 2 * len(self._due))

@@ -14,27 +14,27 @@ from weakref import WeakSet
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Command, Reply
-from aiorwlock_remote.core.mutex_set import Ask, Told
+from aiorwlock_remote.core.mutex_set import TakeReplies, TakeRequest
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.errors import Closed
 from aiorwlock_remote.ports import Capability, Renewer, Snapshot, Store
 
 
-class Severable(Protocol):
+class ForkAware(Protocol):
     """What sends to a store."""
 
     def sever(self) -> None:
         """This process is a forked child: send nothing from now on."""
 
 
-class Severed:
+class ForkedStore:
     """A ``Store`` that refuses everything with ``Closed``."""
 
     def __init__(self, store: Store) -> None:
         """In place of this one."""
         self.capabilities: Capability = store.capabilities
-        self.pace: Pace = store.pace
+        self.pace: PollPolicy = store.pace
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """Refused."""
@@ -65,12 +65,14 @@ class Severed:
         """Nothing: what was opened is the parent's."""
 
 
-class SeveredMembers:
-    """``Members`` of a set that refuse everything with ``Closed``."""
+class ForkedMembers:
+    """``MutexSetMembers`` of a set that refuse everything with ``Closed``."""
 
-    def ask(self, asks: Sequence[Ask], place_life: float) -> Pending[Told]:
+    def ask(
+        self, asks: Sequence[TakeRequest], entry_ttl: float
+    ) -> Pending[TakeReplies]:
         """Refused."""
-        del asks, place_life
+        del asks, entry_ttl
         return _refused()
 
     def withdraw(
@@ -108,14 +110,14 @@ class SeveredMembers:
 
 def _refused() -> Pending[Any]:
     refused: Pending[Any] = Pending()
-    refused.fail(Closed(reason="forked"))
+    refused.set_exception(Closed(reason="forked"))
     return refused
 
 
-_open: WeakSet[Severable] = WeakSet()
+_open: WeakSet[ForkAware] = WeakSet()
 
 
-def sever_in_children(sender: Severable) -> None:
+def disable_in_children(sender: ForkAware) -> None:
     """Have it severed in every child that this process forks."""
     _open.add(sender)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from aiorwlock_remote.errors import Closed
 
 
-class Closing:
+class InFlightGrants:
     """The requests of one ``Locks`` that may grant something. In the loop's thread."""
 
     def __init__(self) -> None:

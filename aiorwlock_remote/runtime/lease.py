@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
-from aiorwlock_remote.core.doorman import Grant, Who
+from aiorwlock_remote.core.doorman import Grant, Requester
 from aiorwlock_remote.core.lease import local_deadline, renew_at
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode
@@ -23,7 +23,7 @@ from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.ports import Clock
 
 
-class State(Enum):
+class LeaseState(Enum):
     """What became of a grant."""
 
     HELD = "held"
@@ -33,7 +33,7 @@ class State(Enum):
 
 
 @value
-class Terms:
+class LeaseTerms:
     """How long a grant lives and how it is watched over. Seconds.
 
     ``max_stall``: lost if the event loop hangs for longer. ``max_hold``: lost if held
@@ -89,7 +89,7 @@ class Lease:
         self,
         resource: Resource,
         grant: Grant,
-        terms: Terms,
+        terms: LeaseTerms,
         sent_at: float,
         clock: Clock,
     ) -> None:
@@ -97,10 +97,10 @@ class Lease:
         self.ticket: str = grant.ticket
         self.mode: Mode = grant.mode
         self.fence: int = grant.fence
-        self.who: Who = grant.who
+        self.who: Requester = grant.who
         self.lock_delay: int = grant.lock_delay
-        self.terms: Terms = terms
-        self.state: State = State.HELD
+        self.terms: LeaseTerms = terms
+        self.state: LeaseState = LeaseState.HELD
         self.reason: LossReason | None = None
         self.since: float = sent_at
         self.renew_due: float = 0.0
@@ -123,14 +123,14 @@ class Lease:
     def renewed(self, sent_at: float, lease: float | None) -> None:
         """The store lets it live ``lease`` from ``sent_at``, or longer."""
         with self._lock:
-            if self.state is State.HELD:
+            if self.state is LeaseState.HELD:
                 self._anchor(sent_at, lease)
                 self.attempts = 0
 
-    def end(self, state: State) -> bool:
+    def end(self, state: LeaseState) -> bool:
         """Released or given away by its holder; False if it had ended before."""
         with self._lock:
-            if self.state is not State.HELD:
+            if self.state is not LeaseState.HELD:
                 return False
             self.state = state
         self._leave_keeper()
@@ -139,9 +139,9 @@ class Lease:
     def lose(self, reason: LossReason) -> bool:
         """Lost; tells ``on_loss`` once. From any thread."""
         with self._lock:
-            if self.state is not State.HELD:
+            if self.state is not LeaseState.HELD:
                 return False
-            self.state, self.reason = State.LOST, reason
+            self.state, self.reason = LeaseState.LOST, reason
             told = self.on_loss
         self._leave_keeper()
         if told is not None:
@@ -169,7 +169,7 @@ class Lease:
         """Whether the local deadline has passed; if so it is lost for good."""
         if self.deadline is not None and self._clock.now() >= self.deadline:
             self.lose("expired")
-        return self.state is State.LOST
+        return self.state is LeaseState.LOST
 
     def abandoned(self) -> bool:
         """Whether nobody is left who could release it."""

@@ -5,7 +5,7 @@ is due is renewed in batches over the keeper's own connection, at a third of the
 and retried until the local deadline: a renewal that failed is not a loss before it.
 
 One thread watches over the leases and never waits for the store, so that whatever runs
-out is told at its deadline. What is due it hands to a second one (``Renewing``).
+out is told at its deadline. What is due it hands to a second one (``RenewalWorker``).
 """
 
 from __future__ import annotations
@@ -16,18 +16,22 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from aiorwlock_remote._util.threads import running
+from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.errors import BackendUnavailable, LossReason
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Renewer
-from aiorwlock_remote.runtime.deadline_queue import Agenda
-from aiorwlock_remote.runtime.lease import Lease, State, Terms
-from aiorwlock_remote.runtime.renewal_worker import BATCH, UNDER_WAY, Renewing
+from aiorwlock_remote.runtime.deadline_queue import DeadlineQueue
+from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
+from aiorwlock_remote.runtime.renewal_worker import (
+    MAX_BATCH,
+    RENEWAL_IN_FLIGHT,
+    RenewalWorker,
+)
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 
 
-class OwnersLoop(Protocol):
+class KeeperLoop(Protocol):
     """What is to be known of the loop that the leases belong to."""
 
     @property
@@ -37,11 +41,11 @@ class OwnersLoop(Protocol):
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Run it in the loop, soon."""
 
-    def over(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the loop has ended, for good."""
 
 
-class Keeper:
+class LeaseKeeper:
     """Watches over leases. ``ready`` and ``add`` are for the loop.
 
     The thread starts when the first grant is asked for that needs it, and whatever goes
@@ -51,7 +55,7 @@ class Keeper:
     def __init__(
         self,
         renewer: Callable[[], Renewer],
-        host: OwnersLoop,
+        host: KeeperLoop,
         behind: Callable[[bool], object] = bool,
     ) -> None:
         """``renewer`` opens the keeper's own connection when first needed.
@@ -60,13 +64,13 @@ class Keeper:
         """
         self._host = host
         self._clock = host.clock
-        self._agenda = Agenda()
+        self._agenda = DeadlineQueue()
         self._planned = 0.0  # when the thread wakes by itself
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._renewing = Renewing(renewer, host.clock, self._again, behind)
+        self._renewing = RenewalWorker(renewer, host.clock, self._again, behind)
         self._beat = 0.0
         self._took_at = 0.0  # when the thread last took leases to look after
 
@@ -74,7 +78,7 @@ class Keeper:
         """``renew_all`` may be called: grants without end are to be known, too."""
         self._agenda.keeps_endless = True
 
-    def ready(self, terms: Terms) -> None:
+    def ready(self, terms: LeaseTerms) -> None:
         """Before a grant is asked for: that it could be kept.
 
         Raises:
@@ -126,7 +130,7 @@ class Keeper:
 
     def _start(self) -> None:
         if self._thread is None and not self._closing:
-            self._thread = running(self._run, "keeper")
+            self._thread = start_thread(self._run, "keeper")
 
     def _run(self) -> None:
         try:
@@ -139,7 +143,7 @@ class Keeper:
         with self._lock:
             while not self._closing:
                 now = self._clock.now()
-                batch = self._agenda.take(now, BATCH)
+                batch = self._agenda.take(now, MAX_BATCH)
                 if batch:
                     self._took_at = now
                     return batch
@@ -151,7 +155,7 @@ class Keeper:
     def _look_after(self, leases: list[Lease]) -> None:
         if any(lease.terms.max_stall is not None for lease in leases):
             self._host.call_soon(self._alive)
-        now, over = self._clock.now(), self._host.over()
+        now, over = self._clock.now(), self._host.is_closed()
         due: list[Lease] = []
         for lease in leases:
             with self._renewing.going_on([lease]):
@@ -184,7 +188,7 @@ class Keeper:
     def _ended(self, lease: Lease, now: float) -> LossReason | None:
         terms = lease.terms
         if lease.deadline is not None and now >= lease.deadline:
-            under_way = terms.keep and lease.renew_due == UNDER_WAY
+            under_way = terms.keep and lease.renew_due == RENEWAL_IN_FLIGHT
             return "unreachable" if lease.attempts or under_way else "expired"
         if terms.max_hold is not None and now >= lease.since + terms.max_hold:
             return "stalled"
@@ -193,7 +197,7 @@ class Keeper:
         return None
 
     def _again(self, lease: Lease) -> None:
-        if lease.state is State.HELD:
+        if lease.state is LeaseState.HELD:
             now = self._clock.now()
             with self._lock:
                 # ``renew_all`` did not see what the thread had taken before it.

@@ -9,7 +9,7 @@ from random import random
 
 import anyio
 
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 JITTER = 0.2
 """Looks come this fraction earlier or later, so that processes do not meet."""
@@ -17,14 +17,16 @@ SPACING = 1.0
 """Seconds: two looks in any two of them, and no more, whatever is hinted."""
 
 
-class Rounds:
+class PeriodicPoll:
     """Calls ``look()`` every so many seconds, between ``start`` and ``end``.
 
     A ``hint`` brings the next look nearer. Hints are cheap and may be wrong: looks are
     at most two in 2 s, one a second on the average.
     """
 
-    def __init__(self, host: Host, every: float, look: Callable[[], object]) -> None:
+    def __init__(
+        self, host: EventLoop, every: float, look: Callable[[], object]
+    ) -> None:
         """Not started."""
         self._host = host
         self._clock = host.clock

@@ -12,37 +12,43 @@ from functools import partial
 from queue import SimpleQueue
 from random import random
 
-from aiorwlock_remote._util.threads import running
+from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.lease import local_deadline, micros
 from aiorwlock_remote.core.polling import back_off
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Clock, GivesUp, Laned, Renewal, Renewer
-from aiorwlock_remote.runtime.lease import Lease, State
+from aiorwlock_remote.ports import (
+    AbortableRenewer,
+    Clock,
+    ParallelRenewer,
+    Renewal,
+    Renewer,
+)
+from aiorwlock_remote.runtime.lease import Lease, LeaseState
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 
-BATCH = 500
-BUSY = 0.05
+MAX_BATCH = 500
+LANE_RETRY_INTERVAL = 0.05
 """Seconds until a lane that has not answered is looked at again."""
-UNDER_WAY: float = math.inf
+RENEWAL_IN_FLIGHT: float = math.inf
 """When a lease is due to be renewed that is being renewed."""
-ENOUGH = 1.0
+MIN_REPLY_TIMEOUT = 1.0
 """Seconds after which an answer is given up while there is time for another try."""
-PATIENCE = 0.9
+REPLY_TIMEOUT_SHARE = 0.9
 """Part of the time to its first deadline for which a batch is waited for at most."""
-REMIND = 0.1
+ABORT_INTERVAL = 0.1
 """Seconds until a renewer that goes on is told again to give up."""
 LATE = 0.5
 """Part of a lease after which a first renewal is late; due it is after a third."""
 ENDLESS = 10.0
 """Seconds in place of those left to a deadline, for a grant that has none."""
-TOGETHER = 30
+BATCHING_DIVISOR = 30
 """Renewals come up to this part of their lease early, to be sent with others."""
 
 
-class Renewing:
+class RenewalWorker:
     """Renews leases in batches, and tells ``again`` when one is to be looked at anew.
 
     The thread starts with the first renewal that is due, and whatever goes wrong with
@@ -76,11 +82,11 @@ class Renewing:
     def renew(self, leases: list[Lease]) -> None:
         """Soon; whoever calls watches their deadlines meanwhile."""
         for lease in leases:
-            lease.renew_due = UNDER_WAY
+            lease.renew_due = RENEWAL_IN_FLIGHT
             self._again(lease)
         if self._thread is None:
             try:
-                self._thread = running(self._run, "renewals")
+                self._thread = start_thread(self._run, "renewals")
             except BackendUnavailable:
                 self._renew(leases)
                 return
@@ -110,16 +116,16 @@ class Renewing:
     def gather(self, lease: Lease) -> None:
         """Of many leases that began one after the other a batch is due at a time."""
         if lease.terms.lease is not None and math.isfinite(lease.renew_due):
-            part = lease.terms.lease / TOGETHER
+            part = lease.terms.lease / BATCHING_DIVISOR
             ticks = math.floor(lease.renew_due / part - self._phase)
             lease.renew_due = (ticks + self._phase) * part
 
     def _join(self, thread: threading.Thread) -> None:
         while thread.is_alive():
             renewer = self._renewer
-            if renewer is not None and isinstance(renewer, GivesUp):
+            if renewer is not None and isinstance(renewer, AbortableRenewer):
                 renewer.give_up()
-            thread.join(REMIND)
+            thread.join(ABORT_INTERVAL)
 
     def _run(self) -> None:
         while (leases := self._next_batch()) is not None:
@@ -128,13 +134,13 @@ class Renewing:
     def _next_batch(self) -> list[Lease] | None:
         """What has gathered while the store was waited for; None: it is the end."""
         leases = self._due.get()
-        while leases is not None and len(leases) < BATCH and not self._due.empty():
+        while leases is not None and len(leases) < MAX_BATCH and not self._due.empty():
             more = self._due.get()
             leases = None if more is None else leases + more
         return None if self._closing else leases
 
     def _renew(self, leases: list[Lease]) -> None:
-        leases = [lease for lease in leases if lease.state is State.HELD]
+        leases = [lease for lease in leases if lease.state is LeaseState.HELD]
         if leases:
             with self.going_on(leases):
                 self._renew_in_lanes(leases)
@@ -147,7 +153,7 @@ class Renewing:
             self._failed(leases, exc)
             return
         renewer = self._renewer
-        if not isinstance(renewer, Laned):
+        if not isinstance(renewer, ParallelRenewer):
             self._renew_over(renewer, leases)
             return
         lanes: defaultdict[Hashable, list[Lease]] = defaultdict(list)
@@ -166,12 +172,12 @@ class Renewing:
         elif before is not None and before.is_alive():
             now = self._clock.now()
             for lease in leases:  # it has not answered what was sent before
-                lease.renew_due = now + BUSY
+                lease.renew_due = now + LANE_RETRY_INTERVAL
                 self._again(lease)
         else:
             renew = partial(self._renew_over, renewer, leases)
             try:
-                self._lanes[lane] = running(renew, f"keeper {lane}")
+                self._lanes[lane] = start_thread(renew, f"keeper {lane}")
             except BackendUnavailable:
                 self._renew_over(renewer, leases)
 
@@ -208,7 +214,7 @@ class Renewing:
                     self._again(lease)
 
     def _failed(self, leases: list[Lease], error: Exception) -> None:
-        held = (lease for lease in leases if lease.state is State.HELD)
+        held = (lease for lease in leases if lease.state is LeaseState.HELD)
         fresh = sum(not lease.attempts for lease in held)
         if fresh:  # once an outage: towards the deadline tries come thick and fast
             log_event(log, "renewal_failed", grants=fresh, error=str(error))
@@ -245,4 +251,4 @@ def patience(left: float) -> float:
 
     There is to be time for another one: a link that is dead need not cost the lease.
     """
-    return max(0.05, min(PATIENCE * left, max(ENOUGH, left / 2)))
+    return max(0.05, min(REPLY_TIMEOUT_SHARE * left, max(MIN_REPLY_TIMEOUT, left / 2)))

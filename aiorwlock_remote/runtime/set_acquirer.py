@@ -10,27 +10,27 @@ import anyio
 
 from aiorwlock_remote._util.pending import checkpoint
 from aiorwlock_remote.core.doorman import Grant
-from aiorwlock_remote.core.mutex_set import Ask, Busy, Member, Took
+from aiorwlock_remote.core.mutex_set import Busy, SetMember, Taken, TakeRequest
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.uncertainty import in_doubt
+from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import Closed, LockTimeout
-from aiorwlock_remote.ports.recipes import Members
-from aiorwlock_remote.runtime.fork import sever_in_children
+from aiorwlock_remote.ports.recipes import MutexSetMembers
+from aiorwlock_remote.runtime.acquirer import BaseAcquirer
+from aiorwlock_remote.runtime.fork import disable_in_children
 from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import Request
-from aiorwlock_remote.runtime.set_wait_queue import Lanes, Waiter
-from aiorwlock_remote.runtime.store_client import Drive
-from aiorwlock_remote.runtime.taking import Taking
+from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.set_wait_queue import SetWaitQueue, TargetWaiter
+from aiorwlock_remote.runtime.store_client import StoreClient
 
 
-class Pool(Taking):
+class SetAcquirer(BaseAcquirer):
     """Waits for mutexes of one set, and takes them."""
 
     def __init__(
         self,
         name: str,
-        drive: Drive,
-        members: Callable[[Callable[[str | None], object]], Members],
+        drive: StoreClient,
+        members: Callable[[Callable[[str | None], object]], MutexSetMembers],
         look_every: float,
     ) -> None:
         """``members`` opens the set in the store; ``look_every`` seconds it is asked.
@@ -42,12 +42,12 @@ class Pool(Taking):
         )
         self._name = name
         self._drive = drive
-        self._lanes = Lanes(drive.host, drive.insisting, members, look_every)
-        self._waiting: set[Waiter] = set()
-        sever_in_children(self)
+        self._lanes = SetWaitQueue(drive.host, drive.insisting, members, look_every)
+        self._waiting: set[TargetWaiter] = set()
+        disable_in_children(self)
 
     @property
-    def members(self) -> Members:
+    def members(self) -> MutexSetMembers:
         """The set in the store."""
         return self._lanes.members
 
@@ -62,13 +62,13 @@ class Pool(Taking):
         self._lanes.sever()
 
     def _let_go(self, lease: Lease) -> None:
-        self._drive.release(lease).unawaited()
+        self._drive.release(lease).log_failure()
 
-    async def _try(self, request: Request) -> Lease:
+    async def _try(self, request: AcquireRequest) -> Lease:
         waiter = self._waiter(request)
-        asked = Ask(waiter.target, waiter.claim.ticket, waiter.lease)
+        asked = TakeRequest(waiter.target, waiter.claim.ticket, waiter.lease)
 
-        async def ask() -> Took | Busy:
+        async def ask() -> Taken | Busy:
             waiter.sent_at = self._clock.now()
             (answer,) = (await self.members.ask((asked,), 0.0)).answers
             if isinstance(answer, BaseException):
@@ -87,7 +87,7 @@ class Pool(Taking):
         waiter.took = answer
         return self._lease(request, waiter)
 
-    async def _wait(self, request: Request, until: float | None) -> Lease:
+    async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
         waiter = self._waiter(request)
         waiter.until = self._clock.now() + self._drive.patience
         if until is not None:
@@ -115,30 +115,30 @@ class Pool(Taking):
 
     async def _take_back(
         self,
-        request: Request,
-        waiter: Waiter,
+        request: AcquireRequest,
+        waiter: TargetWaiter,
         error: BaseException,
         until: float | None = None,
     ) -> None:
         """Whatever the store made of it, nothing stays; who is told waits for that."""
-        if not in_doubt(error):
+        if not is_uncertain(error):
             return
-        withdrawn = self._lanes.take_back(waiter)
+        withdrawn = self._lanes.withdraw(waiter)
         if isinstance(error, Exception):
             resource, claim = request.resource, waiter.claim
             await self._drive.resolve(error, resource, withdrawn, claim, until)
-        withdrawn.unawaited()
+        withdrawn.log_failure()
 
-    def _forget(self, waiter: Waiter) -> None:
-        self._lanes.take_back(waiter).unawaited()
+    def _forget(self, waiter: TargetWaiter) -> None:
+        self._lanes.withdraw(waiter).log_failure()
 
-    def _waiter(self, request: Request) -> Waiter:
-        return Waiter(request.resource, self._drive.asking.claim(request))
+    def _waiter(self, request: AcquireRequest) -> TargetWaiter:
+        return TargetWaiter(request.resource, self._drive.asking.claim(request))
 
-    def _lease(self, request: Request, waiter: Waiter) -> Lease:
+    def _lease(self, request: AcquireRequest, waiter: TargetWaiter) -> Lease:
         took = waiter.took
         assert took is not None
-        member = Member(self._name, took.name)
+        member = SetMember(self._name, took.name)
         grant = Grant(
             waiter.claim.ticket,
             Mode.WRITE,
@@ -149,7 +149,7 @@ class Pool(Taking):
         mine = replace(request, resource=member)
         return self._drive.lease(mine, grant, waiter.sent_at)
 
-    def _timed_out(self, request: Request, busy: Busy | None) -> LockTimeout:
+    def _timed_out(self, request: AcquireRequest, busy: Busy | None) -> LockTimeout:
         after = None if busy is None or busy.retry_after is None else busy.retry_after
         return LockTimeout(
             resource=request.resource.label,

@@ -1,7 +1,8 @@
 """The tasks of this process that wait for mutexes of one set, in lanes.
 
-(Other locks have a ``Lane`` and a ``Waiter`` in ``core.mode_queue``: there each
-resource has a queue and a bell, here a set has one for all its mutexes.)
+(Other locks have a ``TargetQueue`` and a ``TargetWaiter`` of their own, in
+``core.mode_queue``: there each resource has a queue and a bell, here a set has one for
+all its mutexes.)
 
 Who waits for the same mutex, or for any, stands in one lane; the first of a lane asks,
 for the place that the lane has in the set's queue among the processes. All lanes are
@@ -20,22 +21,22 @@ import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Claim
-from aiorwlock_remote.core.mutex_set import Ask, Busy, Told, Took
+from aiorwlock_remote.core.mutex_set import Busy, Taken, TakeReplies, TakeRequest
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.polling import back_off
 from aiorwlock_remote.core.uncertainty import may_be_repeated
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.ports import Host
-from aiorwlock_remote.ports.recipes import Members
-from aiorwlock_remote.runtime.cleanup import Insisting
-from aiorwlock_remote.runtime.fork import SeveredMembers
-from aiorwlock_remote.runtime.periodic_poll import Rounds
+from aiorwlock_remote.ports import EventLoop
+from aiorwlock_remote.ports.recipes import MutexSetMembers
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier
+from aiorwlock_remote.runtime.fork import ForkedMembers
+from aiorwlock_remote.runtime.periodic_poll import PeriodicPoll
 
 PLACE_LIVES = 3
 """Looks that a place outlives."""
 
 
-class Waiter:
+class TargetWaiter:
     """Somebody who wants ``target``, until ``ready`` is done.
 
     ``until``: up to this local time a request that was certainly not carried out is
@@ -58,7 +59,7 @@ class Waiter:
         self.target: str = resource.id
         self.claim: Claim = claim
         self.ready: Pending[None] = Pending()
-        self.took: Took | None = None
+        self.took: Taken | None = None
         self.sent_at: float = 0.0
         self.until: float = 0.0
         self.error: BaseException | None = None
@@ -73,55 +74,55 @@ class Waiter:
         """It got in, or never will; an error counts until somebody has looked."""
         if error is not None:
             self.took, self.error = None, error
-        if not self.ready.done:
-            self.ready.resolve(None)
+        if not self.ready.done():
+            self.ready.set_result(None)
 
 
-class Lane:
+class TargetQueue:
     """Who waits for the same. ``placed``: the store knows that somebody does."""
 
     __slots__ = ("asked", "failures", "placed", "target", "waiters")
 
     def __init__(self, target: str) -> None:
         self.target: str = target
-        self.waiters: deque[Waiter] = deque()
-        self.asked: Waiter | None = None
+        self.waiters: deque[TargetWaiter] = deque()
+        self.asked: TargetWaiter | None = None
         self.placed: bool = False
         self.failures: int = 0
 
 
-class Lanes:
+class SetWaitQueue:
     """Everybody of this process who waits for one set."""
 
     def __init__(
         self,
-        host: Host,
-        insisting: Insisting,
-        members: Callable[[Callable[[str | None], object]], Members],
+        host: EventLoop,
+        insisting: CleanupRetrier,
+        members: Callable[[Callable[[str | None], object]], MutexSetMembers],
         look_every: float,
     ) -> None:
         """As ``Pool``."""
         self._host = host
         self._clock = host.clock
         self._insisting = insisting
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, TargetQueue] = {}
         self._life = PLACE_LIVES * look_every
         self._lease = 0
-        self._rounds = Rounds(host, look_every, self._look)
-        self.members: Members = members(self._ring)
+        self._rounds = PeriodicPoll(host, look_every, self._look)
+        self.members: MutexSetMembers = members(self._ring)
 
-    def join(self, waiter: Waiter) -> None:
+    def join(self, waiter: TargetWaiter) -> None:
         """Wait; the waiter is ``ready`` when it is decided."""
         if not self._lanes:
             self.members.watch()
         self._lease = waiter.lease
-        lane = self._lanes.setdefault(waiter.target, Lane(waiter.target))
+        lane = self._lanes.setdefault(waiter.target, TargetQueue(waiter.target))
         lane.waiters.append(waiter)
         if len(lane.waiters) == 1:
             self._ask([lane])
         self._rounds.start()
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: TargetWaiter) -> None:
         """Give up waiting, or what it was given; it goes its way at once."""
         lane = self._lanes.get(waiter.target)
         last = False
@@ -132,9 +133,9 @@ class Lanes:
                 self._drop(lane.target)
         # Its answer may be on the way, or may have been lost.
         if waiter.sent_at or last:
-            self.take_back(waiter).unawaited()
+            self.withdraw(waiter).log_failure()
 
-    def take_back(self, waiter: Waiter) -> Pending[None]:
+    def withdraw(self, waiter: TargetWaiter) -> Pending[None]:
         """Whatever became of its ticket, nothing is held by it, and no place stays."""
         again = partial(self._take_back, waiter)
         seconds = waiter.claim.seconds
@@ -142,9 +143,9 @@ class Lanes:
 
     def sever(self) -> None:
         """Nothing is sent any more: this process is a forked child."""
-        self.members = SeveredMembers()
+        self.members = ForkedMembers()
 
-    def _take_back(self, waiter: Waiter) -> Pending[None]:
+    def _take_back(self, waiter: TargetWaiter) -> Pending[None]:
         # A request of who waits there now may be under way.
         places = () if waiter.target in self._lanes else (waiter.target,)
         return self.members.withdraw(places, (waiter.claim.ticket,), waiter.lease)
@@ -156,7 +157,7 @@ class Lanes:
             self._rounds.end()
 
     def _give_up_place(self, target: str) -> None:
-        self.members.withdraw((target,), (), self._lease).unawaited()
+        self.members.withdraw((target,), (), self._lease).log_failure()
 
     def _ring(self, target: str | None) -> None:
         """The store: it is our turn there, or (None) something has changed."""
@@ -174,24 +175,26 @@ class Lanes:
     def _look(self) -> None:
         self._ask([lane for lane in self._lanes.values() if lane.asked is None])
 
-    def _ask(self, lanes: list[Lane]) -> None:
-        asks: list[Ask] = []
+    def _ask(self, lanes: list[TargetQueue]) -> None:
+        asks: list[TakeRequest] = []
         sent_at = self._clock.now()
         for lane in lanes:
             first = lane.asked = lane.waiters[0]
             first.sent_at = sent_at
             more = len(lane.waiters) > 1
-            asks.append(Ask(first.target, first.claim.ticket, first.lease, more))
+            asks.append(
+                TakeRequest(first.target, first.claim.ticket, first.lease, more)
+            )
         if asks:
             pending = self.members.ask(asks, self._life)
-            pending.then(partial(self._answered, lanes, asks, sent_at))
+            pending.add_done_callback(partial(self._answered, lanes, asks, sent_at))
 
     def _answered(
         self,
-        lanes: list[Lane],
-        asks: list[Ask],
+        lanes: list[TargetQueue],
+        asks: list[TakeRequest],
         sent_at: float,
-        pending: Pending[Told],
+        pending: Pending[TakeReplies],
     ) -> None:
         if pending.error is not None:
             self._failed(lanes, pending.error)
@@ -204,7 +207,7 @@ class Lanes:
                 self._failed([lane], answer)
                 continue
             lane.placed, lane.failures = ask.more or isinstance(answer, Busy), 0
-            if isinstance(answer, Took):
+            if isinstance(answer, Taken):
                 self._served(lane, first, answer, sent_at)
             elif isinstance(answer, BaseException):
                 self._turned_away(lane, first, answer)
@@ -220,7 +223,7 @@ class Lanes:
         self._ask([lane for lane in called if lane is not None and not lane.asked])
 
     def _served(
-        self, lane: Lane, first: Waiter | None, took: Took, sent_at: float
+        self, lane: TargetQueue, first: TargetWaiter | None, took: Taken, sent_at: float
     ) -> None:
         if first is None or first not in lane.waiters:
             return  # it left, and its withdrawal is on the way
@@ -233,7 +236,7 @@ class Lanes:
         first.decide()
 
     def _turned_away(
-        self, lane: Lane, first: Waiter | None, error: BaseException
+        self, lane: TargetQueue, first: TargetWaiter | None, error: BaseException
     ) -> None:
         """Only the one who asked: the others have their turn, and may be luckier."""
         if first is not None and first in lane.waiters:
@@ -242,7 +245,7 @@ class Lanes:
             if not lane.waiters and self._lanes.get(lane.target) is lane:
                 self._drop(lane.target)
 
-    def _failed(self, lanes: list[Lane], error: BaseException) -> None:
+    def _failed(self, lanes: list[TargetQueue], error: BaseException) -> None:
         again = may_be_repeated(error)
         for lane in lanes:
             lane.asked = None
@@ -263,7 +266,7 @@ class Lanes:
             elif self._lanes.get(lane.target) is lane:
                 self._drop(lane.target)
 
-    async def _ask_later(self, lane: Lane, seconds: float) -> None:
+    async def _ask_later(self, lane: TargetQueue, seconds: float) -> None:
         await anyio.sleep(seconds)
         if self._lanes.get(lane.target) is lane and lane.asked is None:
             self._ask([lane])

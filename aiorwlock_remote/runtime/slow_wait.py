@@ -6,12 +6,12 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.transition import peek
 from aiorwlock_remote.ports import Snapshot
-from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.runtime.request import AcquireRequest
 
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}  # codespell:ignore nd
 
 
-def slow_line(request: Request, seen: Snapshot, gate: str, before: int) -> str:
+def slow_line(request: AcquireRequest, seen: Snapshot, gate: str, before: int) -> str:
     """``waited 5 s for order/42 (write), held 31 s by web-3 pid 71: …; 4th in queue``.
 
     ``before``: how many tasks of this process wait before this one. The place in the
@@ -26,7 +26,7 @@ def slow_line(request: Request, seen: Snapshot, gate: str, before: int) -> str:
         held = "free just now"
     ahead = before
     for place in live.queue:
-        if place.gate == gate and place.mode is request.mode:
+        if place.client_id == gate and place.mode is request.mode:
             break
         ahead += place.waiting
     back = seen.set_back // MICROS
@@ -34,7 +34,7 @@ def slow_line(request: Request, seen: Snapshot, gate: str, before: int) -> str:
     return f"{waited(request)}, {held}; {_ordinal(ahead + 1)} in queue{clock}"
 
 
-def waited(request: Request) -> str:
+def waited(request: AcquireRequest) -> str:
     """Its beginning."""
     label, mode = request.resource.label, request.mode
     return f"waited {request.slow_wait:g} s for {label} ({mode})"

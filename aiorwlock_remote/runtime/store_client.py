@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from aiorwlock_remote._util.pending import checkpoint, gathered
+from aiorwlock_remote._util.pending import checkpoint, gather_pending
 from aiorwlock_remote.core.commands import (
     Claim,
     Command,
@@ -29,61 +29,65 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode, holder_of
-from aiorwlock_remote.core.uncertainty import in_doubt
+from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import AcquireUncertain, BackendError, BackendUnavailable
-from aiorwlock_remote.ports import FailsOver, Pending, Settings, Store
-from aiorwlock_remote.runtime.cleanup import Insisting, answered
-from aiorwlock_remote.runtime.fork import Severed, sever_in_children
-from aiorwlock_remote.runtime.host import LoopHost
-from aiorwlock_remote.runtime.in_flight import Closing
+from aiorwlock_remote.ports import FailsOver, Pending, Store, StoreSettings
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier, answered
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
+from aiorwlock_remote.runtime.fork import ForkedStore, disable_in_children
+from aiorwlock_remote.runtime.in_flight import InFlightGrants
 from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.lease_keeper import Keeper
-from aiorwlock_remote.runtime.request import Asking, Request
-from aiorwlock_remote.runtime.throttle import Admission
-from aiorwlock_remote.runtime.wait_queue_registry import Room
+from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
+from aiorwlock_remote.runtime.request import AcquireRequest, ClaimFactory
+from aiorwlock_remote.runtime.throttle import AcquireThrottle
+from aiorwlock_remote.runtime.wait_queue_registry import WaitQueueRegistry
 
 T = TypeVar("T")
 
 
-class Drive:
+class StoreClient:
     """What is asked of the store for tries, moves, releases and renewals by hand.
 
-    Waiting is the gates' business (``Doors``), renewing in time the keeper's. A release
-    goes through the gate of its resource, which adds the next waiter's request.
+    Waiting is the gates' business (``LockAcquirer``), renewing in time the keeper's. A
+    release goes through the gate of its resource, which adds the next waiter's request.
     """
 
     def __init__(
-        self, store: Store, room: Room, host: LoopHost, settings: Settings
+        self,
+        store: Store,
+        room: WaitQueueRegistry,
+        host: TaskEventLoop,
+        settings: StoreSettings,
     ) -> None:
         """Nothing is sent, and no thread is started before a grant is asked for."""
         self.store: Store = store
         self.host = host
-        self.admission: Admission = room.admission
-        self.keeper: Keeper = Keeper(store.renewer, host, self._behind)
+        self.admission: AcquireThrottle = room.admission
+        self.keeper: LeaseKeeper = LeaseKeeper(store.renewer, host, self._behind)
         if isinstance(store, FailsOver) and store.on_failover(self.keeper.renew_all):
             self.keeper.doubts()
-        self.gate_name: str = settings.gate
+        self.client_id: str = settings.client_id
         self.prefix: str = settings.prefix
         self.room = room
-        self.asking: Asking = Asking(host)
-        self.insisting: Insisting = room.insisting
-        self.closing: Closing = self.insisting.closing
+        self.asking: ClaimFactory = ClaimFactory(host)
+        self.insisting: CleanupRetrier = room.insisting
+        self.closing: InFlightGrants = self.insisting.closing
         self.patience: float = settings.connect_timeout
-        sever_in_children(self)
+        disable_in_children(self)
 
     def release(self, lease: Lease) -> Pending[Reply]:
         """Send the release; waiters of this process ask in the same request.
 
         What requests under way may have moved it to is released behind it.
         """
-        resource, gate = lease.resource, self.room.gate(lease.resource)
+        resource, gate = lease.resource, self.room.queue(lease.resource)
         if not lease.moving:
             released = gate.release(lease.ticket)
             again = partial(self._release, resource, lease.ticket)
         else:
             *before, last = tickets = lease.ticket, *lease.moving
             releases = [self._release(resource, one) for one in before]
-            released = gathered([*releases, gate.release(last)], _any_held)
+            released = gather_pending([*releases, gate.release(last)], _any_held)
             again = partial(self._release_all, resource, tickets)
         return self.insisting.on(released, resource, again, lease.left)
 
@@ -115,22 +119,22 @@ class Drive:
                 reply = await self.answer(partial(self._asked, resource, command))
                 await checkpoint()
             except BaseException as exc:
-                if in_doubt(exc):
-                    withdrawn = self.take_back(resource, undo)
+                if is_uncertain(exc):
+                    withdrawn = self.withdraw(resource, undo)
                     if isinstance(exc, Exception):
                         await self.resolve(exc, resource, withdrawn, undo)
-                    withdrawn.unawaited()
+                    withdrawn.log_failure()
                 raise
         return reply
 
-    def let_go(self, lease: Lease) -> None:
+    def release_in_background(self, lease: Lease) -> None:
         """Release what nobody was told of."""
         resource, seconds = lease.resource, lease.terms.lease
         again = partial(self._release, resource, lease.ticket)
         released = self.insisting.on(again(), resource, again, seconds)
-        released.unawaited()
+        released.log_failure()
 
-    def take_back(
+    def withdraw(
         self,
         resource: Resource,
         claim: Claim,
@@ -149,9 +153,9 @@ class Drive:
 
     def step_back(self, resource: Resource, upgrader: str) -> None:
         """A reader that waited to become a writer does not want to any more."""
-        self._withdraw(resource, (), upgrader).unawaited()
+        self._withdraw(resource, (), upgrader).log_failure()
 
-    def lease(self, request: Request, grant: Grant, sent_at: float) -> Lease:
+    def lease(self, request: AcquireRequest, grant: Grant, sent_at: float) -> Lease:
         """What a grant is to this process."""
         return Lease(request.resource, grant, request.terms, sent_at, self.host.clock)
 
@@ -194,7 +198,7 @@ class Drive:
                 failure = exc
             else:
                 return
-        withdrawn.unawaited()
+        withdrawn.log_failure()
         if not isinstance(error, BackendUnavailable):
             return
         raise AcquireUncertain(
@@ -223,7 +227,7 @@ class Drive:
 
     def sever(self) -> None:
         """This process is a forked child: send nothing from now on."""
-        self.store = Severed(self.store)
+        self.store = ForkedStore(self.store)
         self.room.sever(self.store)
 
     def _asked(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -235,7 +239,7 @@ class Drive:
         self.admission.behind = late
 
     def _forget(self, resource: Resource, claim: Claim) -> None:
-        self.take_back(resource, claim).unawaited()
+        self.withdraw(resource, claim).log_failure()
 
     def _release(self, resource: Resource, ticket: str) -> Pending[Reply]:
         return self.store.step(resource, Release(ticket))
@@ -243,13 +247,15 @@ class Drive:
     def _release_all(
         self, resource: Resource, tickets: Sequence[str]
     ) -> Pending[Reply]:
-        return gathered([self._release(resource, one) for one in tickets], _any_held)
+        return gather_pending(
+            [self._release(resource, one) for one in tickets], _any_held
+        )
 
     def _withdraw(
         self, resource: Resource, tickets: tuple[str, ...], upgrader: str = ""
     ) -> Pending[Reply]:
         # The mode is that of a place, which stays: any will do.
-        gate, mode = self.gate_name, Mode.READ
+        gate, mode = self.client_id, Mode.READ
         gone = Withdraw(gate, mode, tickets, keep=True, upgrader=upgrader)
         return self.store.step(resource, gone)
 

@@ -25,7 +25,7 @@ SLOW = 1.0
 """Seconds: an answer that takes longer halves their number; each other adds one."""
 
 
-class Admission:
+class AcquireThrottle:
     """Holds acquires back, in their order. Belongs to the loop.
 
     Only who would send a request of its own is counted: a task that has its place in a
@@ -51,7 +51,7 @@ class Admission:
     def sent(self, request: Pending[Any]) -> None:
         """Count a request until it is answered."""
         self._under_way += 1
-        request.then(partial(self._answered, self._clock.now()))
+        request.add_done_callback(partial(self._answered, self._clock.now()))
 
     async def turn(self, seconds: float | None) -> None:
         """Wait until it may be sent, or for so long; call ``let_in`` after sending.
@@ -68,7 +68,7 @@ class Admission:
                 await turn
             let_in = True
         finally:
-            if turn.done and turn.error is None:
+            if turn.done() and turn.error is None:
                 self._coming -= 1
             else:
                 self._held.pop(turn, None)
@@ -81,13 +81,13 @@ class Admission:
             turn = next(iter(self._held))
             del self._held[turn]
             self._coming += 1
-            turn.resolve(None)
+            turn.set_result(None)
 
     def close(self, error: BaseException) -> None:
         """End all waiting with ``error``."""
         held, self._held = self._held, {}
         for turn in held:
-            turn.fail(error)
+            turn.set_exception(error)
 
     @property
     def _room(self) -> bool:

@@ -12,10 +12,10 @@ import trio
 
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.runtime.host import log, quietly
+from aiorwlock_remote.runtime.event_loop import log, quietly
 
 
-class TrioHost:
+class TrioEventLoop:
     """trio."""
 
     def __init__(self, clock: Clock) -> None:
@@ -82,7 +82,7 @@ class TrioHost:
         found = task()
         return found is None or getattr(found.coro, "cr_frame", None) is None
 
-    def over(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the run has finished: it can be asked for nothing any more."""
         try:
             self._token.run_sync_soon(int, idempotent=True)

@@ -9,16 +9,16 @@ from itertools import count
 import anyio
 
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.ports import Host, Store
-from aiorwlock_remote.runtime.cleanup import Insisting
-from aiorwlock_remote.runtime.gate import Gate
-from aiorwlock_remote.runtime.throttle import Admission
+from aiorwlock_remote.ports import EventLoop, Store
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier
+from aiorwlock_remote.runtime.throttle import AcquireThrottle
+from aiorwlock_remote.runtime.wait_queue import WaitQueue
 
-FEW = 1024
+MAX_IDLE_QUEUES = 1024
 """Gates that may stand idle, and alarms that nobody may wait for."""
 
 
-class Knock:
+class WakeSignal:
     """Somebody's ear for one resource's bell."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Knock:
         """Listen anew."""
         self._event = anyio.Event()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake whoever waits."""
         self._event.set()
 
@@ -38,36 +38,36 @@ class Knock:
             await self._event.wait()
 
 
-class Room:
+class WaitQueueRegistry:
     """Rings, alarms and gates. Lives in the loop's thread."""
 
     def __init__(
-        self, nonce: str, store: Store, host: Host, insisting: Insisting
+        self, nonce: str, store: Store, host: EventLoop, insisting: CleanupRetrier
     ) -> None:
         """``nonce`` names this process's places in the store."""
         self.insisting = insisting
-        self.admission: Admission = Admission(host.clock)
+        self.admission: AcquireThrottle = AcquireThrottle(host.clock)
         self._nonce = nonce
         self._store = store
         self._host = host
-        self._gates: dict[Resource, Gate] = {}
-        self._sweep_at = FEW
-        self._knocks: dict[Resource, set[Knock]] = {}
-        self._alarms: list[tuple[float, int, Gate | Resource]] = []
-        self._armed: dict[Gate | Resource, float] = {}
+        self._queues: dict[Resource, WaitQueue] = {}
+        self._sweep_at = MAX_IDLE_QUEUES
+        self._knocks: dict[Resource, set[WakeSignal]] = {}
+        self._alarms: list[tuple[float, int, WaitQueue | Resource]] = []
+        self._armed: dict[WaitQueue | Resource, float] = {}
         """The alarm that counts: a gate's is never later than the gate is due."""
-        self._sweep_alarms_at = FEW
+        self._sweep_alarms_at = MAX_IDLE_QUEUES
         self._order = count()
         self._nearer: anyio.Event | None = None
         self._sleeping_until = 0.0
         self._closed = False
 
-    def gate(self, resource: Resource) -> Gate:
+    def queue(self, resource: Resource) -> WaitQueue:
         """The gate of a resource, made when first needed."""
-        gate = self._gates.get(resource)
+        gate = self._queues.get(resource)
         if gate is None:
             self._sweep()
-            gate = self._gates[resource] = Gate(
+            gate = self._queues[resource] = WaitQueue(
                 resource,
                 self._nonce,
                 self._store,
@@ -78,33 +78,33 @@ class Room:
             )
         return gate
 
-    def ring(self, resource: Resource, seconds: float) -> None:
+    def wake(self, resource: Resource, seconds: float) -> None:
         """The store's bell."""
         if self._closed:
             return
         if seconds <= 0:
             for knock in self._knocks.get(resource, ()):
-                knock.ring()
-            gate = self._gates.get(resource)
+                knock.wake()
+            gate = self._queues.get(resource)
             if gate is not None:
-                gate.ring()
+                gate.wake()
         else:  # what was hinted before is not so any more
             self._push(self._host.clock.now() + seconds, resource)
 
-    def listen(self, resource: Resource) -> Knock:
+    def listen(self, resource: Resource) -> WakeSignal:
         """An ear for this resource's bell; to be given back to ``unlisten``."""
-        knock = Knock()
+        knock = WakeSignal()
         self._knocks.setdefault(resource, set()).add(knock)
         self._store.watch(resource)
         return knock
 
-    def unlisten(self, resource: Resource, knock: Knock) -> None:
+    def unlisten(self, resource: Resource, knock: WakeSignal) -> None:
         """Not listened to any more."""
         ears = self._knocks[resource]
         ears.discard(knock)
         if not ears:
             del self._knocks[resource]
-            if resource not in self._gates or self._gates[resource].idle:
+            if resource not in self._queues or self._queues[resource].idle:
                 self._store.unwatch(resource)
 
     def close(self) -> None:
@@ -116,16 +116,16 @@ class Room:
     def sever(self, store: Store) -> None:
         """Turn to that store, and look at nothing any more: in a forked child."""
         self._closed, self._store = True, store
-        for gate in self._gates.values():
+        for gate in self._queues.values():
             gate.sever(store)
 
     def _sweep(self) -> None:
-        if len(self._gates) >= self._sweep_at:
-            self._gates = {r: g for r, g in self._gates.items() if not g.idle}
+        if len(self._queues) >= self._sweep_at:
+            self._queues = {r: g for r, g in self._queues.items() if not g.idle}
             # So many are needed at once: not to be looked through for each new one.
-            self._sweep_at = max(FEW, 2 * len(self._gates))
+            self._sweep_at = max(MAX_IDLE_QUEUES, 2 * len(self._queues))
 
-    def _set_alarm(self, gate: Gate) -> None:
+    def _set_alarm(self, gate: WaitQueue) -> None:
         due = gate.due
         if due is None:
             return
@@ -134,7 +134,7 @@ class Room:
         else:
             self._watch(due)
 
-    def _push(self, due: float, what: Gate | Resource) -> None:
+    def _push(self, due: float, what: WaitQueue | Resource) -> None:
         if len(self._alarms) >= self._sweep_alarms_at:
             self._sweep_alarms()
         self._armed[what] = due
@@ -146,12 +146,12 @@ class Room:
         self._armed = {w: due for w, due in self._armed.items() if self._awaited(w)}
         self._alarms = [a for a in self._alarms if self._armed.get(a[2]) == a[0]]
         heapq.heapify(self._alarms)
-        self._sweep_alarms_at = max(FEW, 2 * len(self._alarms))
+        self._sweep_alarms_at = max(MAX_IDLE_QUEUES, 2 * len(self._alarms))
 
-    def _awaited(self, what: Gate | Resource) -> bool:
-        if isinstance(what, Gate):
+    def _awaited(self, what: WaitQueue | Resource) -> bool:
+        if isinstance(what, WaitQueue):
             return not what.idle
-        gate = self._gates.get(what)
+        gate = self._queues.get(what)
         return what in self._knocks or (gate is not None and not gate.idle)
 
     def _watch(self, due: float) -> None:
@@ -185,7 +185,7 @@ class Room:
                 continue  # another one was set since
             del self._armed[what]
             if isinstance(what, Resource):
-                self.ring(what, 0)
+                self.wake(what, 0)
             else:
                 what.look()
                 self._set_alarm(what)  # the other side may be due later

@@ -14,7 +14,7 @@ from itertools import accumulate, chain, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, final
 
-from aiorwlock_remote.testing.timeline import Story, told
+from aiorwlock_remote.testing.timeline import Timeline, timelines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -60,9 +60,9 @@ class Verdict:
         return not self.violations
 
 
-def judge(events: Iterable[Event]) -> Verdict:
+def check_history(events: Iterable[Event]) -> Verdict:
     """The verdict on `events`, in whatever order they come."""
-    stories = told(events)
+    stories = timelines(events)
     violations = [
         Violation(kind, resource, text)
         for resource, story in sorted(stories.items())
@@ -93,7 +93,7 @@ def _percentile(ordered: list[int], percent: int) -> float:
 # ----------------------------------------------------------------- the checks
 
 
-def _exclusion(story: Story) -> Iterator[str]:
+def _exclusion(story: Timeline) -> Iterator[str]:
     """Sweep over the beginnings: whoever enters meets the latest to leave."""
     last: Granted | None = None  # to leave, of all so far
     writer: Granted | None = None  # ... of the writers
@@ -113,7 +113,7 @@ def _exclusion(story: Story) -> Iterator[str]:
             writer = new
 
 
-def _fence(story: Story) -> Iterator[str]:
+def _fence(story: Timeline) -> Iterator[str]:
     shown = set[str]()
     for new, old in chain(_asked_after(story), _entered_after(story)):
         shared = new.mode == old.mode == "R"
@@ -123,7 +123,7 @@ def _fence(story: Story) -> Iterator[str]:
             yield f"{_shown(new)} came after {_shown(old)}"
 
 
-def _asked_after(story: Story) -> Iterator[tuple[Granted, Granted]]:
+def _asked_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
     """Each grant, and the highest of those granted before it was asked for."""
     granted = sorted(story.grants.values(), key=attrgetter("at"), reverse=True)
     high: Granted | None = None
@@ -134,7 +134,7 @@ def _asked_after(story: Story) -> Iterator[tuple[Granted, Granted]]:
             yield new, high
 
 
-def _entered_after(story: Story) -> Iterator[tuple[Granted, Granted]]:
+def _entered_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
     """Each grant, and the highest of those that excluded it and entered before it.
 
     They may have been asked for at the same time, as waiters are: that both certainly
@@ -160,7 +160,7 @@ def _higher(one: Granted | None, two: Granted) -> Granted:
     return one
 
 
-def _isolation(story: Story) -> Iterator[str]:
+def _isolation(story: Timeline) -> Iterator[str]:
     """From its first to its last access a writer is alone, a reader sees no write.
 
     Strangers are counted, not searched: places and running sums tell their number.
@@ -181,7 +181,7 @@ def _isolation(story: Story) -> Iterator[str]:
             yield f"{_shown(accepted[first])}: {strangers} foreign between {between}"
 
 
-def _garbage(story: Story) -> Iterator[str]:
+def _garbage(story: Timeline) -> Iterator[str]:
     for grant in story.again:
         yield f"{_shown(grant)} was granted twice"
     for access in story.accesses:
@@ -195,7 +195,7 @@ def _garbage(story: Story) -> Iterator[str]:
             yield f"{_shown(one)} and {_shown(two)} both had access {one.serial}"
 
 
-_CHECKS: tuple[tuple[Kind, Callable[[Story], Iterator[str]]], ...] = (
+_CHECKS: tuple[tuple[Kind, Callable[[Timeline], Iterator[str]]], ...] = (
     ("exclusion", _exclusion),
     ("fence", _fence),
     ("isolation", _isolation),
@@ -203,7 +203,7 @@ _CHECKS: tuple[tuple[Kind, Callable[[Story], Iterator[str]]], ...] = (
 )
 
 
-def _accepted(story: Story) -> list[Access]:
+def _accepted(story: Timeline) -> list[Access]:
     accepted = (access for access in story.accesses if access.serial is not None)
     return sorted(accepted, key=attrgetter("serial"))
 

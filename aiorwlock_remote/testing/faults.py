@@ -10,19 +10,19 @@ from typing import final
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import (
-    Bell,
+    AbortableRenewer,
     Capability,
-    GivesUp,
-    Host,
-    Laned,
+    EventLoop,
+    ParallelRenewer,
     Pending,
     Renewal,
     Renewer,
     Snapshot,
     Store,
+    WakeCallback,
 )
 
 
@@ -62,7 +62,7 @@ def _nothing() -> object:
 
 @final
 @dataclass(eq=False)
-class Link:
+class FaultyLink:
     """What happens to each request; asked at each, so that it may change any time.
 
     ``down``: nothing arrives. ``fate``: of each command. ``hold_back``: commands are
@@ -105,24 +105,24 @@ class Link:
         fate = Fate.REFUSE if self.down else self.fate(command)
         pending: Pending[Reply] = Pending()
         if fate in _NOT_DONE:
-            pending.fail(_NOT_DONE[fate]())
+            pending.set_exception(_NOT_DONE[fate]())
             return pending
         done = do()
 
         def answer(done: Pending[Reply]) -> None:
             if fate is Fate.LOSE:
-                pending.fail(_unavailable())
+                pending.set_exception(_unavailable())
             elif fate is Fate.FAIL_LATE:
-                pending.fail(Unsupported(what="a right is missing at the end"))
+                pending.set_exception(Unsupported(what="a right is missing at the end"))
             elif done.error is not None:
-                pending.fail(done.error)
+                pending.set_exception(done.error)
             else:
-                pending.resolve(done.result())
+                pending.set_result(done.result())
 
         if self.hold_back:
-            self._held_back.append(lambda: done.then(answer))
+            self._held_back.append(lambda: done.add_done_callback(answer))
         else:
-            done.then(answer)
+            done.add_done_callback(answer)
         return pending
 
     def check(self) -> None:
@@ -161,14 +161,14 @@ class FaultyStore:
     def __init__(
         self,
         inner: Store,
-        link: Link,
-        host: Host,
-        bell: Bell,
-        pace: Pace | None = None,
+        link: FaultyLink,
+        host: EventLoop,
+        bell: WakeCallback,
+        pace: PollPolicy | None = None,
     ) -> None:
         """``host`` and ``bell`` as ``inner`` got them; ``pace``: another than its."""
         self.capabilities: Capability = inner.capabilities
-        self.pace: Pace = pace or inner.pace
+        self.pace: PollPolicy = pace or inner.pace
         self._inner = inner
         self._link = link
         self._host = host
@@ -189,7 +189,7 @@ class FaultyStore:
         self._watched.discard(resource)
         self._inner.unwatch(resource)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Whoever waits is to ask again now: the store or the link has changed."""
         for resource in self._watched:
             self._host.call_soon(self._bell, resource, 0.0)
@@ -218,7 +218,7 @@ class FaultyStore:
 class FaultyRenewer:
     """Renewals over the link."""
 
-    def __init__(self, inner: Renewer, link: Link) -> None:
+    def __init__(self, inner: Renewer, link: FaultyLink) -> None:
         """As the link says."""
         self._inner = inner
         self._link = link
@@ -226,7 +226,7 @@ class FaultyRenewer:
     def lane(self, resource: Resource) -> Hashable:
         """As the link says, or as inside."""
         lane = self._link.lane(resource)
-        if lane is None and isinstance(self._inner, Laned):
+        if lane is None and isinstance(self._inner, ParallelRenewer):
             return self._inner.lane(resource)
         return lane
 
@@ -242,7 +242,7 @@ class FaultyRenewer:
     def give_up(self) -> None:
         """As the link does, and as inside."""
         self._link.give_up()
-        if isinstance(self._inner, GivesUp):
+        if isinstance(self._inner, AbortableRenewer):
             self._inner.give_up()
 
     def close(self) -> None:

@@ -12,18 +12,18 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Unpack, final, get_args
 
 from aiorwlock_remote import ConfigurationError, Locks, LossReason, OptionArgs, connect
-from aiorwlock_remote.backends.memory import MemoryStore, Shelf
-from aiorwlock_remote.core.commands import Force
+from aiorwlock_remote.backends.memory import MemoryDatabase, MemoryStore
+from aiorwlock_remote.core.commands import ForceRelease
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId, resource
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.locks.client import session_of
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.ports import Bell, Clock, Host, Settings
+from aiorwlock_remote.ports import Clock, EventLoop, StoreSettings, WakeCallback
 from aiorwlock_remote.runtime.clock import SystemClock
 from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.testing.faults import FaultyStore, Link
+from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 
 
 @final
@@ -36,16 +36,18 @@ class FaultyMemory:
     event loop at a time.
     """
 
-    def __init__(self, *, pace: Pace | None = None) -> None:
+    def __init__(self, *, pace: PollPolicy | None = None) -> None:
         """``pace``: how long waiters wait between looks; for tests of waiting."""
-        self.link: Link = Link()
+        self.link: FaultyLink = FaultyLink()
         self._pace = pace
-        self._shelf = Shelf()
+        self._shelf = MemoryDatabase()
         self._clock = _Ahead()
         self._stores: list[FaultyStore] = []
         self._sessions: list[Session] = []
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> FaultyStore:
+    async def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> FaultyStore:
         """For ``connect``.
 
         Raises:
@@ -140,7 +142,11 @@ class FaultyMemory:
             self._ring()
 
     def _open(
-        self, host: Host, bell: Bell, settings: Settings, link: Link
+        self,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
+        link: FaultyLink,
     ) -> FaultyStore:
         there = _HostAhead(host, self._clock)
         inner = MemoryStore(self._shelf, there, bell, settings)
@@ -158,13 +164,13 @@ class FaultyMemory:
             self._sessions.remove(session)
 
     def _break(self, lease: Lease) -> None:
-        command = Force(holder_of(lease.ticket), lease.fence)
+        command = ForceRelease(holder_of(lease.ticket), lease.fence)
         self._shelf.step(lease.resource, command, self._clock)
         self._ring()
 
     def _ring(self) -> None:
         for store in self._stores:
-            store.ring()
+            store.wake()
 
 
 @final
@@ -174,8 +180,10 @@ class _Rival:
     def __init__(self, memory: FaultyMemory) -> None:
         self._memory = memory
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> FaultyStore:
-        return self._memory._open(host, bell, settings, Link())  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+    async def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> FaultyStore:
+        return self._memory._open(host, bell, settings, FaultyLink())  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
 @final
@@ -197,7 +205,7 @@ class _Ahead:
 class _HostAhead:
     """The host's loop, and the store's clock."""
 
-    def __init__(self, host: Host, clock: Clock) -> None:
+    def __init__(self, host: EventLoop, clock: Clock) -> None:
         self.clock: Clock = clock
         self._host = host
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(slots=True)
-class Story:
+class Timeline:
     """One resource; times by holder."""
 
     grants: dict[str, Granted] = field(default_factory=dict[str, Granted])
@@ -45,9 +45,9 @@ class Story:
         return min(self.until[holder], left, self.lost.get(holder, math.inf))
 
 
-def told(events: Iterable[Event]) -> dict[str, Story]:
+def timelines(events: Iterable[Event]) -> dict[str, Timeline]:
     """The stories by resource; `events` may come in any order."""
-    stories: defaultdict[str, Story] = defaultdict(Story)
+    stories: defaultdict[str, Timeline] = defaultdict(Timeline)
     for event in events:
         if not isinstance(event, Granted | Access | Releasing | Released | Lost):
             continue  # nobody holds more or less by it

@@ -16,22 +16,22 @@ from typing import Any
 
 from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
-from aiorwlock_remote.core.doorman import Grant, Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource, from_key
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.ports import (
-    Bell,
     Capability,
     Clock,
-    Host,
+    EventLoop,
     Pending,
     Renewal,
-    Settings,
     Snapshot,
+    StoreSettings,
+    WakeCallback,
 )
 
 
@@ -64,7 +64,7 @@ class File:
         """One resource as it stands."""
         record, seat = self._read(self._load(), resource)
         now, wall = micros(self._clock.now()), micros(self._clock.wall())
-        return Snapshot(resource, record or Record(), seat, now, wall)
+        return Snapshot(resource, record or Doorman(), seat, now, wall)
 
     def scan(self) -> list[Snapshot]:
         """All resources."""
@@ -78,25 +78,27 @@ class File:
 
     def _read(
         self, everything: dict[str, Any], resource: Resource
-    ) -> tuple[Record | None, Seat | None]:
+    ) -> tuple[Doorman | None, MutexRecord | None]:
         kept = everything.get(resource.key)
         if kept is None:
             return None, None
-        return loads(kept["record"]), kept["seat"] and Seat(*kept["seat"])
+        return loads(kept["record"]), kept["seat"] and MutexRecord(*kept["seat"])
 
 
 class JsonFileStore:
     """What the event loop sees: nothing here blocks."""
 
     capabilities = Capability.MANY_PROCESSES | Capability.OFF_LOOP_RENEWAL
-    pace = Pace(poll_min=0.02, poll_max=0.04)  # nobody wakes a waiter: look often
+    pace = PollPolicy(poll_min=0.02, poll_max=0.04)  # nobody wakes a waiter: look often
 
-    def __init__(self, file: File, host: Host, bell: Bell, settings: Settings) -> None:
+    def __init__(
+        self, file: File, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> None:
         """One thread carries out the steps, so they keep their order."""
         self._file = file
         self._host = host
         self._bell = bell
-        self._gate = settings.gate
+        self._gate = settings.client_id
         self._thread = ThreadPoolExecutor(1)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -104,7 +106,7 @@ class JsonFileStore:
         reply: Pending[Reply] = Pending()
 
         def answered(step: Step) -> None:
-            reply.resolve(step.reply)
+            reply.set_result(step.reply)
             if self._gate in step.wakes:  # this very process is next
                 self._bell(resource, 0.0)
 
@@ -120,13 +122,13 @@ class JsonFileStore:
     async def look(self, resource: Resource) -> Snapshot:
         """The resource as it stands."""
         seen: Pending[Snapshot] = Pending()
-        self._in_thread(lambda: self._file.look(resource), seen.resolve, seen)
+        self._in_thread(lambda: self._file.look(resource), seen.set_result, seen)
         return await seen
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
         """All resources, or those of one type."""
         found: Pending[list[Snapshot]] = Pending()
-        self._in_thread(self._file.scan, found.resolve, found)
+        self._in_thread(self._file.scan, found.set_result, found)
         for snapshot in await found:
             if resource_type in (None, snapshot.resource.type):
                 yield snapshot
@@ -138,7 +140,7 @@ class JsonFileStore:
     async def aclose(self) -> None:
         """Finish what was sent."""
         done: Pending[None] = Pending()
-        self._in_thread(lambda: None, done.resolve, done)
+        self._in_thread(lambda: None, done.set_result, done)
         await done
         self._thread.shutdown()
 
@@ -153,9 +155,9 @@ class JsonFileStore:
                 result = work()
             except OSError as exc:
                 lost = BackendUnavailable(what=str(exc))
-                self._host.call_soon(pending.fail, lost)
+                self._host.call_soon(pending.set_exception, lost)
             except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
-                self._host.call_soon(pending.fail, exc)
+                self._host.call_soon(pending.set_exception, exc)
             else:
                 self._host.call_soon(answered, result)
 
@@ -187,7 +189,7 @@ class JsonFileRenewer:
 
 
 async def open_store(
-    address: Address, host: Host, bell: Bell, settings: Settings
+    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> JsonFileStore:
     """The backend's one function: what its entry point names."""
     address.only()  # no options in the URL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.memory import SWEEP_EVERY, Shelf
+from aiorwlock_remote.backends.memory import SWEEP_EVERY, MemoryDatabase
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import resource
@@ -16,7 +16,7 @@ class Scene:
     """A shelf, and what time it is."""
 
     def __init__(self) -> None:
-        self.shelf = Shelf()
+        self.shelf = MemoryDatabase()
         self.clock = StandingClock()
 
     def takes(self, name: str, lease: float | None) -> None:

@@ -20,7 +20,7 @@ from aiorwlock_remote import (
     connect,
     registry,
 )
-from aiorwlock_remote.backends.sqlite.connection import Connection
+from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
 from aiorwlock_remote.embedded import boot_id
 from aiorwlock_remote.runtime.clock import SystemClock
 from tests.embedded.descriptors import no_descriptors
@@ -94,7 +94,7 @@ async def test_no_descriptor_is_left(
         await _open_and_close(path)
     boot = boot_id.this_boot()
     monkeypatch.setattr(boot_id, "this_boot", lambda: boot)
-    connection = Connection(str(path), SystemClock())
+    connection = SqliteConnection(str(path), SystemClock())
     with no_descriptors(), pytest.raises(BackendUnavailable, match="descriptors"):
         connection.open(1.0)
     connection.open(1.0)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote.backends.sqlite.connection import Connection
+from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
 from aiorwlock_remote.core.commands import Granted, Release, Released
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.clock import SystemClock
 from tests.cas.open_stores import ORDER, acquire, orders
 
 
-def grow(connection: Connection, pages: int) -> None:
+def grow(connection: SqliteConnection, pages: int) -> None:
     """It may have so many pages; those that it has are not taken away."""
     assert connection._file._db is not None
     connection._file._db.execute(f"PRAGMA max_page_count={pages}")
@@ -24,7 +24,7 @@ def grow(connection: Connection, pages: int) -> None:
 def test_nothing_was_done(tmp_path: Path) -> None:
     """That is said; when there is room again, all is as before."""
     path = tmp_path / "locks.db"
-    connection = Connection(str(path), SystemClock())
+    connection = SqliteConnection(str(path), SystemClock())
     connection.open(1.0)
     with closing(connection):
         (step,) = connection.steps([(ORDER, acquire("t"))], 1.0)
@@ -46,7 +46,7 @@ def test_nothing_was_done(tmp_path: Path) -> None:
 
 def test_nothing_was_done_to_a_file_that_others_keep_locked(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
-    connection = Connection(str(path), SystemClock())
+    connection = SqliteConnection(str(path), SystemClock())
     connection.open(1.0)
     with (
         closing(connection),

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BadRecord, ConfigurationError, LockLost, connect
-from aiorwlock_remote.backends.sqlite.connection import Connection
+from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.runtime.clock import SystemClock
 from tests.renewals import renewed
@@ -105,7 +105,7 @@ def ours() -> list[str]:
 async def test_failed_cleaning_leaves_the_file_free(tmp_path: Path) -> None:
     """Whatever fails in a transaction, it is rolled back."""
     path = tmp_path / "locks.db"
-    connection = Connection(str(path), SystemClock())
+    connection = SqliteConnection(str(path), SystemClock())
     connection.open(1.0)
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE doormans")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote import connect, forgetting
+from aiorwlock_remote import connect
+from aiorwlock_remote._util import purge
 from aiorwlock_remote.backends.sqlite import connection
-from aiorwlock_remote.backends.sqlite.connection import Connection
+from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
 from aiorwlock_remote.embedded import store as embedded
 from aiorwlock_remote.runtime.clock import SystemClock
 from tests.backends.redis.connections import eventually
@@ -26,7 +27,7 @@ USED = "UPDATE doormans SET updated_at = datetime('now') WHERE resource_id = ?"
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "PORTION", 3)
+    monkeypatch.setattr(connection, "ROWS_PER_REQUEST", 3)
 
 
 def run(path: Path, text: str, *values: object) -> list[int]:
@@ -41,7 +42,7 @@ def left(path: Path) -> list[int]:
 def test_a_portion_at_a_time(tmp_path: Path) -> None:
     """The file is locked meanwhile: for as long in any table."""
     path = tmp_path / "locks.db"
-    connection = Connection(str(path), SystemClock())
+    connection = SqliteConnection(str(path), SystemClock())
     connection.open(1.0)
     run(path, OLD, 8)
     run(path, SIT, "order", 2, "theirs")
@@ -59,7 +60,7 @@ def test_a_portion_at_a_time(tmp_path: Path) -> None:
 def test_no_more_is_looked_at_than_a_portion(tmp_path: Path) -> None:
     """The key leads to both ends of it, in the midst of a type as well."""
     path = tmp_path / "locks.db"
-    connection = Connection(str(path), SystemClock())
+    connection = SqliteConnection(str(path), SystemClock())
     connection.open(1.0)
     run(path, OLD, 50_000)
     steps = 0
@@ -82,8 +83,8 @@ async def test_all_of_them_in_a_while(
     """A step begins it; other steps are carried out in between."""
     path = tmp_path / "locks.db"
     monkeypatch.setattr(embedded, "FORGET_EVERY", 1)
-    monkeypatch.setattr(forgetting, "choice", min)
-    monkeypatch.setattr(forgetting, "REST", 0.001)
+    monkeypatch.setattr(purge, "choice", min)
+    monkeypatch.setattr(purge, "PAUSE_BETWEEN_REQUESTS", 0.001)
     async with connect(f"sqlite:///{path}") as locks:
         run(path, OLD, 100)
         async with locks.mutex("order", 1000):

@@ -13,17 +13,17 @@ from collections import Counter
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
-from aiorwlock_remote._util.driver_loop import Near, Side
+from aiorwlock_remote._util.driver_loop import DriverLoop, SameLoop
 from aiorwlock_remote.cas.replies import with_fences
+from aiorwlock_remote.cas.server_time import Bounds, ServerTime
 from aiorwlock_remote.cas.table_rows import fenced
+from aiorwlock_remote.cas.tables import StatementExecutor, TableCas, TableStepper
 from aiorwlock_remote.core.commands import Command, IllegalCommand, Reply
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.transition import transition
-from aiorwlock_remote.runtime.asyncio_loop import AsyncioHost
+from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.swapping.server_time import Bounds, ServerTime
-from aiorwlock_remote.swapping.tables import Desk, TableCas, TableSteps
 from tests.backends.redis.random_commands import MS, SECOND, Asker
 
 START = 1_900_000_000 * SECOND
@@ -43,7 +43,7 @@ KINDS = {
 FOREIGN = {"steal": 2, "vanish": 1, "flush": 1, "nothing": 96}
 
 
-class ClosingDesk(Desk, Protocol):
+class ClosingDesk(StatementExecutor, Protocol):
     """A desk and its connections."""
 
     async def close(self) -> None: ...
@@ -52,7 +52,7 @@ class ClosingDesk(Desk, Protocol):
 class Database(Protocol):
     """Our desks, and a foreign program's statements on both tables."""
 
-    def desk(self, side: Side) -> ClosingDesk: ...
+    def desk(self, side: DriverLoop) -> ClosingDesk: ...
 
     async def delete(self, table: str, kind: str, number: int) -> None: ...
 
@@ -85,8 +85,8 @@ class Comparison:
         self._forgets = forgets
         self._time = Clockwork()
         self._resource: Resource = resource("story", seed, f"{uuid4().hex}:")
-        self._record: Record | None = None
-        self._seat: Seat | None = None
+        self._record: Doorman | None = None
+        self._seat: MutexRecord | None = None
         self._woken: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
@@ -98,10 +98,10 @@ class Comparison:
         for desk in self._desks:
             await desk.close()
 
-    def _process(self) -> tuple[TableCas, TableSteps]:
+    def _process(self) -> tuple[TableCas, TableStepper]:
         clock = SystemClock()
-        host = AsyncioHost(clock)
-        desk = self._database.desk(Near(host))
+        host = AsyncioEventLoop(clock)
+        desk = self._database.desk(SameLoop(host))
         self._desks.append(desk)
         cas = TableCas(desk, clock, self._time)
         loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ class Comparison:
         def later(seconds: float, function: Any) -> None:  # noqa: ANN401
             loop.call_later(seconds, function)
 
-        return cas, TableSteps(cas, self._wakes, later)
+        return cas, TableStepper(cas, self._wakes, later)
 
     def _wakes(self, _: Resource, gates: tuple[str, ...]) -> None:
         self._woken = gates
@@ -132,7 +132,7 @@ class Comparison:
             done += 1
 
     def _tick(self) -> None:
-        door, chance = self._record or Record(), self.asker.chance
+        door, chance = self._record or Doorman(), self.asker.chance
         ends = [g.expires for g in door.grants if g.expires]
         ends += [p.claim_until for p in door.queue if p.claim_until]
         ends += [p.expires for p in door.queue]
@@ -158,7 +158,7 @@ class Comparison:
         if kind == "steal":
             ticket = chance.choice(["thief", "readers", "a,b", "t1"])
             await self._database.sit(*key, ticket)
-            self._seat = Seat(f"{ticket},1000000000.000500")
+            self._seat = MutexRecord(f"{ticket},1000000000.000500")
 
     async def _compare(self, command: Command) -> None:
         expected: Reply | None = None
@@ -170,11 +170,11 @@ class Comparison:
             step = transition(self._record, self._seat, command, now, 0, now)
         if step is not None:
             expected, wakes = step.reply, step.wakes
-            if step.record != (self._record or Record()):
+            if step.record != (self._record or Doorman()):
                 self._record = step.record
-            self._seat = step.seat and Seat(step.seat.value)
+            self._seat = step.seat and MutexRecord(step.seat.value)
         if self._forgets and self.asker.chance.random() < 0.001:
-            self._record = Record()
+            self._record = Doorman()
         self._woken = ()
         cas, steps = self.asker.chance.choice(self._processes)
         clock = time.time_ns() // 1000
@@ -182,14 +182,14 @@ class Comparison:
         with contextlib.suppress(IllegalCommand):
             got = await steps.step(self._resource, command)
         state = await cas.load(self._resource)
-        record = state.record or Record()
+        record = state.record or Doorman()
         story = f"{command}\nbefore {before}\nat {now}"
         if step is not None and self._record is step.record and step.record.last > last:
             assert record.last >= max(clock, last + 1), f"{record}: {story}"
             self._record = fenced(step.record, record.last)  # the server chose it
             expected = with_fences(step, self._record)
         assert got == expected, f"{got}, {expected}: {story}"
-        assert record == (self._record or Record()), f"{record}: {story}"
+        assert record == (self._record or Doorman()), f"{record}: {story}"
         assert state.seat == self._seat, f"{state.seat}: {story}"
         assert self._woken == wakes, f"{self._woken}, {wakes}: {story}"
         self.seen[f"{type(command).__name__} {type(got).__name__}"] += 1

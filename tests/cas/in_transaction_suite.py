@@ -22,7 +22,7 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.locks.in_transaction import LEASE
-from aiorwlock_remote.ports.recipes import JoinsTransactions
+from aiorwlock_remote.ports.recipes import SupportsTransactions
 from aiorwlock_remote.testing.conformance.actors import until
 from tests.servers.proxy import Proxy
 
@@ -156,7 +156,7 @@ class JoinSuite:
                 anyio.create_task_group() as group,
             ):
                 store, lease = locks._session.drive.store, held._grip.lease
-                assert isinstance(store, JoinsTransactions)
+                assert isinstance(store, SupportsTransactions)
                 await user.begin(step)
                 await user.ask(step, statement)
 

@@ -12,16 +12,16 @@ from random import Random
 from typing import Any
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import GaveUp, State, Swapping, Times
+from aiorwlock_remote.cas import CasContention, CasStepper, StepTimes, StoredState
 from aiorwlock_remote.core.commands import Acquire, Claim
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
 
 ORDER = resource("order", 42)
-NOTHING = State(None, None, None)
+NOTHING = StoredState(None, None, None)
 LEASE = 1_000_000
 GATE = "g"
 
@@ -37,12 +37,12 @@ class Shelf:
     random: Random = field(default_factory=lambda: Random(0))
     now: int = 1_000
     ballot: int = 1 << 40
-    state: State = NOTHING
+    state: StoredState = NOTHING
     versions: int = 0
     refuses: bool = False
     late: list[Callable[[], object]] = field(default_factory=list)
 
-    def swap(self, was: State, record: Record, seat: Seat | None) -> bool:
+    def swap(self, was: StoredState, record: Doorman, seat: MutexRecord | None) -> bool:
         self.ballot += 1
         if self.refuses:
             return False
@@ -55,14 +55,14 @@ class Shelf:
             record = replace(record, last=self.ballot, grants=grants)
         gone = not (record.grants or record.queue or seat)
         burn = gone and was.record is None
-        self.state = NOTHING if gone else State(record, seat, self.versions)
+        self.state = NOTHING if gone else StoredState(record, seat, self.versions)
         if burn:
-            self.state = State(None, None, self.versions)
+            self.state = StoredState(None, None, self.versions)
         return True
 
 
 class Connection:
-    """A process's way to the shelf: ``Cas``. Counts what it asks."""
+    """A process's way to the shelf: ``CasStore``. Counts what it asks."""
 
     def __init__(self, shelf: Shelf, trouble: float = 0.0) -> None:
         self.shelf = shelf
@@ -73,24 +73,24 @@ class Connection:
         self.asked: list[str] = []
         self.todo: list[Callable[[], object]] = []
 
-    def guess(self) -> State:
+    def guess(self) -> StoredState:
         return NOTHING
 
     def clock(self) -> int:
         return self.shelf.now + 77
 
-    def times(self, _: State) -> Times:
-        return Times(self.shelf.now - self.slow, 0, self.shelf.now, self.clock())
+    def times(self, _: StoredState) -> StepTimes:
+        return StepTimes(self.shelf.now - self.slow, 0, self.shelf.now, self.clock())
 
-    def load(self, _: Resource) -> Pending[State]:
+    def load(self, _: Resource) -> Pending[StoredState]:
         self.asked.append("load")
-        pending: Pending[State] = Pending()
+        pending: Pending[StoredState] = Pending()
         away = BackendUnavailable(what="not connected", nothing_done=True)
         self.todo.append(
             lambda: (
-                pending.fail(away)
+                pending.set_exception(away)
                 if self.loads_fail
-                else pending.resolve(self.shelf.state)
+                else pending.set_result(self.shelf.state)
             )
         )
         return pending
@@ -98,15 +98,15 @@ class Connection:
     def swap(
         self,
         resource: Resource,
-        state: State,
-        record: Record,
-        seat: Seat | None,
-        times: Times,
+        state: StoredState,
+        record: Doorman,
+        seat: MutexRecord | None,
+        times: StepTimes,
         wakes: tuple[str, ...] = (),
-    ) -> Pending[tuple[bool, State | None]]:
+    ) -> Pending[tuple[bool, StoredState | None]]:
         del resource, times, wakes
         self.asked.append("swap")
-        pending: Pending[tuple[bool, State | None]] = Pending()
+        pending: Pending[tuple[bool, StoredState | None]] = Pending()
         do = partial(self.shelf.swap, state, record, seat)
         chance = self.shelf.random.random()
         fate = self.fates.pop(0) if self.fates else "answered"
@@ -116,16 +116,16 @@ class Connection:
         def answered() -> None:
             done = do()
             told = self.shelf.state if done or chance < 0.8 else None
-            pending.resolve((done, told))
+            pending.set_result((done, told))
 
         def lost() -> None:
             if fate in {"done", "gave up, done"}:
                 do()
             elif fate in {"late", "gave up, late"}:
                 self.shelf.late.append(do)
-            error = GaveUp if fate.startswith("gave up") else BackendUnavailable
+            error = CasContention if fate.startswith("gave up") else BackendUnavailable
             undone = fate == "gave up, undone"
-            pending.fail(error(what="no answer", nothing_done=undone))
+            pending.set_exception(error(what="no answer", nothing_done=undone))
 
         self.todo.append(answered if fate == "answered" else lost)
         return pending
@@ -141,7 +141,7 @@ class Party:
     def __init__(self, shelf: Shelf, trouble: float = 0.0) -> None:
         self.cas = Connection(shelf, trouble)
         self.woken: list[tuple[str, ...]] = []
-        self.swapping = Swapping(self.cas, lambda _, gates: self.woken.append(gates))
+        self.swapping = CasStepper(self.cas, lambda _, gates: self.woken.append(gates))
 
     def begin(self, command: Any) -> Pending[Any]:  # noqa: ANN401
         return self.swapping.step(ORDER, command)

@@ -8,28 +8,28 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from aiorwlock_remote.cas.driver.store import HostedStore
+from aiorwlock_remote.cas.driver.store import DriverTableStore
 from aiorwlock_remote.core.commands import Acquire, Claim
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.ports import Settings
+from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.registry import find
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 
 ORDER = resource("order", 42)
 LEASE = micros(30)
 
 
 @asynccontextmanager
-async def opened(url: str, gate: str = "") -> AsyncIterator[HostedStore]:
+async def opened(url: str, gate: str = "") -> AsyncIterator[DriverTableStore]:
     """A store that rings no bell, closed in time afterwards."""
-    settings = Settings(gate=gate or secrets.token_hex(8))
-    host = current_host()
+    settings = StoreSettings(client_id=gate or secrets.token_hex(8))
+    host = current_event_loop()
     address = parse(url)
     store = await find(address.scheme)(address, host, lambda *_: None, settings)
-    assert isinstance(store, HostedStore)
+    assert isinstance(store, DriverTableStore)
     try:
         yield store
     finally:

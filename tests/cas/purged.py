@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aiorwlock_remote import forgetting
+from aiorwlock_remote._util import purge
 from aiorwlock_remote.cas import table_store
 from aiorwlock_remote.core.commands import Granted
 from tests.backends.redis.connections import eventually
@@ -19,8 +19,8 @@ Left = Callable[[], list[int]]
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first step already begins with it, and nobody rests in between."""
     monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
-    monkeypatch.setattr(forgetting, "choice", min)
-    monkeypatch.setattr(forgetting, "REST", 0.001)
+    monkeypatch.setattr(purge, "choice", min)
+    monkeypatch.setattr(purge, "PAUSE_BETWEEN_REQUESTS", 0.001)
 
 
 async def goes_by_keys(url: str, left: Left, use: Callable[[int], None]) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 from hypothesis.stateful import RuleBasedStateMachine
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.table_rows import Found, micros_of, record_of
+from aiorwlock_remote.cas.server_time import ServerTime
+from aiorwlock_remote.cas.table_rows import StoredRow, micros_of, record_of
+from aiorwlock_remote.cas.tables import TableCas, TableStepper, Values
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -21,13 +23,11 @@ from aiorwlock_remote.core.commands import (
     Reply,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Grant, Record
+from aiorwlock_remote.core.doorman import Doorman, Grant
 from aiorwlock_remote.core.lease import MICROS, local_deadline, micros
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.swapping.server_time import ServerTime
-from aiorwlock_remote.swapping.tables import TableCas, TableSteps, Values
 from tests.cas.tables import Tables, Watch, World
 
 ORDER = resource("order", 42)
@@ -42,8 +42,8 @@ class Request:
     who: Process
     name: str
     values: Values = field(repr=False)
-    answer: Pending[Found] = field(repr=False)
-    found: Found | None = field(default=None, repr=False)
+    answer: Pending[StoredRow] = field(repr=False)
+    found: StoredRow | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False)
@@ -70,13 +70,13 @@ class Process:
     gate: str
     clock: Watch = field(repr=False)
     under_way: list[Request] = field(repr=False)
-    loop: TableSteps = field(init=False, repr=False)
-    keeper: TableSteps = field(init=False, repr=False)
+    loop: TableStepper = field(init=False, repr=False)
+    keeper: TableStepper = field(init=False, repr=False)
     dead: bool = False
 
-    def ask(self, name: str, values: Values) -> Pending[Found]:
+    def ask(self, name: str, values: Values) -> Pending[StoredRow]:
         """As ``Desk``."""
-        answer: Pending[Found] = Pending()
+        answer: Pending[StoredRow] = Pending()
         if not self.dead:
             self.under_way.append(Request(self, name, values, answer))
         return answer
@@ -108,7 +108,7 @@ class Stage(RuleBasedStateMachine):
         time = ServerTime(micros_of(self.tables.now()), at)
         for name in ("loop", "keeper"):
             cas = TableCas(process, process.clock, time)
-            steps = TableSteps(cas, lambda *_: None, self.world.after)
+            steps = TableStepper(cas, lambda *_: None, self.world.after)
             setattr(process, name, steps)
         return process
 
@@ -135,15 +135,15 @@ class Stage(RuleBasedStateMachine):
     def _answer(self, one: Request) -> None:
         assert one.found is not None
         self.under_way.remove(one)
-        one.answer.resolve(one.found)
+        one.answer.set_result(one.found)
 
-    def _record(self) -> Record:
+    def _record(self) -> Doorman:
         for created, _, text in self.tables.doormen.values():
             if text is not None:
                 return record_of(text, created)
-        return Record()
+        return Doorman()
 
-    def _note(self, record: Record) -> None:
+    def _note(self, record: Doorman) -> None:
         """A new phase has a higher fence than all before, nobody a lower one."""
         for grant in record.grants:
             if self.fences.get(grant.ticket) == grant.fence:
@@ -168,14 +168,14 @@ class Stage(RuleBasedStateMachine):
         command = Acquire(
             (visit.claim,),
             visit.mode,
-            gate=visit.who.gate,
+            client_id=visit.who.gate,
             may_queue=True,
             more=more,
             waiting=more + 1,
-            place_life=PLACE_LIFE,
+            entry_ttl=PLACE_LIFE,
         )
         told = partial(self._told, visit, visit.who.clock.now())
-        visit.who.loop.step(ORDER, command).then(told)
+        visit.who.loop.step(ORDER, command).add_done_callback(told)
 
     def _told(self, visit: Visit, sent_at: float, answer: Pending[Reply]) -> None:
         visit.busy = False
@@ -238,7 +238,9 @@ class Stage(RuleBasedStateMachine):
 
     def _end(self, visit: Visit, command: Release | Withdraw) -> None:
         visit.state, visit.busy = "ending", True
-        visit.who.loop.step(ORDER, command).then(partial(self._ended, visit))
+        visit.who.loop.step(ORDER, command).add_done_callback(
+            partial(self._ended, visit)
+        )
 
     def _ended(self, visit: Visit, answer: Pending[Reply]) -> None:
         visit.busy = False

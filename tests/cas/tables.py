@@ -9,9 +9,9 @@ from itertools import count
 from typing import Any
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.table_rows import Found, micros_of, text_at
+from aiorwlock_remote.cas.table_rows import StoredRow, micros_of, text_at
+from aiorwlock_remote.cas.tables import Values
 from aiorwlock_remote.core.lease import MICROS
-from aiorwlock_remote.swapping.tables import Values
 
 Delay = Callable[[], float]
 
@@ -67,13 +67,13 @@ class Tables:
         """The server's clock."""
         return text_at(round((self._world.now + self._ahead) * MICROS))
 
-    def look(self, key: Any) -> Found:  # noqa: ANN401
+    def look(self, key: Any) -> StoredRow:  # noqa: ANN401
         """As the block of that name."""
         created, version, record = self.doormen.get(key, (None, None, None))
         ticket, since = self.seats.get(key, (None, None))
-        return Found(False, self.now(), created, version, record, ticket, since)
+        return StoredRow(False, self.now(), created, version, record, ticket, since)
 
-    def swap(self, asked: Values) -> Found:
+    def swap(self, asked: Values) -> StoredRow:
         """As the block of that name."""
         key = asked["i_kind"], asked["i_number"]
         created, version, _ = self.doormen.setdefault(key, (self.now(), None, None))
@@ -91,7 +91,7 @@ class Tables:
             fence = max(least, micros_of(self.now()))
             text = f"{fence}{text}"
         self.doormen[key] = created, asked["n_version"], text
-        return Found(done=True, now=self.now(), fence=fence)
+        return StoredRow(done=True, now=self.now(), fence=fence)
 
 
 class Link:
@@ -101,11 +101,11 @@ class Link:
         self._tables = tables
         self._world = world
         self._delay = delay
-        self.carried: Callable[[Values, Found], object] = lambda _, __: None
+        self.carried: Callable[[Values, StoredRow], object] = lambda _, __: None
 
-    def ask(self, name: str, values: Values) -> Pending[Found]:
+    def ask(self, name: str, values: Values) -> Pending[StoredRow]:
         """Carried there, and the answer back."""
-        pending: Pending[Found] = Pending()
+        pending: Pending[StoredRow] = Pending()
 
         def arrive() -> None:
             if name == "look":
@@ -113,7 +113,7 @@ class Link:
             else:
                 found = self._tables.swap(values)
                 self.carried(values, found)
-            self._world.after(self._delay(), lambda: pending.resolve(found))
+            self._world.after(self._delay(), lambda: pending.set_result(found))
 
         self._world.after(self._delay(), arrive)
         return pending

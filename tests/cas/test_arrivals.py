@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.cas.arrivals import EAR, Ears, queued
+from aiorwlock_remote.cas.arrivals import EAR, ArrivalNotices, is_new_entry_only
 from aiorwlock_remote.core.codec import dumps, loads
-from aiorwlock_remote.core.doorman import Grant, Record
+from aiorwlock_remote.core.doorman import Doorman, Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 
-HELD = Record(grants=(Grant("ticket", Mode.WRITE, 1, 1, 2),), extra=(("newer", 1),))
+HELD = Doorman(grants=(Grant("ticket", Mode.WRITE, 1, 1, 2),), extra=(("newer", 1),))
 
 
 def test_who_enters_leaves_its_ear_and_takes_it_along() -> None:
-    ours, theirs = Ears("0a"), Ears("0b")
+    ours, theirs = ArrivalNotices("0a"), ArrivalNotices("0b")
     ours.hears = True
     entered = ours.turned(HELD)
     assert ours.behind(entered) is None
@@ -24,7 +24,7 @@ def test_who_enters_leaves_its_ear_and_takes_it_along() -> None:
 
 def test_who_cannot_be_told_takes_the_last_ones_away() -> None:
     """Who was thrown out must not be told for ever."""
-    ours, theirs = Ears("0a"), Ears("0b")
+    ours, theirs = ArrivalNotices("0a"), ArrivalNotices("0b")
     ours.hears = True
     taken_over = theirs.turned(ours.turned(HELD))
     assert taken_over == HELD
@@ -33,15 +33,15 @@ def test_who_cannot_be_told_takes_the_last_ones_away() -> None:
 
 def test_what_is_no_gate_is_nobody() -> None:
     for ear in (None, 7, "", "a b", "ä", "0" * 33, ["0a"], "0a'"):
-        assert Ears("0b").behind(replace(HELD, extra=((EAR, ear),))) is None
+        assert ArrivalNotices("0b").behind(replace(HELD, extra=((EAR, ear),))) is None
 
 
 def test_only_a_new_place_is_told() -> None:
     come = replace(HELD, number=1)
-    assert queued(HELD, come)
-    assert not queued(None, come)
-    assert not queued(come, come)  # kept
-    assert not queued(replace(HELD, grants=()), come)  # and in
-    assert not queued(HELD, replace(come, grants=()))  # and out
-    idle = Record()
-    assert not queued(idle, replace(idle, number=1))  # behind a foreign seat
+    assert is_new_entry_only(HELD, come)
+    assert not is_new_entry_only(None, come)
+    assert not is_new_entry_only(come, come)  # kept
+    assert not is_new_entry_only(replace(HELD, grants=()), come)  # and in
+    assert not is_new_entry_only(HELD, replace(come, grants=()))  # and out
+    idle = Doorman()
+    assert not is_new_entry_only(idle, replace(idle, number=1))  # behind a foreign seat

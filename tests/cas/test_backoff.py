@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import State
+from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.cas import backoff as module
-from aiorwlock_remote.cas.backoff import Pausing
+from aiorwlock_remote.cas.backoff import CasBackoff
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.cas.lossy_clients import NOTHING, ORDER
@@ -21,14 +21,14 @@ class Reads:
     def __init__(self) -> None:
         self.fails = False
         self.pauses: list[tuple[float, Callable[[], None]]] = []
-        self.told: list[State | None] = []
+        self.told: list[StoredState | None] = []
 
-    def read(self, _: Resource) -> Pending[State]:
-        read: Pending[State] = Pending()
+    def read(self, _: Resource) -> Pending[StoredState]:
+        read: Pending[StoredState] = Pending()
         if self.fails:
-            read.fail(BackendUnavailable(what="not connected"))
+            read.set_exception(BackendUnavailable(what="not connected"))
         else:
-            read.resolve(NOTHING)
+            read.set_result(NOTHING)
         return read
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ def longest(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("longest")
 def test_twice_at_once_then_longer_each_time_up_to_a_limit() -> None:
     reads = Reads()
-    pausing = Pausing(reads.read, reads.later)
+    pausing = CasBackoff(reads.read, reads.later)
     for refusals in range(1, 3):
         pausing(ORDER, refusals, reads.told.append)
     assert reads.told == [None, None]
@@ -58,7 +58,7 @@ def test_twice_at_once_then_longer_each_time_up_to_a_limit() -> None:
 @pytest.mark.parametrize("fails", [False, True])
 def test_it_goes_on_from_what_is_read_after_the_pause(fails: bool) -> None:
     reads = Reads()
-    Pausing(reads.read, reads.later)(ORDER, 3, reads.told.append)
+    CasBackoff(reads.read, reads.later)(ORDER, 3, reads.told.append)
     assert reads.told == []
     reads.fails = fails
     (_, ends), *_ = reads.pauses

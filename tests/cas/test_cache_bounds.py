@@ -5,27 +5,26 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import State, Swapping
+from aiorwlock_remote.cas import CasStepper, StoredState, stepper
 from aiorwlock_remote.core.commands import Granted, Release, Reply
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.swapping import steps
 from tests.cas.lossy_clients import NOTHING, ORDER, Party, Shelf, write
 
 FEW = 4
-SEEN = State(None, None, 1)
+SEEN = StoredState(None, None, 1)
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "REMEMBERED", FEW)
+    monkeypatch.setattr(stepper, "CACHE_SIZE", FEW)
 
 
 def others(first: int, many: int) -> list[Resource]:
     return [resource("other", number) for number in range(first, first + many)]
 
 
-def remembered(swapping: Swapping, many: int) -> list[Resource]:
+def remembered(swapping: CasStepper, many: int) -> list[Resource]:
     return [one for one in others(0, many) if swapping.known(one) is not None]
 
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from aiorwlock_remote.swapping.deadlines import Deadlines
+from aiorwlock_remote.cas.driver.runner import CallTimeouts
 
 pytestmark = pytest.mark.asyncio
 
@@ -36,13 +36,13 @@ class Ended:
 
 async def test_each_is_ended_when_its_own_time_has_come() -> None:
     ended, loop = Ended(), asyncio.get_running_loop()
-    deadlines = Deadlines(SHORT, ended)
+    deadlines = CallTimeouts(SHORT, ended)
     due: dict[int, float] = {}
     for connection in range(4):
         due[connection] = loop.time() + SHORT
         deadlines.begin(connection)
         if connection == 1:
-            deadlines.over(connection)
+            deadlines.cancel(connection)
         await asyncio.sleep(SHORT / 4)
     await ended.number(3)
     assert list(ended.at) == [0, 2, 3], "in order, and none that was over"
@@ -52,16 +52,16 @@ async def test_each_is_ended_when_its_own_time_has_come() -> None:
 
 async def test_what_was_over_is_bounded_anew() -> None:
     ended, loop = Ended(), asyncio.get_running_loop()
-    deadlines = Deadlines(SHORT, ended)
+    deadlines = CallTimeouts(SHORT, ended)
     deadlines.begin(1)
-    deadlines.over(1)
+    deadlines.cancel(1)
     await asyncio.sleep(SHORT / 2)
     due = loop.time() + SHORT
     deadlines.begin(1)
     assert not deadlines.missed(1)
     await ended.number(1)
     assert ended.at[1] >= due
-    deadlines.over(1)
+    deadlines.cancel(1)
     deadlines.begin(1)  # no timer is there any more
     await asyncio.sleep(0)
     ended.at.clear()
@@ -73,7 +73,7 @@ async def test_one_that_cannot_be_ended_costs_the_others_nothing() -> None:
     ended.fails = {1, 2}
     told: list[object] = []
     loop.set_exception_handler(lambda _, about: told.append(about["exception"]))
-    deadlines = Deadlines(SHORT, ended)
+    deadlines = CallTimeouts(SHORT, ended)
     for connection in (1, 2, 3):
         deadlines.begin(connection)
     await ended.number(3)
@@ -82,9 +82,9 @@ async def test_one_that_cannot_be_ended_costs_the_others_nothing() -> None:
 
 async def test_many_calls_make_one_timer() -> None:
     loop = asyncio.get_running_loop()
-    deadlines = Deadlines(60.0, Ended())
+    deadlines = CallTimeouts(60.0, Ended())
     with patch.object(loop, "call_at", wraps=loop.call_at) as timer:
         for connection in range(1000):
             deadlines.begin(connection)
-            deadlines.over(connection)
+            deadlines.cancel(connection)
     assert timer.call_count == 1

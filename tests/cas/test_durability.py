@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from aiorwlock_remote.cas.durability import lapses, only_places
-from aiorwlock_remote.core.doorman import UNUSED, Grant, Place, Record
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant, QueueEntry
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 
 GRANT = Grant("ticket", Mode.WRITE, 7, 1, 2)
-HELD = Record(last=7, grants=(GRANT,), updated=1)
+HELD = Doorman(last=7, grants=(GRANT,), updated=1)
 FREE = replace(HELD, grants=())
-COME = (Place(1, "0a", Mode.WRITE, 3, 9, 1),)
+COME = (QueueEntry(1, "0a", Mode.WRITE, 3, 9, 1),)
 
 
 def test_the_end_of_what_would_end_by_itself() -> None:
@@ -28,7 +28,7 @@ def test_a_place_behind_who_is_in_or_is_about_to_come_in() -> None:
 
 
 def test_nothing_that_changes_who_is_in_or_what_fence_comes_next() -> None:
-    assert not only_places(None, replace(UNUSED, queue=COME))
+    assert not only_places(None, replace(UNUSED_DOORMAN, queue=COME))
     assert not only_places(FREE, HELD)
     assert not only_places(HELD, FREE)
     assert not only_places(HELD, replace(HELD, last=8))

@@ -6,24 +6,24 @@ import asyncio
 
 import pytest
 
-from aiorwlock_remote._util.driver_loop import Near
-from aiorwlock_remote.cas.driver.pool import OwnLines
-from aiorwlock_remote.cas.table_rows import Found
+from aiorwlock_remote._util.driver_loop import SameLoop
+from aiorwlock_remote.cas.driver.executor import EACH, PerCallExecutor
+from aiorwlock_remote.cas.driver.pool import ConnectionPool
+from aiorwlock_remote.cas.driver.runner import DriverHooks
+from aiorwlock_remote.cas.table_rows import StoredRow
+from aiorwlock_remote.cas.tables import Values
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.runtime.loops import current_host
-from aiorwlock_remote.swapping.carrying import Custom
-from aiorwlock_remote.swapping.hosted_desk import EACH, EachDesk
-from aiorwlock_remote.swapping.tables import Values
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 
 pytestmark = pytest.mark.asyncio
 
-FOUND = Found(done=True, now="2026-01-01")
+FOUND = StoredRow(done=True, now="2026-01-01")
 GONE = BackendUnavailable(what="gone")
-CUSTOM: Custom[object] = Custom(
-    healthy=lambda _: True,
-    hang_up=lambda _: None,
-    spoilt=lambda _: True,
-    meant=lambda _, __: GONE,
+CUSTOM: DriverHooks[object] = DriverHooks(
+    is_healthy=lambda _: True,
+    abort=lambda _: None,
+    is_broken=lambda _: True,
+    map_error=lambda _, __: GONE,
     not_connected=lambda _, __: GONE,
 )
 
@@ -42,31 +42,31 @@ class Dialler:
     def healthy(self, _: object) -> bool:
         return True
 
-    async def log_off(self, _: object) -> None:
+    async def close(self, _: object) -> None:
         """In order."""
 
-    def hang_up(self, _: object) -> None:
+    def abort(self, _: object) -> None:
         """At once."""
 
 
-class Desk(EachDesk):
+class Desk(PerCallExecutor):
     """Notes what was sent, and under which task it went on."""
 
     def __init__(self, most: int = 1) -> None:
         self.dialler = Dialler()
-        self.own: OwnLines[object] = OwnLines(self.dialler, "db", 5.0, most)
-        super().__init__(Near(current_host()), self.own, CUSTOM, "db", 5.0)
+        self.own: ConnectionPool[object] = ConnectionPool(self.dialler, "db", 5.0, most)
+        super().__init__(SameLoop(current_event_loop()), self.own, CUSTOM, "db", 5.0)
         self.sent: list[object] = []
         self.tasks: list[object] = []
 
-    async def swapped(self, values: Values, connection: object) -> Found:
+    async def swapped(self, values: Values, connection: object) -> StoredRow:
         del connection
         self.sent.append(values["n"])
         await asyncio.sleep(0)
         self.tasks.append(asyncio.current_task())
         return FOUND
 
-    async def looked(self, values: Values, connection: object) -> Found:
+    async def looked(self, values: Values, connection: object) -> StoredRow:
         del connection
         raise ValueError(values)
 
@@ -78,7 +78,7 @@ class Meeting(Desk):
         super().__init__(most=8)
         self.barrier = asyncio.Barrier(parties)
 
-    async def swapped(self, values: Values, connection: object) -> Found:
+    async def swapped(self, values: Values, connection: object) -> StoredRow:
         async with self.barrier:
             return await super().swapped(values, connection)
 
@@ -92,7 +92,7 @@ async def test_a_request_leaves_before_its_caller_goes_on() -> None:
     assert desk.sent == [1, 2]
     third = desk.ask("swap", {"n": 3})
     assert desk.sent == [1, 2]  # the connection is in use
-    assert not second.done
+    assert not second.done()
     assert [await second, await third] == [FOUND, FOUND]
     assert desk.sent == [1, 2, 3]
     assert asyncio.current_task() not in desk.tasks
@@ -143,7 +143,7 @@ async def test_a_few_requests_go_over_one_connection() -> None:
 
 async def test_one_that_is_not_answered_holds_up_its_own_connection_only() -> None:
     class Stuck(Desk):
-        async def swapped(self, values: Values, connection: object) -> Found:
+        async def swapped(self, values: Values, connection: object) -> StoredRow:
             if values["n"] == 0:
                 await free.wait()
             return await super().swapped(values, connection)
@@ -153,6 +153,6 @@ async def test_one_that_is_not_answered_holds_up_its_own_connection_only() -> No
     async with asyncio.timeout(5):
         for one in rest:
             assert await one == FOUND
-    assert not stuck.done
+    assert not stuck.done()
     free.set()
     assert await stuck == FOUND

@@ -9,9 +9,13 @@ from unittest.mock import patch
 import pytest
 
 from aiorwlock_remote import BackendUnavailable
-from aiorwlock_remote.swapping import returning
-from aiorwlock_remote.swapping.lent_lines import FEW, LentLines, sparing
-from aiorwlock_remote.swapping.returning import Returning
+from aiorwlock_remote.cas.driver import external_pool
+from aiorwlock_remote.cas.driver.external_pool import (
+    FEW,
+    BackgroundReturnPool,
+    BorrowedConnections,
+    sparing,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -41,18 +45,20 @@ class Owner:
         raise OSError(connection)
 
     def abandon(self, connection: str) -> None:
-        self.hang_up(connection)
+        self.abort(connection)
 
     async def settle(self) -> None:
         """All that came back is there."""
 
-    def hang_up(self, connection: str) -> None:
+    def abort(self, connection: str) -> None:
         self.hung_up.append(connection)
         self.lets.set()
 
 
-def lines(owner: Owner, *, asks: bool = True) -> LentLines[str]:
-    return LentLines(Returning(owner, owner.hang_up, asks=asks), "db", 1.0)
+def lines(owner: Owner, *, asks: bool = True) -> BorrowedConnections[str]:
+    return BorrowedConnections(
+        BackgroundReturnPool(owner, owner.abort, asks=asks), "db", 1.0
+    )
 
 
 async def test_nobody_waits_until_it_is_back_but_who_closes() -> None:
@@ -90,7 +96,7 @@ async def test_one_that_is_back_at_once_is_waited_for() -> None:
 async def test_one_that_does_not_get_back_is_hung_up(*, asks: bool) -> None:
     owner = Owner()
     taken = lines(owner, asks=asks)
-    with patch.object(returning, "RETURNS_IN", 0.05):
+    with patch.object(external_pool, "RETURNS_IN", 0.05):
         await taken.give_back(await taken.take())
         await taken.close()
     assert owner.hung_up == ["connection 1"]
@@ -113,7 +119,7 @@ async def test_a_lender_that_fails_by_itself_is_no_error_either(
 ) -> None:
     owner = Owner(fails=True)
     owner.lets.set()
-    taken = LentLines(owner, "db", 1.0)
+    taken = BorrowedConnections(owner, "db", 1.0)
     await taken.give_back(await taken.take())
     await taken.drop(await taken.take())
     await taken.close()
@@ -131,7 +137,7 @@ async def test_requests_leave_connections_to_renewals(
     """However many wait for a turn, and each gets one in order."""
     owner = Owner()
     owner.lets.set()
-    lent = LentLines(owner, "db", 30.0)
+    lent = BorrowedConnections(owner, "db", 30.0)
     own = sparing(lent, most, 30.0)
     taken = [await own.take() for _ in range(for_requests)]
     waiting = [asyncio.ensure_future(own.take()) for _ in range(2)]
@@ -149,7 +155,7 @@ async def test_requests_leave_connections_to_renewals(
 
 
 async def test_a_request_without_a_turn_says_that_nothing_was_done() -> None:
-    lent = LentLines(Owner(), "db", 30.0)
+    lent = BorrowedConnections(Owner(), "db", 30.0)
     own = sparing(lent, 1, 0.01)
     connection = await own.take()
     with pytest.raises(BackendUnavailable, match="no connection was free") as told:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from aiorwlock_remote.cas.table_store import LEAST_MEMORY, TableStore
-from aiorwlock_remote.ports import Settings
+from aiorwlock_remote.ports import StoreSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -24,7 +24,7 @@ async def test_rows_stay_for_a_minute_at_least(said: float) -> None:
         del after
         asked.append(memory)
 
-    settings = Settings(gate="", fence_memory=said)
+    settings = StoreSettings(client_id="", fence_memory=said)
     store = cast("Any", SimpleNamespace(_settings=settings, forget=forget))
     await TableStore._forgotten(store, ("", 0))
     assert asked == [max(60.0, said)]

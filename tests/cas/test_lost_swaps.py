@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote.cas import GaveUp
+from aiorwlock_remote.cas import CasContention
+from aiorwlock_remote.cas.stepper import MAX_CONTENTION_RETRIES
 from aiorwlock_remote.core.commands import (
     Acquire,
     Granted,
@@ -17,7 +18,6 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.swapping.steps import TRIES
 from tests.cas.lossy_clients import GATE, LEASE, NOTHING, Party, Shelf, write
 
 
@@ -78,7 +78,7 @@ def test_a_grant_is_no_older_for_a_request_that_came_to_nothing(fate: str) -> No
     shelf = Shelf()
     one, two = Party(shelf), Party(shelf)
     one.do(write("t1"))
-    waiting = write("t2", gate=GATE, may_queue=True, place_life=99 * LEASE)
+    waiting = write("t2", client_id=GATE, may_queue=True, entry_ttl=99 * LEASE)
     assert isinstance(two.do(waiting), Waiting)
     two.cas.fates = [fate]
     lost = two.begin(replace(waiting, waiting=2))
@@ -111,10 +111,10 @@ def test_what_the_store_gave_up_is_tried_again(fate: str) -> None:
 
 def test_given_up_again_and_again_it_is_told() -> None:
     party = Party(Shelf())
-    party.cas.fates = ["gave up"] * TRIES
+    party.cas.fates = ["gave up"] * MAX_CONTENTION_RETRIES
     pending = party.begin(write("t1"))
     party.cas.run()
-    assert isinstance(pending.error, GaveUp)
+    assert isinstance(pending.error, CasContention)
     assert not party.cas.fates
     assert isinstance(party.do(write("t1")), Granted)
 
@@ -125,7 +125,7 @@ def test_what_may_be_done_is_never_said_to_be_undone(after: str) -> None:
     shelf = Shelf()
     party = Party(shelf)
     party.cas.fates = ["gave up, done" if after == "load" else "gave up, late"]
-    party.cas.fates += ["gave up, undone"] * TRIES
+    party.cas.fates += ["gave up, undone"] * MAX_CONTENTION_RETRIES
     party.cas.loads_fail = after == "load"
     pending = party.begin(write("t1"))
     party.cas.run()
@@ -149,7 +149,7 @@ def test_a_release_that_was_certainly_not_done_is_repeated() -> None:
     shelf = Shelf()
     party = Party(shelf)
     party.do(write("t1"))
-    party.cas.fates = ["gave up, undone"] * (TRIES - 1)
+    party.cas.fates = ["gave up, undone"] * (MAX_CONTENTION_RETRIES - 1)
     assert party.do(Release("t1")).held
     assert shelf.state == NOTHING
 

@@ -8,13 +8,13 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import State
+from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.cas import poller as module
-from aiorwlock_remote.cas.poller import Looks, Watcher
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.cas.poller import PollIntervals, StatePoller
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from aiorwlock_remote.testing.conformance.actors import until
 from tests.cas.lossy_clients import ORDER
 from tests.fixed_clock import StandingClock
@@ -26,15 +26,15 @@ class Reads:
     """What stands there, told a step of the loop later, and how often it was read."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self.host = current_host(clock)
-        self.state = State(Record(), None, 1)
+        self.host = current_event_loop(clock)
+        self.state = StoredState(Doorman(), None, 1)
         self.times: list[float] = []
         self.rung = 0
 
-    def read(self, _: Resource) -> Pending[State]:
+    def read(self, _: Resource) -> Pending[StoredState]:
         self.times.append(self.host.clock.now())
-        read: Pending[State] = Pending()
-        self.host.call_soon(lambda: read.resolve(self.state))
+        read: Pending[StoredState] = Pending()
+        self.host.call_soon(lambda: read.set_result(self.state))
         return read
 
     def ring(self, _: Resource, __: float) -> None:
@@ -47,15 +47,15 @@ class Reads:
         await until(read, 30)
 
 
-def watching(reads: Reads, longest: float) -> Watcher:
-    return Watcher(
+def watching(reads: Reads, longest: float) -> StatePoller:
+    return StatePoller(
         reads.read,
         lambda _: 1_000,
         lambda *_: None,
         "g",
         reads.host,
         reads.ring,
-        Looks(near=longest, far=longest),
+        PollIntervals(near=longest, far=longest),
     )
 
 
@@ -73,32 +73,32 @@ async def reads() -> Reads:
 @pytest.fixture
 async def watcher(
     reads: Reads, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Watcher]:
+) -> AsyncIterator[StatePoller]:
     """It looks every 5 to 30 ms, without chance."""
     monkeypatch.setattr(module, "uniform", lambda *_: 1.0)
     monkeypatch.setattr(module, "STRETCH", 2.0)
-    monkeypatch.setattr(module, "AGAIN", 600)
+    monkeypatch.setattr(module, "REPEAT_INTERVAL", 600)
     watcher = watching(reads, 0.03)
     yield watcher
     watcher.close()
 
 
 async def test_it_rings_once_for_the_same_reason(
-    reads: Reads, watcher: Watcher
+    reads: Reads, watcher: StatePoller
 ) -> None:
     """Else each look would cost a transaction; a new reason is told at once."""
     watcher.watch(ORDER)  # and no place is there: somebody deleted the row
     await reads.were(5)
     assert reads.rung == 1
-    reads.state = State(Record(), None, 2)
+    reads.state = StoredState(Doorman(), None, 2)
     await reads.were(len(reads.times) + 3)
     assert reads.rung == 2
 
 
 async def test_it_rings_again_when_that_may_have_been_in_vain(
-    reads: Reads, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+    reads: Reads, watcher: StatePoller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "AGAIN", 0.05)
+    monkeypatch.setattr(module, "REPEAT_INTERVAL", 0.05)
     watcher.watch(ORDER)
 
     async def rung() -> bool:
@@ -108,7 +108,7 @@ async def test_it_rings_again_when_that_may_have_been_in_vain(
 
 
 async def test_as_long_as_nothing_changes_it_reads_more_seldom(
-    reads: Reads, watcher: Watcher
+    reads: Reads, watcher: StatePoller
 ) -> None:
     watcher.watch(ORDER)
     await reads.were(6)
@@ -118,9 +118,9 @@ async def test_as_long_as_nothing_changes_it_reads_more_seldom(
 
 @pytest.mark.slow
 async def test_many_that_are_watched_share_the_reads(
-    reads: Reads, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+    reads: Reads, watcher: StatePoller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST", 10)
+    monkeypatch.setattr(module, "MAX_READS_PER_SECOND", 10)
     for number in range(3):
         watcher.watch(Resource("order", str(number)))
     await reads.were(7)
@@ -133,7 +133,7 @@ async def test_when_something_has_changed_it_reads_often_again(
     """Whoever was here for a moment may be gone in the next."""
     monkeypatch.setattr(module, "uniform", lambda *_: 1.0)
     monkeypatch.setattr(module, "STRETCH", 2.0)
-    monkeypatch.setattr(module, "MOST", 1e6)
+    monkeypatch.setattr(module, "MAX_READS_PER_SECOND", 1e6)
     clock = StandingClock()
     reads = Reads(clock)
     watcher = watching(reads, 3600.0)
@@ -150,12 +150,12 @@ async def test_when_something_has_changed_it_reads_often_again(
     for pause in (0.01, 0.02, 0.04):
         assert not await reads_after(0.9 * pause)
         assert await reads_after(0.2 * pause)
-    reads.state = State(Record(last=7), Seat("other", None), 2)
+    reads.state = StoredState(Doorman(last=7), MutexRecord("other", None), 2)
     assert await reads_after(0.1)
     assert await reads_after(0.011)
     assert not await reads_after(0.011)
     # Somebody has been in and out again between two looks: all is as before.
-    reads.state = State(Record(last=8), Seat("other", None), 3)
+    reads.state = StoredState(Doorman(last=8), MutexRecord("other", None), 3)
     assert await reads_after(0.1)
     assert await reads_after(0.011)
     watcher.close()

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable
-from aiorwlock_remote.cas.driver.pool import OwnLines
+from aiorwlock_remote.cas.driver.pool import ConnectionPool
 
 pytestmark = pytest.mark.asyncio
 
@@ -36,18 +36,20 @@ class Dialler:
     def healthy(self, connection: int) -> bool:
         return connection not in self.dead
 
-    async def log_off(self, connection: int) -> None:
+    async def close(self, connection: int) -> None:
         self.ended.append(connection)
 
-    def hang_up(self, connection: int) -> None:
+    def abort(self, connection: int) -> None:
         self.ended.append(connection)
 
 
-def lines(dialler: Dialler, most: int = 1, seconds: float = 30.0) -> OwnLines[int]:
-    return OwnLines(dialler, "db", seconds, most)
+def lines(
+    dialler: Dialler, most: int = 1, seconds: float = 30.0
+) -> ConnectionPool[int]:
+    return ConnectionPool(dialler, "db", seconds, most)
 
 
-async def refused(own: OwnLines[int], dialler: Dialler, many: int) -> list[Turn]:
+async def refused(own: ConnectionPool[int], dialler: Dialler, many: int) -> list[Turn]:
     """So many who ask, and whom the server does not let in."""
     dialler.fails = True
     waiting = [asyncio.ensure_future(own.take()) for _ in range(many)]
@@ -137,13 +139,13 @@ async def test_there_is_a_time_limit() -> None:
 
 async def test_closed_it_gives_none_and_waits_for_none() -> None:
     own = lines(Dialler())
-    own.hang_up()
+    own.abort()
     with pytest.raises(BackendUnavailable, match="closed") as told:
         await own.take()
     assert told.value.nothing_done
 
 
-@pytest.mark.parametrize("how", ["close", "hang_up"])
+@pytest.mark.parametrize("how", ["close", "abort"])
 async def test_one_that_comes_after_the_end_is_ended(how: str) -> None:
     dialler = Dialler()
     own = lines(dialler)
@@ -152,7 +154,7 @@ async def test_one_that_comes_after_the_end_is_ended(how: str) -> None:
     if how == "close":
         await own.close()
     else:
-        own.hang_up()
+        own.abort()
     dialler.let.set()
     while not dialler.ended:  # noqa: ASYNC110 - a step of the loop or two
         await asyncio.sleep(0)

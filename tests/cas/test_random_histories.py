@@ -12,12 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from aiorwlock_remote.cas import GaveUp
+from aiorwlock_remote.cas import CasContention
+from aiorwlock_remote.cas.tables import newer
 from aiorwlock_remote.core.commands import Claim, Downgrade, Renew, Upgrade
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.swapping.tables import newer
 from tests.cas.simulated_clients import LEASE, ORDER, Stage, Visit
 from tests.examples_of_histories import many
 
@@ -27,8 +27,8 @@ FAILURES = st.sampled_from(
     [
         BackendUnavailable(what="lost"),
         BackendUnavailable(what="not sent", nothing_done=True),
-        GaveUp(what="perhaps"),
-        GaveUp(what="certainly not", nothing_done=True),
+        CasContention(what="perhaps"),
+        CasContention(what="certainly not", nothing_done=True),
     ]
 )
 
@@ -71,7 +71,7 @@ class Story(Stage):
             who.keeper.saw(ORDER, seen)
         command = Renew(((visit.ticket, visit.claim.lease),))
         told = partial(self._renewed, visit, who.clock.now())
-        who.keeper.step(ORDER, command).then(told)
+        who.keeper.step(ORDER, command).add_done_callback(told)
 
     @precondition(lambda self: self._those("held"))
     @rule(data=st.data())
@@ -85,7 +85,7 @@ class Story(Stage):
         self.visits.append(moved)
         visit.state = "moving"
         told = partial(self._moved, visit, moved, visit.who.clock.now())
-        visit.who.loop.step(ORDER, command).then(told)
+        visit.who.loop.step(ORDER, command).add_done_callback(told)
 
     @precondition(lambda self: len(self.visits) > 2)
     @rule(which=st.integers(0, 2))
@@ -131,7 +131,7 @@ class Story(Stage):
         self.under_way.remove(one)
         if one.found is None and not failure.nothing_done:
             self.ghosts.append(one)
-        one.answer.fail(failure)
+        one.answer.set_exception(failure)
 
     @precondition(lambda self: self.ghosts)
     @rule(data=st.data())

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from aiorwlock_remote.cas import RowLocked
-from aiorwlock_remote.cas.renewer import APART, LockedRowsApart, SwapRenewer, ThreadHost
+from aiorwlock_remote.cas.renewer import (
+    APART,
+    CallbackThread,
+    CasRenewer,
+    LockedRowsApart,
+)
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
@@ -47,8 +52,8 @@ class Lanes:
         self.quick = ActedRenewer(self.locked)
         self.patient = ActedRenewer(self.locked)
         self.both = LockedRowsApart(
-            cast("SwapRenewer", self.quick),
-            cast("SwapRenewer", self.patient),
+            cast("CasRenewer", self.quick),
+            cast("CasRenewer", self.patient),
             self.clock,
         )
 
@@ -84,7 +89,7 @@ def test_a_row_whose_lease_was_lost_is_forgotten() -> None:
 
 def test_what_is_to_be_done_later_is_done_in_order_and_not_before() -> None:
     clock = SystemClock()
-    host, began = ThreadHost(clock), clock.now()
+    host, began = CallbackThread(clock), clock.now()
     done: list[tuple[str, float]] = []
 
     def tell(name: str) -> None:
@@ -101,7 +106,7 @@ def test_what_is_to_be_done_later_is_done_in_order_and_not_before() -> None:
 
 def test_it_waits_no_longer_than_it_is_told() -> None:
     clock = SystemClock()
-    host, began = ThreadHost(clock), clock.now()
+    host, began = CallbackThread(clock), clock.now()
     host.later(3600, lambda: None)
     host.run(lambda: False, began + 0.02)
     assert clock.now() - began >= 0.02

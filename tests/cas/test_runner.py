@@ -9,8 +9,8 @@ from unittest.mock import patch
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError
+from aiorwlock_remote.cas.driver.runner import DriverHooks, PooledRunner
 from aiorwlock_remote.errors import BackendError
-from aiorwlock_remote.swapping.carrying import Carrier, Custom
 
 pytestmark = pytest.mark.asyncio
 
@@ -24,7 +24,7 @@ class Phone:
         self.well = True
         self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         self.well = False
         if not self.answer.done():
             self.answer.set_exception(OSError("lost"))
@@ -70,15 +70,15 @@ class Shelf:
         """Nothing is there."""
 
 
-def carrier(shelf: Shelf, seconds: float = 60.0) -> Carrier[Phone]:
-    custom: Custom[Phone] = Custom(
-        healthy=lambda phone: phone.well,
-        hang_up=Phone.hang_up,
-        spoilt=lambda exc: isinstance(exc, OSError),
-        meant=meant,
+def carrier(shelf: Shelf, seconds: float = 60.0) -> PooledRunner[Phone]:
+    custom: DriverHooks[Phone] = DriverHooks(
+        is_healthy=lambda phone: phone.well,
+        abort=Phone.abort,
+        is_broken=lambda exc: isinstance(exc, OSError),
+        map_error=meant,
         not_connected=not_connected,
     )
-    return Carrier(shelf, custom, "db", seconds)
+    return PooledRunner(shelf, custom, "db", seconds)
 
 
 async def test_a_late_call_is_hung_up_and_not_cancelled() -> None:

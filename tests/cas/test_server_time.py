@@ -10,7 +10,16 @@ from unittest.mock import patch
 import pytest
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.table_rows import Found, micros_of
+from aiorwlock_remote.cas import stepper
+from aiorwlock_remote.cas.server_time import (
+    MAX_SLACK,
+    SHORTEST,
+    Bounds,
+    ServerTime,
+    stretched,
+)
+from aiorwlock_remote.cas.table_rows import StoredRow, micros_of
+from aiorwlock_remote.cas.tables import TableCas, TableStepper, Values
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -25,15 +34,6 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.lease import MICROS, micros
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.swapping import steps
-from aiorwlock_remote.swapping.server_time import (
-    LONGEST,
-    SHORTEST,
-    Bounds,
-    ServerTime,
-    stretched,
-)
-from aiorwlock_remote.swapping.tables import TableCas, TableSteps, Values
 from tests.cas.tables import Link, Tables, Watch, World
 
 ORDER = resource("order", 42)
@@ -54,7 +54,7 @@ class Visitor:
     tries: int = 0
     written: float = 0.0
     sent: float = 0.0
-    steps: TableSteps = field(init=False)
+    stepper: TableStepper = field(init=False)
     clock: Watch = field(init=False)
 
     def start(self) -> None:
@@ -67,10 +67,10 @@ class Visitor:
         link.carried = self._carried
         told = micros_of(self.shelf.now()), micros(self.clock.now())
         cas = TableCas(link, self.clock, ServerTime(*told))
-        self.steps = TableSteps(cas, lambda *_: None, self.world.after)
+        self.steps = TableStepper(cas, lambda *_: None, self.world.after)
         self.world.after(random.random(), self._try)
 
-    def _carried(self, _: Values, found: Found) -> None:
+    def _carried(self, _: Values, found: StoredRow) -> None:
         if found.done:
             self.written = self.world.now
 
@@ -79,7 +79,7 @@ class Visitor:
         self.sent = self.world.now
         claim = Claim(f"t{self.number}-{self.tries}", micros(LEASE))
         command: Command = Acquire((claim,), Mode.WRITE)
-        self.steps.step(ORDER, command).then(self._answered)
+        self.steps.step(ORDER, command).add_done_callback(self._answered)
 
     def _answered(self, answer: Pending[Reply]) -> None:
         reply, pause = answer.result(), self.random.uniform(0.02, 0.06)
@@ -127,7 +127,7 @@ def test_without_the_slack_there_are_two(slow: float) -> None:
 
     real = ServerTime.bounds
     naive = patch.object(ServerTime, "bounds", as_told)
-    with naive, patch.object(steps, "stretched", lambda command, _: command):
+    with naive, patch.object(stepper, "stretched", lambda command, _: command):
         assert sum(overlaps(tale(seed, slow)[0]) for seed in range(5)) > 0
 
 
@@ -144,7 +144,7 @@ def test_stretching_without_a_limit_is_not_enough() -> None:
 
     real = ServerTime.bounds
     patience = patch.object(ServerTime, "bounds", patient)
-    with patience, patch.object(steps, "stretched", too_little):
+    with patience, patch.object(stepper, "stretched", too_little):
         assert sum(overlaps(tale(seed, 0.3)[0]) for seed in range(5)) > 0
 
 
@@ -170,8 +170,8 @@ def test_bounds() -> None:
     assert later.slack == SHORTEST + 2_000
     time.told(9_000_000, 3_000_100, took=400_000)
     assert time.bounds(3_000_100) == Bounds(9_000_000, 800_000)
-    time.told(9_000_000, 3_000_100, took=10 * LONGEST)
-    assert time.bounds(3_000_100).slack == LONGEST
+    time.told(9_000_000, 3_000_100, took=10 * MAX_SLACK)
+    assert time.bounds(3_000_100).slack == MAX_SLACK
     for _ in range(200):
         time.told(9_000_000, 3_000_100, took=1)
     assert time.bounds(3_000_100).slack == SHORTEST
@@ -179,8 +179,8 @@ def test_bounds() -> None:
 
 def test_every_lease_is_stretched() -> None:
     claim, endless = Claim("a", 5), Claim("b", None)
-    acquire = Acquire((claim, endless), Mode.READ, gate="g")
-    longer = Acquire((Claim("a", 12), endless), Mode.READ, gate="g")
+    acquire = Acquire((claim, endless), Mode.READ, client_id="g")
+    longer = Acquire((Claim("a", 12), endless), Mode.READ, client_id="g")
     assert stretched(acquire, 7) == longer
     moved = Downgrade("x", claim)
     assert stretched(moved, 7) == Downgrade("x", Claim("a", 12))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.cas import State
+from aiorwlock_remote.cas import StoredState, stepper
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -23,7 +23,6 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.swapping import steps
 from tests.cas.lossy_clients import GATE, LEASE, NOTHING, Party, Shelf, write
 
 
@@ -57,7 +56,9 @@ def test_a_refused_step_goes_on_from_what_it_was_told() -> None:
 def test_who_has_something_to_claim_is_woken() -> None:
     party = Party(Shelf())
     party.do(write("t1"))
-    party.do(write("t2", gate=GATE, may_queue=True, place_life=LEASE, window=LEASE))
+    party.do(
+        write("t2", client_id=GATE, may_queue=True, entry_ttl=LEASE, claim_window=LEASE)
+    )
     assert party.woken == []
     party.do(Release("t1"))
     assert party.woken == [(GATE,)]
@@ -102,11 +103,13 @@ def test_who_is_refused_for_a_reason_is_not_counted_with_the_others() -> None:
     shelf = Shelf(random=Told(), refuses=True)
     party = Party(shelf)
     pending = party.begin(write("t1"))
-    for _ in range(steps.VAIN - 1):
+    for _ in range(stepper.MAX_UNCHANGED_REFUSALS - 1):
         party.cas.todo.pop(0)()
-    shelf.state = State(None, None, 1)
+    shelf.state = StoredState(None, None, 1)
     party.cas.run()
-    assert party.asked == ["swap"] * (steps.VAIN - 1 + 1 + steps.VAIN)
+    assert party.asked == ["swap"] * (
+        stepper.MAX_UNCHANGED_REFUSALS - 1 + 1 + stepper.MAX_UNCHANGED_REFUSALS
+    )
     assert isinstance(pending.error, BackendUnavailable)
 
 
@@ -118,7 +121,9 @@ def test_commands_for_one_resource_keep_their_order() -> None:
         ("release", Release("t1")),
         ("again", write("t2")),
     ):
-        party.begin(command).then(lambda _, name=name: answers.append(name))  # type: ignore[misc]
+        party.begin(command).add_done_callback(
+            lambda _, name=name: answers.append(name)  # type: ignore[misc]
+        )
     assert party.cas.asked == ["swap"]
     party.cas.run()
     assert answers == ["acquire", "release", "again"]

@@ -8,19 +8,19 @@ import pytest
 
 from aiorwlock_remote.cas.table_rows import PACKED, micros_of, record_of, text_of
 from aiorwlock_remote.core.codec import dumps
-from aiorwlock_remote.core.doorman import Ending, Grant, Record
+from aiorwlock_remote.core.doorman import Doorman, Grant, LossNote
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord
 
 CREATED = "2026-11-21 19:05:00.000001"
 BASE = micros_of(CREATED)
-ENDED = Ending(6, "*", "forced")
+ENDED = LossNote(6, "*", "forced")
 
 
-def held(last: int, readers: int = 2) -> Record:
+def held(last: int, readers: int = 2) -> Doorman:
     """By readers whose tickets have a space, as stands behind a fence, too."""
     grants = [Grant(f"a b{n}", Mode.READ, last, 0, None) for n in range(readers)]
-    return Record(last=last, grants=tuple(grants), endings=(ENDED,), number=3)
+    return Doorman(last=last, grants=tuple(grants), endings=(ENDED,), number=3)
 
 
 @pytest.mark.parametrize("readers", [0, 2, 100])
@@ -39,8 +39,8 @@ def test_the_fence_of_a_new_phase_is_the_stores(readers: int) -> None:
 
 
 def test_what_was_never_held_has_no_fence() -> None:
-    for text in (text_of(Record(number=1), begins=False), dumps(Record(number=1))):
-        assert record_of(text, CREATED) == Record(number=1)
+    for text in (text_of(Doorman(number=1), begins=False), dumps(Doorman(number=1))):
+        assert record_of(text, CREATED) == Doorman(number=1)
 
 
 def test_the_version_before_counted_from_the_rows_creation() -> None:

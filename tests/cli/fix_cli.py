@@ -18,7 +18,7 @@ import pytest
 
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.cli.main import main
-from aiorwlock_remote.testing.conformance import Foreigner
+from aiorwlock_remote.testing.conformance import ForeignClient
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -64,7 +64,7 @@ class Store:
     ``foreigner``: a program there that does not use this library.
     """
 
-    def __init__(self, url: str, foreigner: Foreigner) -> None:
+    def __init__(self, url: str, foreigner: ForeignClient) -> None:
         self.url = url
         self.foreigner = foreigner
 

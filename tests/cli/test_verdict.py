@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from aiorwlock_remote.cli.demo import ledger
-from aiorwlock_remote.cli.demo.faults import Staged, Victim
+from aiorwlock_remote.cli.demo.faults import InjectedFaults, Victim
 from aiorwlock_remote.cli.demo.ledger import DEPOSIT, TOTAL, Entry, Ledger
-from aiorwlock_remote.cli.demo.output import Board, Lines
-from aiorwlock_remote.cli.demo.state import Scene
+from aiorwlock_remote.cli.demo.output import PlainOutput, TableOutput
+from aiorwlock_remote.cli.demo.state import DemoState
 from aiorwlock_remote.cli.demo.verdict import Report, report
 from aiorwlock_remote.testing.history import History, now, read
 
@@ -64,7 +64,7 @@ def events(folder: Path) -> list[Event]:
 
 
 def judged(found: list[Event], *book: Entry, broken: bool = False) -> Report:
-    staged = Staged(
+    staged = InjectedFaults(
         stopped=Victim("w2", "south", "stopped", now()),
         killed=Victim("w1", "north", "killed", now()),
     )
@@ -105,7 +105,7 @@ def test_what_is_not_recorded_did_not_happen(
 
 
 def test_nothing_was_staged(folder: Path) -> None:
-    assert not report(events(folder), [], Staged(), broken=False).ok
+    assert not report(events(folder), [], InjectedFaults(), broken=False).ok
 
 
 def test_a_good_run_without_locks_is_no_success(folder: Path) -> None:
@@ -163,7 +163,7 @@ def test_the_ledger_refuses_old_fences(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
+def scene(tmp_path: Path) -> DemoState:
     """Two ledgers; at one w1, killed, holds and two wait."""
     with (
         History(tmp_path / "w1.jsonl", process="w1") as w1,
@@ -172,7 +172,9 @@ def scene(tmp_path: Path) -> Scene:
         w1.ask("north", "W").granted(fence=1795258490582562, until=now() + 99 * SECOND)
         w2.ask("north", "W")
         w2.ask("north", "R")
-    found = Scene([tmp_path / "w1.jsonl", tmp_path / "w2.jsonl"], ["north", "south"])
+    found = DemoState(
+        [tmp_path / "w1.jsonl", tmp_path / "w2.jsonl"], ["north", "south"]
+    )
     found.marks["w1"] = "killed"
     found.read()
     found.read()  # nothing is counted twice
@@ -182,11 +184,11 @@ def scene(tmp_path: Path) -> Scene:
 @pytest.mark.parametrize(
     ("width", "fence"), [(80, "…582562"), (120, "1795258490582562")]
 )
-def test_the_board_fits(scene: Scene, width: int, fence: str) -> None:
+def test_the_board_fits(scene: DemoState, width: int, fence: str) -> None:
     console = Console(
         file=StringIO(), force_terminal=True, width=width, color_system=None
     )
-    with Board(console, scene) as board:
+    with TableOutput(console, scene) as board:
         board.tell("something happened")
         board.paint()
     assert isinstance(console.file, StringIO)
@@ -198,9 +200,9 @@ def test_the_board_fits(scene: Scene, width: int, fence: str) -> None:
         assert word in row
 
 
-def test_plain_lines(scene: Scene) -> None:
+def test_plain_lines(scene: DemoState) -> None:
     console = Console(file=StringIO(), width=80)
-    with Lines(console, scene) as lines:
+    with PlainOutput(console, scene) as lines:
         lines.tell("something happened " * 10)
     assert isinstance(console.file, StringIO)
     (told,) = console.file.getvalue().splitlines()

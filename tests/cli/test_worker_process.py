@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote.cli.report import CommandFailed
-from aiorwlock_remote.cli.worker_process import READY, Helper, within
+from aiorwlock_remote.cli.worker_process import READY, WorkerProcess, within
 from tests.cli.fix_cli import environment, eventually, line
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def test_it_is_told_and_answers(module: str, tmp_path: Path) -> None:
-    helper = await Helper.start("echo", module, READY, tmp_path / "errors")
+    helper = await WorkerProcess.start("echo", module, READY, tmp_path / "errors")
     await helper.ready()
     await helper.say(b"twice\nthe same\n")
     assert [await helper.line(), await helper.line()] == ["twice", "the same"]
@@ -51,7 +51,7 @@ async def test_it_is_told_and_answers(module: str, tmp_path: Path) -> None:
 async def test_who_is_not_ready_says_something_else(
     module: str, tmp_path: Path
 ) -> None:
-    helper = await Helper.start("echo", module, "a plan", tmp_path / "errors")
+    helper = await WorkerProcess.start("echo", module, "a plan", tmp_path / "errors")
     with pytest.raises(CommandFailed, match=r"^echo said 'a plan'$"):
         await helper.ready()
     await helper.aclose()
@@ -59,7 +59,7 @@ async def test_who_is_not_ready_says_something_else(
 
 
 async def test_why_it_ended_is_the_last_it_wrote(module: str, tmp_path: Path) -> None:
-    helper = await Helper.start("echo", module, READY, tmp_path / "errors")
+    helper = await WorkerProcess.start("echo", module, READY, tmp_path / "errors")
     await helper.say(b"fail\n")
     why = "^echo ended early: ValueError: as it was told$"
     with pytest.raises(CommandFailed, match=why):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 from uuid import uuid4
 
-from aiorwlock_remote.backends.memory import MemoryRenewer, MemoryStore, Shelf
+from aiorwlock_remote.backends.memory import MemoryDatabase, MemoryRenewer, MemoryStore
 from aiorwlock_remote.cas.replies import each_grant
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -19,7 +19,7 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     Downgrade,
-    Force,
+    ForceRelease,
     Granted,
     NotHeld,
     Refused,
@@ -32,13 +32,20 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
     Withdrawn,
 )
-from aiorwlock_remote.core.doorman import Grant, Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
-from aiorwlock_remote.ports import Bell, Host, Pending, Renewal, Settings, Store
+from aiorwlock_remote.ports import (
+    EventLoop,
+    Pending,
+    Renewal,
+    Store,
+    StoreSettings,
+    WakeCallback,
+)
 
-NEVER = Pace(poll_min=1000, poll_max=1000, place_life=3000)
+NEVER = PollPolicy(poll_min=1000, poll_max=1000, entry_ttl=3000)
 
 
 class Fault(MemoryStore):
@@ -51,7 +58,9 @@ class Fault(MemoryStore):
         grants = () if record is None else record.grants
         changed: Pending[Reply] = Pending()
         done = super().step(resource, self.asked(command, grants))
-        done.then(lambda p: changed.resolve(self.told(command, p.result())))
+        done.add_done_callback(
+            lambda p: changed.set_result(self.told(command, p.result()))
+        )
         return changed
 
     def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
@@ -68,11 +77,13 @@ class Fault(MemoryStore):
 class Broken:
     """A backend: stores with this fault, all on one shelf."""
 
-    def __init__(self, fault: Callable[..., Store], kept: Shelf) -> None:
+    def __init__(self, fault: Callable[..., Store], kept: MemoryDatabase) -> None:
         self._fault = fault
         self._kept = kept
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> Store:
+    async def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> Store:
         """As ``Backend``."""
         return self._fault(self._kept, host, bell, settings)
 
@@ -80,12 +91,16 @@ class Broken:
 class PrefixApart(Fault):
     """Keeps the locks of each prefix apart from all others."""
 
-    _apart: ClassVar[dict[tuple[int, str], Shelf]] = {}
+    _apart: ClassVar[dict[tuple[int, str], MemoryDatabase]] = {}
 
     def __init__(
-        self, shelf: Shelf, host: Host, bell: Bell, settings: Settings
+        self,
+        shelf: MemoryDatabase,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
     ) -> None:
-        apart = self._apart.setdefault((id(shelf), settings.prefix), Shelf())
+        apart = self._apart.setdefault((id(shelf), settings.prefix), MemoryDatabase())
         super().__init__(apart, host, bell, settings)
 
 
@@ -125,7 +140,7 @@ class NewestFirst(Fault):
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         records = self._shelf.records
-        before = records.get(resource, Record()).queue
+        before = records.get(resource, Doorman()).queue
         done = super().step(resource, command)
         after = records[resource].queue
         if len(after) > len(before) > 0:
@@ -169,9 +184,9 @@ class CountsFences(Fault):
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         records = self._shelf.records
-        before = records.get(resource, Record())
+        before = records.get(resource, Doorman())
         done = super().step(resource, command)
-        after = records.get(resource, Record())
+        after = records.get(resource, Doorman())
         if not 0 < before.last < after.last:
             return done
 
@@ -182,7 +197,7 @@ class CountsFences(Fault):
         grants = tuple(_fence(grant, before.last + 1) for grant in after.grants)
         records[resource] = replace(after, last=before.last + 1, grants=grants)
         changed: Pending[Reply] = Pending()
-        changed.resolve(each_grant(done.result(), counted))
+        changed.set_result(each_grant(done.result(), counted))
         return changed
 
 
@@ -207,7 +222,7 @@ class AdoptersQueue(Fault):
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         if isinstance(command, Adopt):
-            super().step(resource, Release(command.ticket)).unawaited()
+            super().step(resource, Release(command.ticket)).log_failure()
             return super().step(resource, Acquire((command.claim,), Mode.WRITE))
         return super().step(resource, command)
 
@@ -225,8 +240,8 @@ class AnyHolder(Fault):
     """Breaks whoever holds it by now, not who was seen."""
 
     def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
-        if isinstance(command, Force) and grants:
-            return Force(grants[0].holder, grants[0].fence)
+        if isinstance(command, ForceRelease) and grants:
+            return ForceRelease(grants[0].holder, grants[0].fence)
         return command
 
 
@@ -259,7 +274,13 @@ class _Idle(MemoryRenewer):
 class Deaf(Fault):
     """Wakes nobody: there is only the poll."""
 
-    def __init__(self, kept: Shelf, host: Host, bell: Bell, settings: Settings) -> None:
+    def __init__(
+        self,
+        kept: MemoryDatabase,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
+    ) -> None:
         del bell
         super().__init__(kept, host, lambda *_: None, settings)
 
@@ -277,7 +298,7 @@ class KeepsPlaces(Fault):
         if not isinstance(command, Withdraw):
             return super().step(resource, command)
         dropped: Pending[Reply] = Pending()
-        dropped.resolve(Withdrawn())
+        dropped.set_result(Withdrawn())
         return dropped
 
 
@@ -288,7 +309,7 @@ class KeepsGrants(Fault):
         if not isinstance(command, Release):
             return super().step(resource, command)
         answered: Pending[Reply] = Pending()
-        answered.resolve(Released(held=True))
+        answered.set_result(Released(held=True))
         return answered
 
 
@@ -320,7 +341,7 @@ class LeavesItsSeat(Fault):
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         seats, records = self._shelf.seats, self._shelf.records
-        lost = records.get(resource, Record()).seat is None
+        lost = records.get(resource, Doorman()).seat is None
         seat = seats.get(resource) if lost else None
         done = super().step(resource, command)
         if seat is not None and isinstance(command, Renew | Downgrade | Adopt):
@@ -366,7 +387,7 @@ class NoSeat(Fault):
         with self._shelf.lock:
             record = self._shelf.records.get(resource)
             if record is not None and record.seat is not None:
-                self._shelf.seats[resource] = Seat(record.seat, record.ends)
+                self._shelf.seats[resource] = MutexRecord(record.seat, record.ends)
         done = super().step(resource, command)
         with self._shelf.lock:
             self._shelf.seats.pop(resource, None)

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from aiorwlock_remote.core.mode_queue import Lane
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.mode_queue import ModeQueue
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.runtime import gate
+from aiorwlock_remote.runtime import wait_queue
 from aiorwlock_remote.testing.conformance import Harness
 from tests.backends.oracle.programs import make_tables
 from tests.conformance.stores.oracle import OracleHarness
@@ -29,11 +29,11 @@ def _windows_of_a_busy_machine(
     harness: Harness | None = getattr(request.cls, "harness", None)
     least = WINDOW if harness is None else max(WINDOW, 2 * harness.answers_in)
 
-    def patient(nonce: str, mode: Mode, pace: Pace) -> Lane:
+    def patient(nonce: str, mode: Mode, pace: PollPolicy) -> ModeQueue:
         window = max(least, pace.claim_window)
-        return Lane(nonce, mode, replace(pace, claim_window=window))
+        return ModeQueue(nonce, mode, replace(pace, claim_window=window))
 
-    monkeypatch.setattr(gate, "Lane", patient)
+    monkeypatch.setattr(wait_queue, "ModeQueue", patient)
 
 
 @pytest.fixture(scope="module")

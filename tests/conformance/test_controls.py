@@ -17,9 +17,9 @@ import anyio
 import pytest
 
 from aiorwlock_remote import LockError
-from aiorwlock_remote.backends.memory import Shelf
+from aiorwlock_remote.backends.memory import MemoryDatabase
 from aiorwlock_remote.ports import Store as Port
-from aiorwlock_remote.testing.conformance import Site, Store
+from aiorwlock_remote.testing.conformance import StoreLocation, StoreUnderTest
 from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CancellationCases
@@ -178,19 +178,19 @@ class BrokenHarness(MemoryHarness):
     def __init__(self, fault: Callable[..., Port]) -> None:
         self._fault = fault
 
-    def fresh(self, folder: Path) -> Site:
+    def fresh(self, folder: Path) -> StoreLocation:
         """A shelf of its own, with a backend that spoils what it does."""
         del folder
-        kept = Shelf()
+        kept = MemoryDatabase()
         backend = Broken(self._fault, kept)
-        return Site("memory://", foreigner=OnTheShelf(kept), backend=backend)
+        return StoreLocation("memory://", foreigner=OnTheShelf(kept), backend=backend)
 
 
 async def run(fault: type[Fault], case: Case, folder: Path) -> None:
     """The case as pytest would run it, on a store with this fault."""
     cases, name, given = case
     harness = BrokenHarness(fault)
-    store = Store(harness.fresh(folder), harness.patience)
+    store = StoreUnderTest(harness.fresh(folder), harness.patience)
     test = getattr(type("Controlled", (cases,), {"harness": harness})(), name)
     async with AsyncExitStack() as stack:
         fixtures: dict[str, Any] = {

@@ -16,7 +16,7 @@ from aiorwlock_remote.testing.conformance import (
     Cases,
     ConformanceSuite,
     Harness,
-    Site,
+    StoreLocation,
 )
 from aiorwlock_remote.testing.conformance.cases.native import NativeCancellationCases
 from tests.conformance.stores.memory import MemoryHarness
@@ -138,8 +138,8 @@ def test_a_backend_that_can_do_little_runs_less() -> None:
     class Modest(Harness):
         capabilities = Capability.NONE
 
-        def fresh(self, folder: Path) -> Site:
-            return Site(f"modest:///{folder}")
+        def fresh(self, folder: Path) -> StoreLocation:
+            return StoreLocation(f"modest:///{folder}")
 
     class Suite(ConformanceSuite):
         harness = Modest()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance import ConformanceSuite, Site
+from aiorwlock_remote.testing.conformance import ConformanceSuite, StoreLocation
 from tests.conformance.stores.redis import RedisHarness
 from tests.recipes.pair_store import OnPairs
 from tests.servers.redis import RedisServer
@@ -26,10 +26,10 @@ class PairHarness(RedisHarness):
     capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
     has_foreigner = False
 
-    def fresh(self, folder: Path) -> Site:
+    def fresh(self, folder: Path) -> StoreLocation:
         """Keys of its own."""
         site = super().fresh(folder)
-        return Site(site.url, site.prefix, backend=OnPairs(site.url))
+        return StoreLocation(site.url, site.prefix, backend=OnPairs(site.url))
 
 
 class TestRedisPairs(ConformanceSuite):

@@ -23,7 +23,7 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
     Withdrawn,
 )
-from aiorwlock_remote.core.doorman import Grant, Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
 from aiorwlock_remote.core.transition import Step
 from tests.core.named import acquires, claims, gives_up, names
@@ -40,8 +40,8 @@ class Judge:
 
     def look(
         self,
-        before: Record,
-        seat: Seat | None,
+        before: Doorman,
+        seat: MutexRecord | None,
         command: Command,
         step: Step,
         now: int,
@@ -58,14 +58,14 @@ class Judge:
         self.answer(command, step)
         self.a_reason_to_wait(command, step, now)
 
-    def exclusion(self, after: Record, now: int) -> None:
+    def exclusion(self, after: Doorman, now: int) -> None:
         """A writer is alone, no grant has run out, all are of the last phase."""
         assert len(after.grants) <= 1 or {g.mode for g in after.grants} == {Mode.READ}
         assert not any(g.dead(now) for g in after.grants)
         assert all(g.fence == after.last for g in after.grants)
         assert len({g.ticket for g in after.grants}) == len(after.grants)
 
-    def fences(self, before: Record, after: Record) -> None:
+    def fences(self, before: Doorman, after: Doorman) -> None:
         """A new phase is above all before it, and only live readers are joined."""
         for grant in set(after.grants) - set(before.grants):
             known = [g for g in before.grants if g.ticket == grant.ticket]
@@ -81,10 +81,10 @@ class Judge:
 
     def nothing_comes_back(
         self,
-        before: Record,
-        seat: Seat | None,
+        before: Doorman,
+        seat: MutexRecord | None,
         command: Command,
-        after: Record,
+        after: Doorman,
         now: int,
     ) -> None:
         """A grant is one from before, still ours and alive, or one just asked for."""
@@ -101,10 +101,10 @@ class Judge:
 
     def nothing_gets_lost(
         self,
-        before: Record,
-        seat: Seat | None,
+        before: Doorman,
+        seat: MutexRecord | None,
         command: Command,
-        after: Record,
+        after: Doorman,
         now: int,
     ) -> None:
         """A live grant of ours ends only if the command names it."""
@@ -115,7 +115,7 @@ class Judge:
                 assert names(command, grant), "a grant is lost"
 
     def the_seat(
-        self, before: Record, seat: Seat | None, command: Command, step: Step
+        self, before: Doorman, seat: MutexRecord | None, command: Command, step: Step
     ) -> None:
         """The seat names the holders; a foreign one stays as it is."""
         after = step.record
@@ -137,43 +137,45 @@ class Judge:
         latest = None if None in ends else max(end for end in ends if end is not None)
         assert step.seat.expires == latest
 
-    def places(self, before: Record, command: Command, after: Record, now: int) -> None:
+    def places(
+        self, before: Doorman, command: Command, after: Doorman, now: int
+    ) -> None:
         """In order, one each, refreshed or gone, and taken back when withdrawn."""
         for ask in acquires(command):
-            self._asked[ask.gate, ask.mode] = now + ask.place_life
+            self._asked[ask.client_id, ask.mode] = now + ask.entry_ttl
         numbers = [p.number for p in after.queue]
         assert numbers == sorted(set(numbers))
         assert after.number >= max([before.number, *numbers])
-        assert len({(p.gate, p.mode) for p in after.queue}) == len(after.queue)
+        assert len({(p.client_id, p.mode) for p in after.queue}) == len(after.queue)
         for place in after.queue:
-            assert now < place.expires <= self._asked[place.gate, place.mode]
+            assert now < place.expires <= self._asked[place.client_id, place.mode]
         if isinstance(command, Withdraw) and not command.keep:
-            assert after.place(command.gate, command.mode) is None
+            assert after.entry(command.client_id, command.mode) is None
         slot = after.upgrader
         assert slot is None or (after.grant(slot.ticket) and not after.writing)
 
-    def calls(self, before: Record, step: Step, now: int) -> None:
+    def calls(self, before: Doorman, step: Step, now: int) -> None:
         """Who is called has something to claim; who may enter has been called."""
         marked = {p.number: p.claim_until for p in before.queue}
         called = [
-            p.gate
+            p.client_id
             for p in step.record.queue
             if p.claim_until is not None and p.claim_until != marked.get(p.number)
         ]
         slot, old = step.record.upgrader, before.upgrader
         if slot and slot.called and not (old and old.called):
             assert len(step.record.grants) == 1
-            called.append(slot.gate)
+            called.append(slot.client_id)
         assert sorted(step.wakes) == sorted(called)
         if self._strict_calls and (step.seat is None or step.record.grants):
             for place in step.record.queue:
                 if may_enter(step.record, place, Policy.FAIR, now):
                     assert place.claim_until is not None, "a wake-up is lost"
 
-    def storage(self, before: Record, step: Step) -> None:
+    def storage(self, before: Doorman, step: Step) -> None:
         """Stored and read again it is the same; unchanged it is the very same."""
         assert codec.loads(codec.dumps(step.record)) == step.record
-        if step.record is not before and before != Record():
+        if step.record is not before and before != Doorman():
             created, updated = before.created, before.updated
             assert replace(step.record, created=created, updated=updated) != before
 
@@ -203,7 +205,7 @@ class Judge:
             assert any(
                 p.claim_until is None or p.claim_until > now
                 for p in after.queue
-                if (p.gate, p.mode) != (command.gate, command.mode)
+                if (p.client_id, p.mode) != (command.client_id, command.mode)
             ), "kept out by nobody"
 
 

@@ -18,7 +18,7 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     Downgrade,
-    Force,
+    ForceRelease,
     IllegalCommand,
     Refused,
     Release,
@@ -26,7 +26,7 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.ticket import Mode, Policy
 from tests.core.world import LEASES, MS, SECOND, World
 
@@ -103,7 +103,7 @@ class Machine(World):
             asked,
             mode,
             self.policies[event.pick % len(self.policies)],
-            gate=gate if may_queue else "",
+            client_id=gate if may_queue else "",
             may_queue=may_queue,
             more=more if may_queue else 0,
             max_waiters=3 if event.pick == 11 else None,
@@ -125,13 +125,13 @@ class Machine(World):
 
     def _chosen(self, event: Event) -> str:
         """Some ticket: believed, recorded, or any."""
-        known = [*self.believed, *(g.ticket for g in (self.record or Record()).grants)]
+        known = [*self.believed, *(g.ticket for g in (self.record or Doorman()).grants)]
         known = known or [f"t{n + 1}" for n in range(self.tickets)] or ["none"]
         return known[-1 - event.pick % len(known)]
 
     def _holder(self, event: Event) -> str:
         """Who holds it by the record, or else some ticket."""
-        grants = (self.record or Record()).grants
+        grants = (self.record or Doorman()).grants
         if event.pick == 15 or not grants:
             return self._chosen(event)
         return grants[event.pick % len(grants)].ticket
@@ -174,14 +174,14 @@ class Machine(World):
 
     def _force(self, event: Event) -> None:
         if self.seat is not None and event.pick % 2:
-            self._act(event, Force(seat=self.seat.value))
+            self._act(event, ForceRelease(seat=self.seat.value))
             return
-        for grant in (self.record or Record()).grants[:1]:
+        for grant in (self.record or Doorman()).grants[:1]:
             fence = grant.fence - (event.pick % 4 == 0)
-            self._act(event, Force(grant.holder, fence))
+            self._act(event, ForceRelease(grant.holder, fence))
 
     def _other_mode(self, _event: Event) -> None:
-        for grant in (self.record or Record()).grants[:1]:
+        for grant in (self.record or Doorman()).grants[:1]:
             mode = Mode.READ if grant.mode is Mode.WRITE else Mode.WRITE
             ask = Acquire((Claim(grant.ticket, SECOND),), mode, self.policies[0])
             live = self.seat is not None and self.seat.value == self.record_seat
@@ -192,7 +192,7 @@ class Machine(World):
                 assert reply.why == OTHER_MODE
 
     def _illegal(self, _event: Event) -> None:
-        for grant in (self.record or Record()).grants[:1]:
+        for grant in (self.record or Doorman()).grants[:1]:
             claim = self.claim()
             move = Upgrade if grant.mode is Mode.WRITE else Downgrade
             before = self.record, self.seat
@@ -223,7 +223,7 @@ class Machine(World):
     def _steal(self, event: Event) -> None:
         value = ("thief,5", "readers,7", "thief", "t1,5")[event.pick % 4]
         ends = self.now + 2 * SECOND if event.pick > 7 else None
-        self.seat = Seat(value, ends)
+        self.seat = MutexRecord(value, ends)
 
     def _depart(self, _event: Event) -> None:
         if self.seat is not None and self.seat.value != self.record_seat:

@@ -27,13 +27,13 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Record, Seat
-from aiorwlock_remote.core.mode_queue import Lane, News, Waiter
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
+from aiorwlock_remote.core.mode_queue import Effects, ModeQueue, Waiter
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import transition
 
-PACE = Pace()
+PACE = PollPolicy()
 LEASE = 60_000_000
 TRAVEL = 0.010
 GIVE_UP = 0.5
@@ -66,8 +66,8 @@ class Sim:
 
     seed: int
     faulty: bool
-    record: Record = field(default_factory=Record)
-    seat: Seat | None = None
+    record: Doorman = field(default_factory=Doorman)
+    seat: MutexRecord | None = None
     now: float = START
     served: dict[tuple[str, Mode], list[int]] = field(default_factory=dict)
     longest_idle: float = 0.0
@@ -77,7 +77,7 @@ class Sim:
         self._random = Random(self.seed)
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
-        self._lanes: dict[tuple[str, Mode], Lane] = {}
+        self._lanes: dict[tuple[str, Mode], ModeQueue] = {}
         self._arrived: dict[str, float] = {}
         self._idle_since: float | None = None
         self.tasks: list[Task] = []
@@ -94,9 +94,9 @@ class Sim:
             happen()
             assert self.requests < 200 * (1 + len(visits)), "asking without end"
 
-    def lane(self, gate: str, mode: Mode) -> Lane:
+    def lane(self, gate: str, mode: Mode) -> ModeQueue:
         """The lane of a process."""
-        return self._lanes.setdefault((gate, mode), Lane(gate, mode, PACE))
+        return self._lanes.setdefault((gate, mode), ModeQueue(gate, mode, PACE))
 
     # ---------------------------------------------------------------- tasks
 
@@ -114,7 +114,7 @@ class Sim:
         lane = self.lane(task.visit.gate, task.visit.mode)
         self._send(task.visit.gate, task.visit.mode, lane.leave(task.waiter))
 
-    def _tell(self, gate: str, mode: Mode, news: News) -> None:
+    def _tell(self, gate: str, mode: Mode, news: Effects) -> None:
         lane = self.lane(gate, mode)
         by_waiter = {task.waiter: task for task in self.tasks}
         for waiter in news.served:
@@ -196,7 +196,7 @@ class Sim:
         for mode in Mode:
             lane = self.lane(gate, mode)
             if not lane.idle:  # a call may overtake the answer that tells of a place
-                self._send(gate, mode, lane.ring())
+                self._send(gate, mode, lane.wake())
 
     # ------------------------------------------------- the network and the store
 

@@ -8,13 +8,13 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     Downgrade,
-    Force,
+    ForceRelease,
     Release,
     Renew,
     Upgrade,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Grant, Seat
+from aiorwlock_remote.core.doorman import Grant, MutexRecord
 from aiorwlock_remote.core.ticket import Mode
 
 
@@ -47,13 +47,13 @@ def names(command: Command, grant: Grant) -> bool:
             return grant.ticket in command.tickets
         case Downgrade() | Upgrade() | Adopt():
             return command.ticket == grant.ticket
-        case Force():
+        case ForceRelease():
             return (command.holder, command.fence) == (grant.holder, grant.fence)
         case _:
             return False
 
 
-def gives_up(command: Command, seat: Seat) -> bool:
+def gives_up(command: Command, seat: MutexRecord) -> bool:
     """Whether a command may remove this foreign seat."""
     match command:
         case Release():
@@ -64,7 +64,7 @@ def gives_up(command: Command, seat: Seat) -> bool:
             return seat.ticket in dict(command.tickets)
         case Downgrade() | Upgrade() | Adopt():
             return seat.ticket in (command.ticket, command.claim.ticket)
-        case Force():
+        case ForceRelease():
             return command.seat == seat.value
         case _:
             return False

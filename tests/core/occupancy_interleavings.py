@@ -12,26 +12,36 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from aiorwlock_remote.core.occupancy import FIRST, Ages, Answer, Do, Move, Record, after
+from aiorwlock_remote.core.occupancy import (
+    FIRST_ACTION,
+    Action,
+    Answer,
+    ContenderRecord,
+    ExpiryAges,
+    NextAction,
+    after,
+)
 
-AGES = Ages(pending=10, using=10)
+AGES = ExpiryAges(pending=10, using=10)
 OLD = 99.0
-LOOKS = (Do.LOOK_PENDING, Do.LOOK_USING, Do.CONFIRM)
+LOOKS = (Action.LOOK_PENDING, Action.LOOK_USING, Action.CONFIRM)
 
-Rule = Callable[[Move, Answer], Move]
+Rule = Callable[[NextAction, Answer], NextAction]
 
 
 class Contender(NamedTuple):
     """``move`` None: not interested. ``unread``: whose records it must look at."""
 
-    move: Move | None = None
+    move: NextAction | None = None
     unread: frozenset[int] = frozenset()
-    found: tuple[Record, ...] = ()
+    found: tuple[ContenderRecord, ...] = ()
     crashed: bool = False
 
     @property
     def uses(self) -> bool:
-        return self.move is not None and self.move.do is Do.USING and not self.crashed
+        return (
+            self.move is not None and self.move.do is Action.USING and not self.crashed
+        )
 
 
 class World(NamedTuple):
@@ -67,37 +77,37 @@ class World(NamedTuple):
         return any(contender.uses for contender in self.contenders)
 
 
-def pure(move: Move, answer: Answer) -> Move:
+def pure(move: NextAction, answer: Answer) -> NextAction:
     """The rule as it is."""
     return after(move, answer, AGES)
 
 
-def confirming(move: Move, answer: Answer) -> Move:
+def confirming(move: NextAction, answer: Answer) -> NextAction:
     """The same for a shared mount."""
     return after(move, answer, AGES, confirm=True)
 
 
-def early_return(move: Move, answer: Answer) -> Move:
+def early_return(move: NextAction, answer: Answer) -> NextAction:
     """As published for Redis: who finds it busy forgets his pending; nothing ages."""
     found = never_aged(move, answer)
-    return Move(Do.BUSY) if found.then is Do.BUSY else found
+    return NextAction(Action.BUSY) if found.then is Action.BUSY else found
 
 
-def wrong_order(move: Move, answer: Answer) -> Move:
+def wrong_order(move: NextAction, answer: Answer) -> NextAction:
     """Looks at usings first."""
     found = after(move, answer, AGES)
-    if move.do is Do.WRITE:
-        return Move(Do.LOOK_USING)
-    if move.do is Do.LOOK_USING and found.do is Do.PROMOTE:
-        return Move(Do.LOOK_PENDING)
-    if move.do is Do.LOOK_PENDING and found.do is Do.LOOK_USING:
-        return Move(Do.PROMOTE)
+    if move.do is Action.WRITE:
+        return NextAction(Action.LOOK_USING)
+    if move.do is Action.LOOK_USING and found.do is Action.PROMOTE:
+        return NextAction(Action.LOOK_PENDING)
+    if move.do is Action.LOOK_PENDING and found.do is Action.LOOK_USING:
+        return NextAction(Action.PROMOTE)
     return found
 
 
-def never_aged(move: Move, answer: Answer) -> Move:
+def never_aged(move: NextAction, answer: Answer) -> NextAction:
     """Waits for the dead for ever."""
-    return after(move, answer, Ages(pending=OLD + 1, using=None))
+    return after(move, answer, ExpiryAges(pending=OLD + 1, using=None))
 
 
 @dataclass(frozen=True)
@@ -161,19 +171,19 @@ class Game:
     ) -> Iterator[tuple[str, World]]:
         move = contender.move
         if move is None:
-            yield "begins", put(world, i, Contender(FIRST))
+            yield "begins", put(world, i, Contender(FIRST_ACTION))
             return
         if move.do in LOOKS:
             yield from self._looks(world, i, contender, move)
             return
         name = move.do.name.lower()
         for answer, changed in self._does(world, i, move):
-            if move.do in (Do.USING, Do.BUSY):
+            if move.do in (Action.USING, Action.BUSY):
                 yield name, put(changed, i, Contender())
             else:
                 yield name, self._next(changed, i, move, answer)
 
-    def _next(self, world: World, i: int, move: Move, answer: Answer) -> World:
+    def _next(self, world: World, i: int, move: NextAction, answer: Answer) -> World:
         coming = self.rule(move, answer)
         unread: frozenset[int] = frozenset()
         if coming.do in LOOKS:
@@ -183,41 +193,43 @@ class Game:
         return put(world, i, Contender(coming, unread))
 
     def _looks(
-        self, world: World, i: int, contender: Contender, move: Move
+        self, world: World, i: int, contender: Contender, move: NextAction
     ) -> Iterator[tuple[str, World]]:
         if not contender.unread:
             yield "has looked", self._next(world, i, move, contender.found)
             return
-        shown = [world.pendings if move.do is Do.LOOK_PENDING else world.usings]
-        if self.caches and move.do is Do.LOOK_USING:
+        shown = [world.pendings if move.do is Action.LOOK_PENDING else world.usings]
+        if self.caches and move.do is Action.LOOK_USING:
             shown.append(frozenset())
         for records in shown:
             for other in contender.unread:
                 found = contender.found
                 for old in (False, True):
                     if (other, old) in records:
-                        found += (Record(str(other), OLD if old else 0.0),)
+                        found += (ContenderRecord(str(other), OLD if old else 0.0),)
                 looked = contender._replace(
                     unread=contender.unread - {other}, found=found
                 )
                 yield f"looks at {other}", put(world, i, looked)
 
-    def _does(self, world: World, i: int, move: Move) -> Iterator[tuple[Answer, World]]:
+    def _does(
+        self, world: World, i: int, move: NextAction
+    ) -> Iterator[tuple[Answer, World]]:
         mine = {(i, False), (i, True)}
         match move.do:
-            case Do.WRITE:
+            case Action.WRITE:
                 left = frozenset(
                     (owner + 10 if owner == i else owner, old)
                     for owner, old in world.pendings
                 )
                 yield None, world._replace(pendings=left | {(i, False)})
-            case Do.DROP_PENDING:
+            case Action.DROP_PENDING:
                 gone = {(int(r.who), True) for r in move.records}
                 yield None, world._replace(pendings=world.pendings - gone)
-            case Do.DROP_USING:
+            case Action.DROP_USING:
                 gone = {(int(r.who), True) for r in move.records}
                 yield None, world._replace(usings=world.usings - gone)
-            case Do.PROMOTE if self.blind or world.pendings & mine:
+            case Action.PROMOTE if self.blind or world.pendings & mine:
                 yield (
                     True,
                     world._replace(
@@ -225,9 +237,9 @@ class Game:
                         usings=world.usings | {(i, False)},
                     ),
                 )
-            case Do.PROMOTE:
+            case Action.PROMOTE:
                 yield False, world
-            case Do.REMOVE | Do.USING:
+            case Action.REMOVE | Action.USING:
                 yield (
                     None,
                     world._replace(

@@ -18,7 +18,7 @@ from aiorwlock_remote.core.commands import (
     Released,
     Waiting,
 )
-from aiorwlock_remote.core.doorman import Record
+from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.ticket import Mode, Policy
 from tests.core.machine import Machine
 from tests.core.world import MS, SECOND
@@ -53,7 +53,7 @@ class Ending:
         machine = self.machine
         if machine.seat is not None and machine.seat.value != machine.record_seat:
             machine.seat = None
-        for grant in (machine.record or Record()).grants:
+        for grant in (machine.record or Doorman()).grants:
             self._do(Release(grant.ticket))
         for gate, mode in self._churn:
             machine.waiting[machine.claim().ticket] = gate, mode
@@ -87,7 +87,9 @@ class Ending:
         asked = tickets if mode is Mode.READ else tickets[:1]
         claims = tuple(Claim(t, 20 * SECOND) for t in asked)
         more = len(tickets) - len(asked)
-        return Acquire(claims, mode, Policy.FAIR, gate=gate, may_queue=True, more=more)
+        return Acquire(
+            claims, mode, Policy.FAIR, client_id=gate, may_queue=True, more=more
+        )
 
     def _leave(self, who: Who, ticket: str) -> None:
         if who in self._churn:  # and is back at once, in the same request
@@ -103,7 +105,7 @@ class Ending:
         reply = step.reply
         replies = reply.then if isinstance(reply, Released) else (reply,)
         for ask, answer in zip(asked, replies, strict=True):
-            who = ask.gate, ask.mode
+            who = ask.client_id, ask.mode
             if isinstance(answer, Granted):
                 for grant in answer.grants:
                     self._served(who, grant.ticket)

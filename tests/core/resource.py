@@ -15,7 +15,7 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Record, Seat, Who
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord, Requester
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import transition
 
@@ -29,8 +29,8 @@ class Door:
     """One resource. ``woken``: the gates that the last step called."""
 
     def __init__(self) -> None:
-        self.record: Record | None = None
-        self.seat: Seat | None = None
+        self.record: Doorman | None = None
+        self.seat: MutexRecord | None = None
         self.now = SECOND
         self.woken: list[str] = []
 
@@ -86,12 +86,12 @@ class Door:
     @property
     def holders(self) -> list[str]:
         """The tickets that are recorded as holding."""
-        return [g.ticket for g in (self.record or Record()).grants]
+        return [g.ticket for g in (self.record or Doorman()).grants]
 
     @property
     def queue(self) -> list[tuple[str, Mode]]:
         """The places, in order."""
-        return [(p.gate, p.mode) for p in (self.record or Record()).queue]
+        return [(p.client_id, p.mode) for p in (self.record or Doorman()).queue]
 
 
 def ask(
@@ -110,7 +110,7 @@ def ask(
         tuple(Claim(t, lease, lock_delay=lock_delay) for t in named),
         mode,
         policy,
-        gate=gate,
+        client_id=gate,
         may_queue=True,
         more=more,
         max_waiters=max_waiters,
@@ -135,14 +135,14 @@ def down(ticket: str, new: str) -> Downgrade:
 
 def up(ticket: str, new: str, *, may_wait: bool = True) -> Upgrade:
     """Reader → writer, of a process named after the ticket."""
-    return Upgrade(ticket, Claim(new, LEASE), gate=ticket, may_wait=may_wait)
+    return Upgrade(ticket, Claim(new, LEASE), client_id=ticket, may_wait=may_wait)
 
 
 def over(ticket: str, new: str) -> Adopt:
     """From one owner to another."""
-    return Adopt(ticket, Claim(new, 2 * LEASE, Who("h", 7)))
+    return Adopt(ticket, Claim(new, 2 * LEASE, Requester("h", 7)))
 
 
 def last(door: Door) -> int:
     """The last fence."""
-    return (door.record or Record()).last
+    return (door.record or Doorman()).last

@@ -7,17 +7,17 @@ import pytest
 from aiorwlock_remote.core.commands import (
     AHEAD,
     CLAIM_WINDOW,
+    ENTRY_TTL,
     FULL,
     HELD,
-    PLACE_LIFE,
-    SEAT_TURNS,
+    MAX_LOCAL_TURNS,
     Refused,
     Released,
     Waiting,
 )
-from aiorwlock_remote.core.doorman import Seat
+from aiorwlock_remote.core.doorman import MutexRecord
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.transition import peek, prospect
+from aiorwlock_remote.core.transition import next_attempt, peek
 from tests.core.resource import LEASE, MS, READ, SECOND, WRITE, Door, ask, granted, told
 
 
@@ -91,7 +91,7 @@ def test_a_window_that_a_foreign_program_sat_through_opens_anew() -> None:
     door.ask("w2", WRITE)
     door.release("w1")
     assert door.woken == ["r"]
-    door.seat = Seat("thief,1", None)
+    door.seat = MutexRecord("thief,1", None)
     assert not granted(door.ask("r", READ))
     door.seat = None
     assert not granted(door.ask("w2", WRITE))
@@ -138,7 +138,7 @@ def test_a_dead_head_is_forgotten_in_time() -> None:
     door = Door()
     door.ask("w1", WRITE)
     door.ask("dead", WRITE)
-    door.wait(PLACE_LIFE)
+    door.wait(ENTRY_TTL)
     door.ask("r", READ)
     assert door.queue == [("r", READ)]
 
@@ -148,7 +148,7 @@ def test_the_offer_of_a_free_resource_is_told_with_the_answer() -> None:
     door = Door()
     door.ask("w1", WRITE)
     carried = ask("r", READ)
-    for _ in range(SEAT_TURNS):
+    for _ in range(MAX_LOCAL_TURNS):
         door.release(door.holders[0], ask("w1", WRITE, f"t{door.now}"))
     reply = door.release(door.holders[0], carried)
     assert isinstance(reply, Released)
@@ -186,7 +186,7 @@ def test_who_takes_no_place_waits_for_admitted_readers_too() -> None:
 def test_readers_that_wait_are_before_a_writer_that_comes() -> None:
     """Also when no write phase of ours ended: the foreign program just left."""
     door = Door()
-    door.seat = Seat("thief,1")
+    door.seat = MutexRecord("thief,1")
     assert not granted(door.ask("r", READ))
     door.seat = None
     assert not granted(door.ask("w", WRITE))
@@ -217,18 +217,18 @@ def test_when_to_ask_again() -> None:
 
 
 def test_who_watches_the_record_is_told_the_same() -> None:
-    """``prospect``: for stores whose waiters look for themselves."""
+    """``next_attempt``: for stores whose waiters look for themselves."""
     door = Door()
     door.ask("w1", WRITE)
     door.ask("w2", WRITE)
     assert door.record is not None
-    held = prospect(door.record, door.seat, "w2", door.now)
+    held = next_attempt(door.record, door.seat, "w2", door.now)
     assert held is not None
     assert held[1] == LEASE - MS
     door.release("w1")
-    free = prospect(door.record, door.seat, "w2", door.now)
+    free = next_attempt(door.record, door.seat, "w2", door.now)
     assert free is not None
     assert free[1] == 0
-    assert prospect(door.record, door.seat, "nobody", door.now) is None
+    assert next_attempt(door.record, door.seat, "nobody", door.now) is None
     seen, foreign = peek(door.record, door.seat, door.now)
     assert (seen, foreign) == (door.record, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote.core.commands import Granted, NotHeld, Release, Released
-from aiorwlock_remote.core.doorman import Seat
+from aiorwlock_remote.core.doorman import MutexRecord
 from aiorwlock_remote.core.ticket import Mode
 from tests.core.resource import LEASE, READ, WRITE, Door, granted, last, over, up
 
@@ -100,6 +100,6 @@ def test_what_was_voided_is_not_adopted() -> None:
     door.seat = None
     assert door.do(over("w", "a")) == NotHeld("forced")
     assert door.holders == []
-    door.seat = Seat("thief,5")
+    door.seat = MutexRecord("thief,5")
     assert door.do(over("w", "a")) == NotHeld("forced")
-    assert door.seat == Seat("thief,5")
+    assert door.seat == MutexRecord("thief,5")

@@ -21,13 +21,13 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
 )
 from aiorwlock_remote.core.doorman import (
-    Ending,
+    Doorman,
     Grant,
-    Place,
-    Record,
-    Seat,
-    Upgrader,
-    Who,
+    LossNote,
+    MutexRecord,
+    PendingUpgrade,
+    QueueEntry,
+    Requester,
 )
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
@@ -41,7 +41,7 @@ from tests.core.resource import LEASE, READ, WRITE, Door, ask
 SECRET = "hunter2"  # noqa: S105 - looked for where it must not be
 
 
-def full() -> Record:
+def full() -> Doorman:
     """A record with something in every field."""
     door = Door()
     door.ask("r1", READ, lock_delay=5)
@@ -52,7 +52,7 @@ def full() -> Record:
     return door.record
 
 
-def plain(record: Record) -> dict[str, Any]:
+def plain(record: Doorman) -> dict[str, Any]:
     """Its JSON, read."""
     read: dict[str, Any] = json.loads(codec.dumps(record))
     return read
@@ -62,7 +62,7 @@ def test_what_is_stored_is_read_back() -> None:
     """Equal in every field."""
     record = full()
     assert codec.loads(codec.dumps(record)) == record
-    assert codec.loads(codec.dumps(Record())) == Record()
+    assert codec.loads(codec.dumps(Doorman())) == Doorman()
 
 
 def test_an_upgraded_writer_and_endings() -> None:
@@ -89,14 +89,14 @@ def test_unknown_fields_are_kept() -> None:
     again = plain(codec.load(data))
     assert again == data
     door = Door()
-    door.record = codec.load({**plain(Record()), "news": 1})
+    door.record = codec.load({**plain(Doorman()), "news": 1})
     door.ask("w", WRITE)
     assert plain(door.record)["news"] == 1, "also through a step"
 
 
 WORDS = st.text(st.characters(), max_size=8)
 NUMBERS = st.integers(-(2**63) + 1, 2**63 - 1)
-WHO = st.builds(Who, WORDS, NUMBERS, WORDS, WORDS)
+WHO = st.builds(Requester, WORDS, NUMBERS, WORDS, WORDS)
 EXTRA = st.sampled_from([(), (("news", {"a": [1, None, "x"]}), ("color", "ré\ud800"))])
 GRANTS = st.builds(
     Grant,
@@ -104,7 +104,7 @@ GRANTS = st.builds(
     *(NUMBERS, EXTRA),
 )
 PLACES = st.builds(
-    Place,
+    QueueEntry,
     *(NUMBERS, WORDS, st.sampled_from(Mode), NUMBERS, NUMBERS, NUMBERS, NUMBERS),
     *(st.none() | NUMBERS, WHO, EXTRA),
 )
@@ -112,21 +112,24 @@ READERS = st.lists(GRANTS, max_size=3, unique_by=lambda g: g.ticket).map(
     lambda grants: tuple(replace(grant, mode=READ) for grant in grants)
 )
 RECORDS = st.builds(
-    Record,
+    Doorman,
     last=NUMBERS,
     grants=st.lists(GRANTS, max_size=1).map(tuple) | READERS,
-    queue=st.lists(PLACES, max_size=3, unique_by=lambda p: (p.gate, p.mode)).map(tuple),
+    queue=st.lists(PLACES, max_size=3, unique_by=lambda p: (p.client_id, p.mode)).map(
+        tuple
+    ),
     seat=st.none() | WORDS,
-    upgrader=st.none() | st.builds(Upgrader, WORDS, WORDS, NUMBERS, st.booleans()),
+    upgrader=st.none()
+    | st.builds(PendingUpgrade, WORDS, WORDS, NUMBERS, st.booleans()),
     upgraded=st.booleans(),
-    endings=st.lists(st.builds(Ending, NUMBERS, WORDS, st.just("stolen"))).map(tuple),
+    endings=st.lists(st.builds(LossNote, NUMBERS, WORDS, st.just("stolen"))).map(tuple),
     updated=NUMBERS,
     extra=EXTRA,
 )
 
 
 @given(RECORDS)
-def test_the_text_is_what_an_encoder_would_write(record: Record) -> None:
+def test_the_text_is_what_an_encoder_would_write(record: Doorman) -> None:
     """To the letter: stores compare it, and programs of others read it."""
     text = codec.dumps(record)
     assert text == json.dumps(json.loads(text), separators=(",", ":"))
@@ -135,9 +138,9 @@ def test_the_text_is_what_an_encoder_would_write(record: Record) -> None:
 
 def test_an_unknown_reason_is_read_as_forced() -> None:
     """A newer version may have more of them."""
-    data = plain(Record(endings=(Ending(1, "x", "stolen"),)))
+    data = plain(Doorman(endings=(LossNote(1, "x", "stolen"),)))
     data["endings"] = [[1, "x", "melted"]]
-    assert codec.load(data).endings == (Ending(1, "x", "forced"),)
+    assert codec.load(data).endings == (LossNote(1, "x", "forced"),)
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", None])
@@ -204,7 +207,10 @@ def nodes(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:  # no
 
 
 COMMANDS: list[Command] = [
-    *(Acquire((Claim("new", LEASE),), mode, gate="g", may_queue=True) for mode in Mode),
+    *(
+        Acquire((Claim("new", LEASE),), mode, client_id="g", may_queue=True)
+        for mode in Mode
+    ),
     *(Release("r1"), Renew((("r1", LEASE), ("r2", LEASE)))),
     *(Upgrade("r1", Claim("new", LEASE)), Adopt("r1", Claim("new", LEASE))),
 ]
@@ -219,7 +225,7 @@ JSON = st.recursive(
 )
 
 
-def read(text: str) -> tuple[Record | None, str]:
+def read(text: str) -> tuple[Doorman | None, str]:
     """The record, or what is said of it."""
     try:
         return codec.loads(text), ""
@@ -243,7 +249,7 @@ def test_any_damage_anywhere(
         assert SECRET not in told
         assert any(name in told for name in ("JSON", "version", *FIELDS))
         return
-    seat = None if record.seat is None else Seat(record.seat)
+    seat = None if record.seat is None else MutexRecord(record.seat)
     transition(record, seat, command, 10**15, 10**15)
     doorman(Snapshot(resource("a", 1), record, seat, 10**15, 10**15))
 

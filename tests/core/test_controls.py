@@ -23,15 +23,15 @@ from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
     Command,
-    Force,
+    ForceRelease,
     Granted,
     NotHeld,
     Release,
     Renew,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Grant, Place, Record, Seat
-from aiorwlock_remote.core.step_context import Moment
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord, QueueEntry
+from aiorwlock_remote.core.step_context import StepContext
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import Step
 from tests.core.machine import POLICIES, STORIES, Event, Machine
@@ -70,7 +70,11 @@ def test_nothing_broken_passes(to_the_end: bool) -> None:
 
 
 def other_mode_is_granted(
-    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+    record: Doorman | None,
+    at: MutexRecord | None,
+    command: Command,
+    now: int,
+    floor: int,
 ) -> Step:
     """A live ticket asked for in another mode: 'you have it'."""
     step = sound(record, at, command, now, floor)
@@ -82,7 +86,11 @@ def other_mode_is_granted(
 
 
 def release_frees_anybody(
-    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+    record: Doorman | None,
+    at: MutexRecord | None,
+    command: Command,
+    now: int,
+    floor: int,
 ) -> Step:
     """The ticket is not compared."""
     if isinstance(command, Release) and record and record.grants:
@@ -91,16 +99,24 @@ def release_frees_anybody(
 
 
 def force_ignores_the_fence(
-    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+    record: Doorman | None,
+    at: MutexRecord | None,
+    command: Command,
+    now: int,
+    floor: int,
 ) -> Step:
     """What was seen on screen is broken though it is gone."""
-    if isinstance(command, Force) and record and record.grants:
+    if isinstance(command, ForceRelease) and record and record.grants:
         command = replace(command, fence=record.last)
     return sound(record, at, command, now, floor)
 
 
 def withdraw_forgets_the_place(
-    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+    record: Doorman | None,
+    at: MutexRecord | None,
+    command: Command,
+    now: int,
+    floor: int,
 ) -> Step:
     """A withdrawn place stays."""
     if isinstance(command, Withdraw):
@@ -109,7 +125,11 @@ def withdraw_forgets_the_place(
 
 
 def renew_resurrects(
-    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+    record: Doorman | None,
+    at: MutexRecord | None,
+    command: Command,
+    now: int,
+    floor: int,
 ) -> Step:
     """A renewal comes too late and is accepted."""
     if isinstance(command, Renew) and record and record.grants:
@@ -119,7 +139,11 @@ def renew_resurrects(
 
 
 def wakes_are_lost(
-    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+    record: Doorman | None,
+    at: MutexRecord | None,
+    command: Command,
+    now: int,
+    floor: int,
 ) -> Step:
     """Only a release calls."""
     step = sound(record, at, command, now, floor)
@@ -127,7 +151,11 @@ def wakes_are_lost(
 
 
 def adopting_is_renewing(
-    record: Record | None, at: Seat | None, command: Command, now: int, floor: int
+    record: Doorman | None,
+    at: MutexRecord | None,
+    command: Command,
+    now: int,
+    floor: int,
 ) -> Step:
     """Whoever has a ticket gets its grant, however many they are."""
     if not isinstance(command, Adopt):
@@ -162,20 +190,22 @@ def test_a_broken_transition_is_found(law: Transition) -> None:
 may_enter, enter, without, expire, adopt = (
     admission.may_enter,
     acquire._enter,
-    mutex_record.without,
+    mutex_record.drop_grants,
     mutex_record.expire,
     conversion.adopt,
 )
 
 
-def readers_see_no_writer(door: Record, place: Place, policy: Policy, now: int) -> bool:
+def readers_see_no_writer(
+    door: Doorman, place: QueueEntry, policy: Policy, now: int
+) -> bool:
     """A reader enters whoever writes."""
     return place.mode is Mode.READ or may_enter(door, place, policy, now)
 
 
 def writers_alone_raise_the_fence(
-    door: Record, cmd: Acquire, place: Place, at: Moment
-) -> tuple[Record, Granted]:
+    door: Doorman, cmd: Acquire, place: QueueEntry, at: StepContext
+) -> tuple[Doorman, Granted]:
     """The first reader of a batch carries the last writer's fence."""
     if cmd.mode is Mode.READ and not door.grants:
         door, at = replace(door, last=max(0, door.last - 1)), replace(at, floor=0)
@@ -183,8 +213,8 @@ def writers_alone_raise_the_fence(
 
 
 def every_reader_a_new_fence(
-    door: Record, cmd: Acquire, place: Place, at: Moment
-) -> tuple[Record, Granted]:
+    door: Doorman, cmd: Acquire, place: QueueEntry, at: StepContext
+) -> tuple[Doorman, Granted]:
     """Joining readers raise the fence, and the valid ones before are refused."""
     door, granted = enter(door, cmd, place, at)
     fence = door.last + 1
@@ -194,36 +224,36 @@ def every_reader_a_new_fence(
     return door, replace(granted, grants=raised)
 
 
-def first_out_frees_all(door: Record, gone: tuple[Grant, ...]) -> Record:
+def first_out_frees_all(door: Doorman, gone: tuple[Grant, ...]) -> Doorman:
     """One reader leaves: all are out."""
     return without(door, door.grants if gone else gone)
 
 
-def the_slot_lingers(door: Record, gone: tuple[Grant, ...]) -> Record:
+def the_slot_lingers(door: Doorman, gone: tuple[Grant, ...]) -> Doorman:
     """A reader that left still waits for its upgrade."""
     return replace(without(door, gone), upgrader=door.upgrader)
 
 
-def nothing_expires(door: Record, now: int) -> Record:
+def nothing_expires(door: Doorman, now: int) -> Doorman:
     """Grants outlive their leases."""
     return replace(expire(door, now), grants=door.grants)
 
 
-def places_stay(door: Record, now: int) -> Record:
+def places_stay(door: Doorman, now: int) -> Doorman:
     """Places outlive their owners."""
     return replace(expire(door, now), queue=door.queue)
 
 
 def adopted_in_its_phase(
-    door: Record, cmd: Adopt, at: Moment
-) -> tuple[Record, Granted | NotHeld]:
+    door: Doorman, cmd: Adopt, at: StepContext
+) -> tuple[Doorman, Granted | NotHeld]:
     """A writer's fence goes along to the adopter."""
     return adopt(replace(door, last=door.last - 1), cmd, replace(at, floor=0))
 
 
-def kept(door: Record) -> Seat | None:
+def kept(door: Doorman) -> MutexRecord | None:
     """The seat as it was."""
-    return None if door.seat is None else Seat(door.seat, door.ends)
+    return None if door.seat is None else MutexRecord(door.seat, door.ends)
 
 
 INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
@@ -254,7 +284,9 @@ INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
     ),
     "grants outlive their leases": ((mutex_record, "expire", nothing_expires),),
     "places outlive their owners": ((mutex_record, "expire", places_stay),),
-    "the late head is never skipped": ((Place, "late", lambda _place, _now: False),),
+    "the late head is never skipped": (
+        (QueueEntry, "late", lambda _place, _now: False),
+    ),
     "nobody is called": ((transition, "offer", lambda door, _now: (door, ())),),
     "the seat is never vacated": (
         (mutex_record, "agree", lambda door, at, _wall: (door.seat, at or kept(door))),

@@ -9,7 +9,7 @@ from aiorwlock_remote.core.commands import (
     HELD,
     Command,
     Conflict,
-    Force,
+    ForceRelease,
     Granted,
     IllegalCommand,
     NotHeld,
@@ -126,7 +126,7 @@ def test_joining_reopens_when_the_upgrader_goes(how: str) -> None:
     door.do(up("r1", "u"))
     door.ask("r3", READ)
     commands: dict[str, Command] = {
-        "force": Force(holder_of("r1"), last(door)),
+        "force": ForceRelease(holder_of("r1"), last(door)),
         "withdraw": Withdraw("r1", READ, ("r1", "u"), keep=True),
         "give up": Withdraw("r1", READ, keep=True, upgrader="r1"),
     }

@@ -12,16 +12,16 @@ import pytest
 from aiorwlock_remote.core import transition as module
 from aiorwlock_remote.core.commands import Acquire, Claim, Command, Release
 from aiorwlock_remote.core.doorman import (
-    Ending,
+    Doorman,
     Grant,
-    Place,
-    Record,
-    Seat,
-    Upgrader,
-    Who,
+    LossNote,
+    MutexRecord,
+    PendingUpgrade,
+    QueueEntry,
+    Requester,
     seat_value,
 )
-from aiorwlock_remote.core.fast_path import Lone, lone
+from aiorwlock_remote.core.fast_path import Lone, fast_path
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.value import replace
@@ -39,13 +39,13 @@ class Chance(Random):
     def seldom(self) -> bool:
         return self.random() < 0.08
 
-    def record(self) -> Record:
+    def record(self) -> Doorman:
         held = self.random() < 0.6
         grants = (self.grant("t1"),) if held else ()
         if self.seldom():
             grants = (*grants, self.grant("t2"))
-        queue = (Place(1, "g", self.mode(), 1, 5000, 50),) if self.seldom() else ()
-        return Record(
+        queue = (QueueEntry(1, "g", self.mode(), 1, 5000, 50),) if self.seldom() else ()
+        return Doorman(
             last=self.randrange(5),
             grants=grants,
             queue=queue,
@@ -55,9 +55,9 @@ class Chance(Random):
             seat=seat_value(grants, 7_000_000) if grants else None,
             turns=self.choice((0, 0, 3, 500)),
             barred_until=self.choice((NOW - 1, NOW + 1)) if self.seldom() else 0,
-            upgrader=Upgrader("t1", "g", NOW + 9) if self.seldom() else None,
+            upgrader=PendingUpgrade("t1", "g", NOW + 9) if self.seldom() else None,
             upgraded=self.seldom(),
-            endings=(Ending(1, "t0", "forced"),) if self.seldom() else (),
+            endings=(LossNote(1, "t0", "forced"),) if self.seldom() else (),
             created=self.choice((0, 5)),
             updated=self.choice((0, 6)),
             extra=(("newer", 1),) if self.seldom() else (),
@@ -68,23 +68,30 @@ class Chance(Random):
         if self.seldom():
             expires = NOW
         delay = 5 if self.seldom() else 0
-        return Grant(ticket, self.mode(), 4, 900, expires, Who("h", 1), delay)
+        return Grant(ticket, self.mode(), 4, 900, expires, Requester("h", 1), delay)
 
     def mode(self) -> Mode:
         return Mode.READ if self.seldom() else Mode.WRITE
 
-    def seat(self, record: Record) -> Seat | None:
+    def seat(self, record: Doorman) -> MutexRecord | None:
         if self.seldom():
-            return self.choice((None, Seat("thief,5"), Seat("t1,6")))
-        return None if record.seat is None else Seat(record.seat)
+            return self.choice((None, MutexRecord("thief,5"), MutexRecord("t1,6")))
+        return None if record.seat is None else MutexRecord(record.seat)
 
     def command(self) -> Command:
         ticket = "t2" if self.seldom() else "t1"
         acquire = Acquire(
-            (Claim(ticket, self.choice((None, 30)), Who("h", 2), self.randrange(2)),),
+            (
+                Claim(
+                    ticket,
+                    self.choice((None, 30)),
+                    Requester("h", 2),
+                    self.randrange(2),
+                ),
+            ),
             self.mode(),
             self.choice(list(Policy)),
-            gate="g",
+            client_id="g",
             may_queue=self.random() < 0.5,
             more=3 if self.seldom() else 0,
         )
@@ -117,7 +124,7 @@ def compared(
 
 
 def test_they_tell_what_the_transition_tells() -> None:
-    taken = Counter(compared(lone))
+    taken = Counter(compared(fast_path))
     assert taken[Acquire, True] > 1000
     assert taken[Release, True] > 1000
     assert set(taken) == {(Acquire, True), (Release, True)}
@@ -126,7 +133,7 @@ def test_they_tell_what_the_transition_tells() -> None:
 @pytest.mark.parametrize("field", ["last", "number", "admit_upto", "turns", "updated"])
 def test_the_comparison_finds_a_wrong_field(field: str) -> None:
     def careless(*asked: object) -> Lone | None:
-        short = lone(*asked)  # type: ignore[arg-type]
+        short = fast_path(*asked)  # type: ignore[arg-type]
         if short is None:
             return None
         record, *rest = short
@@ -138,17 +145,17 @@ def test_the_comparison_finds_a_wrong_field(field: str) -> None:
 
 @pytest.mark.parametrize("field", ["queue", "upgrader", "barred_until", "endings"])
 def test_the_comparison_finds_what_was_not_looked_at(field: str) -> None:
-    def careless(record: Record, *rest: object) -> Lone | None:
-        blind = replace(record, **{field: getattr(Record(), field)})
-        return lone(blind, *rest)  # type: ignore[arg-type]
+    def careless(record: Doorman, *rest: object) -> Lone | None:
+        blind = replace(record, **{field: getattr(Doorman(), field)})
+        return fast_path(blind, *rest)  # type: ignore[arg-type]
 
     assert any(not same for _, same in compared(careless))
 
 
 def test_records_of_all_kinds_are_compared() -> None:
-    chance, blank = Chance(1), Record()
+    chance, blank = Chance(1), Doorman()
     records = [chance.record() for _ in range(CASES)]
-    for field in fields(Record):
+    for field in fields(Doorman):
         usual = getattr(blank, field.name)
         assert any(getattr(record, field.name) != usual for record in records), field
 
@@ -156,7 +163,7 @@ def test_records_of_all_kinds_are_compared() -> None:
 def test_a_lone_writer_takes_both() -> None:
     acquire = Acquire((Claim("gluww", 5),), Mode.WRITE)
     entered = transition(None, None, acquire, 100, 0, 7_000_000)
-    assert lone(Record(), None, acquire, 100, 0, 7_000_000) is not None
+    assert fast_path(Doorman(), None, acquire, 100, 0, 7_000_000) is not None
     left = (entered.record, entered.seat, Release("gluww"), 101, 0, 7_000_000)
-    assert lone(*left) is not None
+    assert fast_path(*left) is not None
     assert transition(*left).seat is None

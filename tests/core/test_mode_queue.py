@@ -15,8 +15,8 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
 )
 from aiorwlock_remote.core.doorman import Grant
-from aiorwlock_remote.core.mode_queue import MAX_BATCH, Lane, Waiter
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.mode_queue import MAX_BATCH, ModeQueue, Waiter
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import Mode, Policy
 from tests.core.mode_queues import Sim, Visit
 from tests.examples_of_histories import many
@@ -72,9 +72,9 @@ def grant(ticket: str, since: int = 5) -> Grant:
     return Grant(ticket, Mode.WRITE, 1, since, since + 10_000_000)
 
 
-def lane(mode: Mode = Mode.WRITE) -> Lane:
+def lane(mode: Mode = Mode.WRITE) -> ModeQueue:
     """A lane of process "g"."""
-    return Lane("g", mode, Pace())
+    return ModeQueue("g", mode, PollPolicy())
 
 
 def test_one_request_at_a_time() -> None:
@@ -114,8 +114,8 @@ def test_who_waits_looks_again_when_told_or_at_its_poll() -> None:
     assert it.ask() is not None
     it.answered(Waiting(1, None), 1.5, 1.6, 0.0)
     assert it.due == pytest.approx(2.6)
-    assert it.ring() is not None
-    assert it.ring() is None
+    assert it.wake() is not None
+    assert it.wake() is None
     news = it.answered(Waiting(1, None), 1.7, 1.8, 0.0)
     assert news.send is not None
 

@@ -11,8 +11,8 @@ from aiorwlock_remote.core.commands import (
     Adopt,
     Claim,
     Downgrade,
-    Force,
     Forced,
+    ForceRelease,
     NotHeld,
     Refused,
     Release,
@@ -23,7 +23,7 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
     Withdrawn,
 )
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 from aiorwlock_remote.core.transition import transition
 from tests.core.resource import LEASE, MS, READ, SECOND, WRITE, Door, ask, granted, told
@@ -36,21 +36,21 @@ def ends(door: Door) -> int | None:
 
 def last(door: Door) -> int:
     """The last fence."""
-    return (door.record or Record()).last
+    return (door.record or Doorman()).last
 
 
 def test_the_seat_follows_the_holders() -> None:
     """A writer's ticket, or ``readers``; the latest end, none if one never ends."""
     door = Door()
     door.ask("w", WRITE)
-    assert door.seat == Seat("w,1700000001", door.now + LEASE)
+    assert door.seat == MutexRecord("w,1700000001", door.now + LEASE)
     door.release("w")
     assert ends(door) == 0
     door.ask("r1", READ)
     door.ask("r2", READ, lease=2 * LEASE)
-    assert door.seat == Seat("readers,1700000001", door.now + 2 * LEASE)
+    assert door.seat == MutexRecord("readers,1700000001", door.now + 2 * LEASE)
     door.ask("r3", READ, lease=None)
-    assert door.seat == Seat("readers,1700000001", None)
+    assert door.seat == MutexRecord("readers,1700000001", None)
     door.release("r3")
     door.release("r2")
     assert ends(door) == SECOND + 3 * MS + LEASE
@@ -60,7 +60,7 @@ def test_the_seat_follows_the_holders() -> None:
 def test_a_foreign_seat_keeps_everybody_out(value: str) -> None:
     """It is never joined and never taken over, whatever is asked."""
     door = Door()
-    door.seat = foreign = Seat(value, None)
+    door.seat = foreign = MutexRecord(value, None)
     commands = (
         ask("r", READ),
         ask("w", WRITE),
@@ -72,8 +72,8 @@ def test_a_foreign_seat_keeps_everybody_out(value: str) -> None:
         Downgrade("w", Claim("x", LEASE)),
         Upgrade("r", Claim("x", LEASE)),
         Adopt("w", Claim("x", LEASE)),
-        Force(holder_of(value), 0),
-        Force(seat="another"),
+        ForceRelease(holder_of(value), 0),
+        ForceRelease(seat="another"),
     )
     for command in commands:
         door.do(command)
@@ -85,7 +85,7 @@ def test_a_foreign_seat_keeps_everybody_out(value: str) -> None:
 def test_the_head_keeps_its_place_and_is_told_when_the_foreign_seat_ends() -> None:
     """Nobody else may pass it meanwhile."""
     door = Door()
-    door.seat = Seat("thief,5", door.now + SECOND)
+    door.seat = MutexRecord("thief,5", door.now + SECOND)
     assert told(door.ask("w1", WRITE)) == SECOND - MS
     refused = door.attempt("w2", WRITE)
     assert isinstance(refused, Refused)
@@ -99,10 +99,10 @@ def test_the_head_keeps_its_place_and_is_told_when_the_foreign_seat_ends() -> No
 def test_a_foreign_seat_is_forced_by_its_exact_value() -> None:
     """What was seen on screen must be there still; then the head is called."""
     door = Door()
-    door.seat = Seat("thief,5")
+    door.seat = MutexRecord("thief,5")
     door.ask("w", WRITE)
-    assert door.do(Force(seat="thief,4")) == Forced(done=False)
-    assert door.do(Force(seat="thief,5")) == Forced(done=True)
+    assert door.do(ForceRelease(seat="thief,4")) == Forced(done=False)
+    assert door.do(ForceRelease(seat="thief,5")) == Forced(done=True)
     assert door.woken == ["w"]
     assert ends(door) == 0
 
@@ -183,7 +183,7 @@ def test_fences_rise_though_the_record_was_lost() -> None:
     door.record, door.seat = None, None
     door.ask("w2", WRITE)
     assert last(door) > before
-    step = transition(Record(last=7), None, ask("w", WRITE), 10, 3)
+    step = transition(Doorman(last=7), None, ask("w", WRITE), 10, 3)
     assert step.record.last == 8, "by one, if the clock lags"
 
 
@@ -209,7 +209,7 @@ def test_lock_delay_does_not_bar_after_a_release() -> None:
     door.release("a")
     assert granted(door.ask("b", WRITE, lock_delay=3 * SECOND))
     assert door.record is not None
-    door.do(Force(holder_of("b"), door.record.last))
+    door.do(ForceRelease(holder_of("b"), door.record.last))
     assert granted(door.ask("c", WRITE))
 
 

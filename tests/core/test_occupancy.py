@@ -9,12 +9,12 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError
 from aiorwlock_remote.core.occupancy import (
-    FIRST,
-    Ages,
+    FIRST_ACTION,
+    Action,
     Answer,
-    Do,
-    Move,
-    Record,
+    ContenderRecord,
+    ExpiryAges,
+    NextAction,
     after,
     thing_of,
 )
@@ -41,7 +41,7 @@ ROWS = {
 }
 """The published table: the pairs that there may be."""
 
-NEW, OLD = Record("a", 1.0), Record("b", 11.0)
+NEW, OLD = ContenderRecord("a", 1.0), ContenderRecord("b", 11.0)
 
 
 def rows(found: Explored) -> set[tuple[str, ...]]:
@@ -134,56 +134,68 @@ def test_control_random_schedules_find_what_is_wrong(rule: Rule) -> None:
 
 
 TABLE = [
-    (FIRST, None, Move(Do.LOOK_PENDING)),
-    (Move(Do.LOOK_PENDING), [], Move(Do.LOOK_USING)),
-    (Move(Do.LOOK_PENDING), [NEW, OLD], Move(Do.REMOVE, (NEW,), Do.REST)),
-    (Move(Do.LOOK_PENDING), [OLD], Move(Do.DROP_PENDING, (OLD,))),
-    (Move(Do.DROP_PENDING, (OLD,)), None, Move(Do.LOOK_PENDING)),
-    (Move(Do.LOOK_USING), [], Move(Do.PROMOTE)),
-    (Move(Do.LOOK_USING), [OLD, NEW], Move(Do.REMOVE, (NEW,), Do.BUSY)),
-    (Move(Do.LOOK_USING), [OLD], Move(Do.DROP_USING, (OLD,))),
-    (Move(Do.DROP_USING, (OLD,)), None, Move(Do.LOOK_USING)),
-    (Move(Do.PROMOTE), True, Move(Do.USING)),
-    (Move(Do.PROMOTE), False, Move(Do.REMOVE, then=Do.REST)),
-    (Move(Do.REMOVE, then=Do.REST), None, Move(Do.REST)),
-    (Move(Do.REMOVE, (NEW,), Do.BUSY), None, Move(Do.BUSY, (NEW,))),
-    (Move(Do.REST), None, FIRST),
+    (FIRST_ACTION, None, NextAction(Action.LOOK_PENDING)),
+    (NextAction(Action.LOOK_PENDING), [], NextAction(Action.LOOK_USING)),
+    (
+        NextAction(Action.LOOK_PENDING),
+        [NEW, OLD],
+        NextAction(Action.REMOVE, (NEW,), Action.REST),
+    ),
+    (NextAction(Action.LOOK_PENDING), [OLD], NextAction(Action.DROP_PENDING, (OLD,))),
+    (NextAction(Action.DROP_PENDING, (OLD,)), None, NextAction(Action.LOOK_PENDING)),
+    (NextAction(Action.LOOK_USING), [], NextAction(Action.PROMOTE)),
+    (
+        NextAction(Action.LOOK_USING),
+        [OLD, NEW],
+        NextAction(Action.REMOVE, (NEW,), Action.BUSY),
+    ),
+    (NextAction(Action.LOOK_USING), [OLD], NextAction(Action.DROP_USING, (OLD,))),
+    (NextAction(Action.DROP_USING, (OLD,)), None, NextAction(Action.LOOK_USING)),
+    (NextAction(Action.PROMOTE), True, NextAction(Action.USING)),
+    (NextAction(Action.PROMOTE), False, NextAction(Action.REMOVE, then=Action.REST)),
+    (NextAction(Action.REMOVE, then=Action.REST), None, NextAction(Action.REST)),
+    (
+        NextAction(Action.REMOVE, (NEW,), Action.BUSY),
+        None,
+        NextAction(Action.BUSY, (NEW,)),
+    ),
+    (NextAction(Action.REST), None, FIRST_ACTION),
 ]
 
 
 @pytest.mark.parametrize(("move", "answer", "coming"), TABLE)
-def test_the_table(move: Move, answer: Answer, coming: Move) -> None:
+def test_the_table(move: NextAction, answer: Answer, coming: NextAction) -> None:
     assert after(move, answer, AGES) == coming
 
 
 def test_a_mount_looks_once_more() -> None:
-    using = after(Move(Do.PROMOTE), True, AGES, confirm=True)
-    assert using == Move(Do.CONFIRM)
-    assert after(using, [OLD], AGES, confirm=True) == Move(Do.USING)
-    assert after(using, [NEW], AGES, confirm=True).then is Do.REST
+    using = after(NextAction(Action.PROMOTE), True, AGES, confirm=True)
+    assert using == NextAction(Action.CONFIRM)
+    assert after(using, [OLD], AGES, confirm=True) == NextAction(Action.USING)
+    assert after(using, [NEW], AGES, confirm=True).then is Action.REST
 
 
 @pytest.mark.parametrize(
     ("move", "answer"),
     [
-        (Move(Do.USING), None),
-        (Move(Do.BUSY), None),
-        (Move(Do.REMOVE), None),
-        (Move(Do.PROMOTE), None),
-        (Move(Do.LOOK_USING), True),
-        (FIRST, []),
+        (NextAction(Action.USING), None),
+        (NextAction(Action.BUSY), None),
+        (NextAction(Action.REMOVE), None),
+        (NextAction(Action.PROMOTE), None),
+        (NextAction(Action.LOOK_USING), True),
+        (FIRST_ACTION, []),
     ],
 )
-def test_an_answer_to_something_else(move: Move, answer: Answer) -> None:
+def test_an_answer_to_something_else(move: NextAction, answer: Answer) -> None:
     with pytest.raises(ValueError, match="no answer"):
         after(move, answer, AGES)
 
 
 def test_a_dead_process_is_dead_at_once_and_no_age_is_no_death() -> None:
-    dead, old = Record("a", 0.0, dead=True), Record("b", 1e9)
-    never = Ages(using=None)
-    assert after(Move(Do.LOOK_USING), [dead], never).do is Do.DROP_USING
-    assert after(Move(Do.LOOK_USING), [old], never).then is Do.BUSY
+    dead, old = ContenderRecord("a", 0.0, dead=True), ContenderRecord("b", 1e9)
+    never = ExpiryAges(using=None)
+    assert after(NextAction(Action.LOOK_USING), [dead], never).do is Action.DROP_USING
+    assert after(NextAction(Action.LOOK_USING), [old], never).then is Action.BUSY
 
 
 @pytest.mark.parametrize(
@@ -192,7 +204,7 @@ def test_a_dead_process_is_dead_at_once_and_no_age_is_no_death() -> None:
 )
 def test_ages_that_cannot_be_used(ages: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError):
-        Ages(**ages)
+        ExpiryAges(**ages)
 
 
 def test_names() -> None:

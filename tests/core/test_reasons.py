@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote.core.commands import (
-    Force,
     Forced,
+    ForceRelease,
     NotHeld,
     Released,
     Renew,
     Renewed,
 )
-from aiorwlock_remote.core.doorman import Seat
+from aiorwlock_remote.core.doorman import MutexRecord
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from tests.core.resource import LEASE, READ, SECOND, WRITE, Door, ask, granted
 
@@ -34,7 +34,7 @@ def test_reasons(mode: Mode) -> None:
     door.seat = None
     assert reason(door, "a") == "forced"
     door.ask("b", mode)
-    door.seat = Seat("thief,5")
+    door.seat = MutexRecord("thief,5")
     assert reason(door, "b") == "stolen"
     door.seat = None
     door.ask("c", mode)
@@ -42,7 +42,7 @@ def test_reasons(mode: Mode) -> None:
     assert reason(door, "c") == "expired"
     door.ask("d", mode)
     door.wait(LEASE)
-    door.seat = Seat("thief,5")
+    door.seat = MutexRecord("thief,5")
     assert reason(door, "d") == "expired"
 
 
@@ -116,8 +116,8 @@ def test_force_removes_one_reader() -> None:
     door.ask("r2", READ)
     assert door.record is not None
     fence = door.record.last
-    assert door.do(Force(holder_of("r1"), fence - 1)) == Forced(done=False)
-    assert door.do(Force(holder_of("r1"), fence)) == Forced(done=True)
-    assert door.do(Force(holder_of("r1"), fence)) == Forced(done=False)
+    assert door.do(ForceRelease(holder_of("r1"), fence - 1)) == Forced(done=False)
+    assert door.do(ForceRelease(holder_of("r1"), fence)) == Forced(done=True)
+    assert door.do(ForceRelease(holder_of("r1"), fence)) == Forced(done=False)
     assert door.holders == ["r2"]
     assert reason(door, "r1") == "forced"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiorwlock_remote.core.commands import (
     CLAIM_WINDOW,
-    SEAT_TURNS,
+    MAX_LOCAL_TURNS,
     Granted,
     Released,
     Waiting,
@@ -73,10 +73,10 @@ def test_after_a_hundred_turns_the_seat_is_vacated_once() -> None:
     """So that foreign pollers get a chance; the process is called back at once."""
     door = Door()
     door.ask("g", WRITE, "t0")
-    for turn in range(SEAT_TURNS):
+    for turn in range(MAX_LOCAL_TURNS):
         reply = door.release(f"t{turn}", ask("g", WRITE, f"t{turn + 1}"))
         assert answers(reply) == [Granted]
-    reply = door.release(f"t{SEAT_TURNS}", ask("g", WRITE, "next"))
+    reply = door.release(f"t{MAX_LOCAL_TURNS}", ask("g", WRITE, "next"))
     assert isinstance(reply, Released)
     (waiting,) = reply.then
     assert isinstance(waiting, Waiting)

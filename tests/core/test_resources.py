@@ -7,11 +7,11 @@ import pickle
 
 import pytest
 
-from aiorwlock_remote.core.key_pair import Pair
-from aiorwlock_remote.core.mutex_set import Member
+from aiorwlock_remote.core.key_pair import KeyPair
+from aiorwlock_remote.core.mutex_set import SetMember
 from aiorwlock_remote.core.names import Resource
 
-KINDS = Resource, Pair, Member
+KINDS = Resource, KeyPair, SetMember
 
 
 def test_equal_names_of_another_kind_are_another_lock() -> None:

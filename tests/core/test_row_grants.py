@@ -9,11 +9,11 @@ import pytest
 
 from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, WRITE_LOCK, RowState, state_of
 from aiorwlock_remote.core.row_grants import (
-    Give,
-    Keep,
-    Ledger,
-    Take,
-    Told,
+    ReleaseRow,
+    RenewRow,
+    RowDecision,
+    RowGrants,
+    TakeRow,
     ledger_of,
     text_of,
 )
@@ -23,7 +23,7 @@ STEPS, SEEDS = 400, 50
 FREE = RowState(UNLOCK, 0)
 
 
-def put(ledger: Ledger, told: Told) -> Ledger:
+def put(ledger: RowGrants, told: RowDecision) -> RowGrants:
     """What stands there after it, read anew."""
     if told.change is None:
         return ledger
@@ -61,7 +61,7 @@ class Theirs:
 def test_random_stories(seed: int) -> None:
     """Nobody is alone with another; every count is right; fences rise."""
     chance, theirs = random.Random(seed), Theirs()
-    ledger, now, highest = Ledger(FREE), 1_000, 0
+    ledger, now, highest = RowGrants(FREE), 1_000, 0
     modes: dict[str, Mode] = {}
     for number in range(STEPS):
         now += chance.randrange(5)
@@ -70,7 +70,7 @@ def test_random_stories(seed: int) -> None:
         match chance.randrange(5):
             case 0:
                 new, mode = f"t{number}", chance.choice(list(Mode))
-                told = Take(new, mode, 20, "ours")(ledger, now)
+                told = TakeRow(new, mode, 20, "ours")(ledger, now)
                 ledger = put(ledger, told)
                 if told.grant is not None:
                     modes[new] = mode
@@ -78,15 +78,15 @@ def test_random_stories(seed: int) -> None:
                         assert told.grant.fence > highest
                     assert told.grant.fence >= highest
                     highest = told.grant.fence
-                    again = Take(new, mode, 20, "ours")(ledger, now + 1)
+                    again = TakeRow(new, mode, 20, "ours")(ledger, now + 1)
                     assert again.grant == replace(told.grant, expires=now + 21)
                     assert put(ledger, again).state == ledger.state
             case 1:
-                ledger = put(ledger, Give(ticket, "done")(ledger, now))
+                ledger = put(ledger, ReleaseRow(ticket, "done")(ledger, now))
                 modes.pop(ticket, None)
-                assert Give(ticket, "done")(ledger, now).change is None
+                assert ReleaseRow(ticket, "done")(ledger, now).change is None
             case 2:
-                told = Keep(ticket, 20)(ledger, now)
+                told = RenewRow(ticket, 20)(ledger, now)
                 held = ledger.grant(ticket)
                 assert told.held == (held is not None and held.expires > now)
                 ledger = put(ledger, told)
@@ -106,25 +106,25 @@ def test_random_stories(seed: int) -> None:
 
 def test_what_the_columns_leave_no_room_for_is_void() -> None:
     """Never counted again, nor given back: what stands there is somebody else's."""
-    taken = Take("a", Mode.READ, 20, "ours")(Ledger(FREE), 0).change
+    taken = TakeRow("a", Mode.READ, 20, "ours")(RowGrants(FREE), 0).change
     assert taken is not None
-    two = Take("b", Mode.READ, 20, "ours")(taken, 0).change
+    two = TakeRow("b", Mode.READ, 20, "ours")(taken, 0).change
     assert two is not None
     fewer = replace(two, state=RowState(READ_LOCK, 1, "theirs"))
     for ticket in "ab":
-        assert Give(ticket, "")(fewer, 1) == Told(None, fewer.state)
-        assert Keep(ticket, 20)(fewer, 1).grant is None
-    assert Take("c", Mode.WRITE, 20, "")(fewer, 1000).change is None
+        assert ReleaseRow(ticket, "")(fewer, 1) == RowDecision(None, fewer.state)
+        assert RenewRow(ticket, 20)(fewer, 1).grant is None
+    assert TakeRow("c", Mode.WRITE, 20, "")(fewer, 1000).change is None
 
 
 def test_a_writer_is_known_by_its_reason() -> None:
     """Of another program's that came after ours the lease's end frees nothing."""
-    ours = Take("a", Mode.WRITE, 20, "books " * 30)(Ledger(FREE), 0).change
+    ours = TakeRow("a", Mode.WRITE, 20, "books " * 30)(RowGrants(FREE), 0).change
     assert ours is not None
     cut = replace(ours, state=RowState(WRITE_LOCK, 0, ours.state.reason[:30]))
     theirs = replace(ours, state=RowState(WRITE_LOCK, 0, "theirs"))
-    later = Take("b", Mode.WRITE, 20, "")
+    later = TakeRow("b", Mode.WRITE, 20, "")
     assert later(ours, 100).grant is not None
     assert later(cut, 100).grant is not None
     assert later(theirs, 100).grant is None
-    assert Give("a", "")(theirs, 1).change is None
+    assert ReleaseRow("a", "")(theirs, 1).change is None

@@ -10,7 +10,7 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     Downgrade,
-    Force,
+    ForceRelease,
     Release,
     Renew,
     Upgrade,
@@ -29,7 +29,7 @@ COMMANDS: list[Command] = [
     Downgrade(SECRET, Claim(SECRET + "2", 1000)),
     Upgrade(SECRET, Claim(SECRET + "2", 1000)),
     Adopt(SECRET, Claim(SECRET + "2", 1000)),
-    Force("aaaaaaaaaaaa", 1, seat=SECRET + ",1"),
+    ForceRelease("aaaaaaaaaaaa", 1, seat=SECRET + ",1"),
 ]
 
 

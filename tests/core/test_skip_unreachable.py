@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aiorwlock_remote.core.commands import Release, Waiting
-from aiorwlock_remote.core.doorman import Seat
+from aiorwlock_remote.core.doorman import MutexRecord
 from aiorwlock_remote.core.step_context import SHOWN_HOLDERS, by_foreigner
-from aiorwlock_remote.core.transition import Step, transition, unheard
+from aiorwlock_remote.core.transition import Step, skip_unreachable, transition
 from tests.core.resource import READ, SECOND, WALL, WRITE, Door, ask
 
 
@@ -17,7 +17,7 @@ def freed(door: Door, holder: str) -> Step:
 
 
 def late(step: Step, now: int) -> list[str]:
-    return [p.gate for p in step.record.queue if p.late(now)]
+    return [p.client_id for p in step.record.queue if p.missed_claim(now)]
 
 
 def test_a_writer_that_is_gone_is_passed_over_at_once() -> None:
@@ -26,11 +26,13 @@ def test_a_writer_that_is_gone_is_passed_over_at_once() -> None:
         door.ask(gate, WRITE)
     step = freed(door, "w1")
     assert step.wakes == ("w2",)
-    step = unheard(step, {"w2"}, door.now)
+    step = skip_unreachable(step, {"w2"}, door.now)
     assert step.wakes == ("w3",)
     assert late(step, door.now) == ["w2"]
-    assert [p.gate for p in step.record.queue] == ["w2", "w3"], "it keeps its order"
-    step = unheard(step, ("w3",), door.now)
+    assert [p.client_id for p in step.record.queue] == ["w2", "w3"], (
+        "it keeps its order"
+    )
+    step = skip_unreachable(step, ("w3",), door.now)
     assert step.wakes == ()
     assert late(step, door.now) == ["w2", "w3"]
 
@@ -43,9 +45,9 @@ def test_readers_that_are_gone_hold_up_nobody() -> None:
     door.ask("w2", WRITE)
     step = freed(door, "w1")
     assert step.wakes == ("r1", "r2")
-    some = unheard(step, {"r1"}, door.now)
+    some = skip_unreachable(step, {"r1"}, door.now)
     assert some.wakes == (), "the other one has its window"
-    assert unheard(step, {"r1", "r2"}, door.now).wakes == ("w2",)
+    assert skip_unreachable(step, {"r1", "r2"}, door.now).wakes == ("w2",)
 
 
 def test_a_place_that_was_not_called_is_left_alone() -> None:
@@ -53,7 +55,7 @@ def test_a_place_that_was_not_called_is_left_alone() -> None:
     door.ask("w1", WRITE)
     door.ask("w2", WRITE)
     door.ask("w3", WRITE)
-    step = unheard(freed(door, "w1"), {"w3"}, door.now)
+    step = skip_unreachable(freed(door, "w1"), {"w3"}, door.now)
     assert late(step, door.now) == []
 
 
@@ -62,7 +64,7 @@ def test_the_answer_stays_as_it_was() -> None:
     door.ask("w1", WRITE)
     door.ask("w2", WRITE)
     step = freed(door, "w1")
-    after = unheard(step, {"w2"}, door.now)
+    after = skip_unreachable(step, {"w2"}, door.now)
     assert (after.reply, after.seat) == (step.reply, step.seat)
 
 
@@ -81,7 +83,7 @@ def test_the_readers_shown_are_those_that_end_first() -> None:
 
 def test_a_foreigner_is_told_apart() -> None:
     door = Door()
-    door.seat = Seat("thief,5")
+    door.seat = MutexRecord("thief,5")
     reply = door.do(ask("w", WRITE))
     assert isinstance(reply, Waiting)
     assert by_foreigner(reply.holders)

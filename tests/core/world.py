@@ -16,14 +16,14 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
     Withdrawn,
 )
-from aiorwlock_remote.core.doorman import Grant, Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import Step, transition
 from tests.core.judge import Judge
 from tests.core.named import claims
 from tests.core.register import Register
 
-Transition = Callable[[Record | None, Seat | None, Command, int, int], Step]
+Transition = Callable[[Doorman | None, MutexRecord | None, Command, int, int], Step]
 
 MS, SECOND = 1_000, 1_000_000
 WALL = 1_700_000_000 * SECOND
@@ -41,8 +41,8 @@ class World:
         purges: bool = True,
     ) -> None:
         """``purges``: the store drops a seat by itself when it expires."""
-        self.record: Record | None = None
-        self.seat: Seat | None = None
+        self.record: Doorman | None = None
+        self.seat: MutexRecord | None = None
         self.now = SECOND
         self.steps = 0
         self.waiting: dict[str, tuple[str, Mode]] = {}
@@ -63,7 +63,7 @@ class World:
         seat = self.seat
         if seat and self._purges and seat.expires and seat.expires <= self.now:
             seat = None
-        before = self.record or Record()
+        before = self.record or Doorman()
         step = self._do(self.record, seat, command)
         self._judge.look(before, seat, command, step, self.now)
         self.record, self.seat = step.record, step.seat
@@ -92,7 +92,9 @@ class World:
             case _:
                 pass
 
-    def _do(self, record: Record | None, seat: Seat | None, command: Command) -> Step:
+    def _do(
+        self, record: Doorman | None, seat: MutexRecord | None, command: Command
+    ) -> Step:
         return self._transition(record, seat, command, self.now, WALL + self.now)
 
     def _repeat(self, command: Command, step: Step) -> None:
@@ -113,4 +115,4 @@ class World:
     @property
     def record_seat(self) -> str | None:
         """The seat value we wrote."""
-        return (self.record or Record()).seat
+        return (self.record or Doorman()).seat

@@ -12,7 +12,11 @@ from uuid import uuid4
 import pytest
 
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance import ConformanceSuite, Harness, Site
+from aiorwlock_remote.testing.conformance import (
+    ConformanceSuite,
+    Harness,
+    StoreLocation,
+)
 
 MODULE = Path(__file__).parents[2] / "docs" / "howto" / "jsonfile.py"
 ENTRY_POINTS = "[aiorwlock_remote.backends]\njsonfile = jsonfile:open_store\n"
@@ -49,8 +53,8 @@ class JsonFiles(Harness):
         Capability.MANY_PROCESSES | Capability.OFF_LOOP_RENEWAL
     )
 
-    def fresh(self, folder: Path) -> Site:
-        return Site(f"jsonfile:///{folder}/{uuid4().hex}.json")
+    def fresh(self, folder: Path) -> StoreLocation:
+        return StoreLocation(f"jsonfile:///{folder}/{uuid4().hex}.json")
 
 
 class TestJsonFile(ConformanceSuite):

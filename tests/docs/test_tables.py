@@ -145,7 +145,7 @@ def test_files_that_the_readme_links_to_exist() -> None:
 
 def test_the_tables_of_sqlite_are_those_of_its_schema() -> None:
     page = (DOCS / "stores/sqlite.md").read_text("utf-8")
-    schema = (ROOT / "aiorwlock_remote/backends/sql/sqlite.sql").read_text("utf-8")
+    schema = (ROOT / "aiorwlock_remote/backends/sqlite/sqlite.sql").read_text("utf-8")
 
     def columns(text: str) -> list[tuple[str, ...]]:
         bare = re.sub(r"--[^\n]*", "", text)

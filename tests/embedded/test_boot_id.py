@@ -10,12 +10,12 @@ from typing import NoReturn
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError
-from aiorwlock_remote.core.doorman import Grant, Record
+from aiorwlock_remote.core.doorman import Doorman, Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.embedded import boot_id
-from aiorwlock_remote.embedded.boot_id import Boot, of_this_boot, this_boot
+from aiorwlock_remote.embedded.boot_id import BootId, of_this_boot, this_boot
 
-HELD = Record(last=7, grants=(Grant("t", Mode.WRITE, 7, 100, None),), updated=1)
+HELD = Doorman(last=7, grants=(Grant("t", Mode.WRITE, 7, 100, None),), updated=1)
 HERE, SHIFTED = "monotonic 0 0 boottime 0 0", "monotonic 0 0 boottime 9 0"
 
 
@@ -77,7 +77,7 @@ def test_whom_the_host_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_text", forbidden)
         patch.setattr(Path, "readlink", forbidden)
-        assert this_boot() == Boot("", "")
+        assert this_boot() == BootId("", "")
 
 
 def test_a_host_that_does_not_tell(
@@ -85,7 +85,7 @@ def test_a_host_that_does_not_tell(
 ) -> None:
     monkeypatch.setattr(boot_id, "_BOOT_ID", tmp_path / "proc" / "boot_id")
     monkeypatch.setattr(boot_id, "_SELF", tmp_path / "proc" / "self")
-    assert this_boot() == Boot()
+    assert this_boot() == BootId()
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -104,17 +104,17 @@ def test_the_shift_of_a_time_namespace(
 @pytest.mark.parametrize(
     ("kept", "ours", "then"),
     [
-        (None, Boot("a", HERE), Boot("a", HERE)),
-        (None, Boot(), Boot()),
-        (Boot("a", HERE), Boot("a", HERE), Boot("a", HERE)),
-        (Boot("a", HERE), Boot("b", SHIFTED), Boot("b", SHIFTED)),  # booted anew
-        (Boot("a", HERE), Boot("a"), Boot("a", HERE)),
-        (Boot("", HERE), Boot("a", HERE), Boot("", HERE)),  # those stay welcome
-        (Boot(), Boot(), Boot()),
+        (None, BootId("a", HERE), BootId("a", HERE)),
+        (None, BootId(), BootId()),
+        (BootId("a", HERE), BootId("a", HERE), BootId("a", HERE)),
+        (BootId("a", HERE), BootId("b", SHIFTED), BootId("b", SHIFTED)),  # booted anew
+        (BootId("a", HERE), BootId("a"), BootId("a", HERE)),
+        (BootId("", HERE), BootId("a", HERE), BootId("", HERE)),  # those stay welcome
+        (BootId(), BootId(), BootId()),
     ],
 )
 def test_who_may_use_a_store_together(
-    kept: Boot | None, ours: Boot, then: Boot
+    kept: BootId | None, ours: BootId, then: BootId
 ) -> None:
     assert ours.joining(kept, "x.db") == then
 
@@ -122,12 +122,12 @@ def test_who_may_use_a_store_together(
 @pytest.mark.parametrize(
     ("kept", "ours", "word"),
     [
-        (Boot("a", HERE), Boot(), "/proc"),
-        (Boot("a", HERE), Boot("", HERE), "/proc"),
-        (Boot("a", HERE), Boot("a", SHIFTED), "time namespace"),
-        (Boot("", HERE), Boot("a", SHIFTED), "time namespace"),
+        (BootId("a", HERE), BootId(), "/proc"),
+        (BootId("a", HERE), BootId("", HERE), "/proc"),
+        (BootId("a", HERE), BootId("a", SHIFTED), "time namespace"),
+        (BootId("", HERE), BootId("a", SHIFTED), "time namespace"),
     ],
 )
-def test_who_may_not(kept: Boot, ours: Boot, word: str) -> None:
+def test_who_may_not(kept: BootId, ours: BootId, word: str) -> None:
     with pytest.raises(ConfigurationError, match=word):
         ours.joining(kept, "x.db")

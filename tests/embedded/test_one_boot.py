@@ -11,7 +11,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockError, connect
 from aiorwlock_remote.embedded import boot_id
-from aiorwlock_remote.embedded.boot_id import Boot
+from aiorwlock_remote.embedded.boot_id import BootId
 from tests.embedded.descriptors import no_descriptors
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return urls[request.param]
 
 
-def live_in(patch: pytest.MonkeyPatch, boot: Boot) -> None:
+def live_in(patch: pytest.MonkeyPatch, boot: BootId) -> None:
     """From now on, for what is opened."""
     patch.setattr(boot_id, "this_boot", lambda: boot)
 
@@ -37,10 +37,14 @@ def as_before(path: Path) -> None:
         db.close()
 
 
-@pytest.mark.parametrize("ours", [Boot("this"), Boot()])
-@pytest.mark.parametrize("theirs", [Boot("this"), Boot()])
+@pytest.mark.parametrize("ours", [BootId("this"), BootId()])
+@pytest.mark.parametrize("theirs", [BootId("this"), BootId()])
 async def test_one_of_two_is_not_told(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: Boot, theirs: Boot
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ours: BootId,
+    theirs: BootId,
 ) -> None:
     """Among them one of an older version, which refuses nobody."""
     live_in(monkeypatch, theirs)
@@ -56,7 +60,7 @@ async def test_who_cannot_tell_is_refused_by_those_who_can(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connect(url) as locks, locks.mutex("order", 42) as held:
-        live_in(monkeypatch, Boot())
+        live_in(monkeypatch, BootId())
         with pytest.raises(ConfigurationError, match="/proc"):
             await connect(url)
         held.check()
@@ -66,22 +70,22 @@ async def test_another_time_namespace(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its clock differs by any amount: nobody there would be excluded."""
-    live_in(monkeypatch, Boot("this", "boottime 0 0"))
+    live_in(monkeypatch, BootId("this", "boottime 0 0"))
     async with connect(url) as locks, locks.mutex("order", 42):
-        live_in(monkeypatch, Boot("this", "boottime 9 0"))
+        live_in(monkeypatch, BootId("this", "boottime 9 0"))
         with pytest.raises(ConfigurationError, match="time namespace"):
             await connect(url)
-    live_in(monkeypatch, Boot("next", "boottime 9 0"))
+    live_in(monkeypatch, BootId("next", "boottime 9 0"))
     async with connect(url) as locks, locks.mutex("order", 42):
         pass
 
 
 async def test_another_boot(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: it ends what nobody holds any more."""
-    live_in(monkeypatch, Boot("this"))
+    live_in(monkeypatch, BootId("this"))
     locks = await connect(url, lease=None)
     before = await locks.mutex("order", 42).acquire()
-    live_in(monkeypatch, Boot("next"))
+    live_in(monkeypatch, BootId("next"))
     async with connect(url) as after, after.mutex("order", 42) as held:
         assert held.fence > before.fence
     with pytest.raises(LockError):
@@ -92,7 +96,7 @@ async def test_another_boot(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_opening_while_the_boot_cannot_be_read(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing() -> Boot:
+    def failing() -> BootId:
         raise BackendUnavailable(what="no")
 
     async with connect(url) as locks, locks.mutex("order", 42) as held:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from aiorwlock_remote.core.commands import Renew, Renewed, Withdraw
-from aiorwlock_remote.core.doorman import UNUSED, Grant
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Grant
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import Step
-from aiorwlock_remote.embedded.connection import Batch, Connection
+from aiorwlock_remote.embedded.connection import Batch, LocalConnection
 from aiorwlock_remote.embedded.store import ConnectionRenewer
 from aiorwlock_remote.embedded.worker import RenewalsFirst, Worker
-from aiorwlock_remote.ports import Host, Renewal
+from aiorwlock_remote.ports import EventLoop, Renewal
 from tests.fixed_clock import StandingClock
 
 ORDER = resource("order", 1)
@@ -45,7 +45,7 @@ class File:
             self.renewing.set()
             assert self.let_go.wait(30)
             self.order.append("renewed")
-            return [Step(UNUSED, None, RENEWED)]
+            return [Step(UNUSED_DOORMAN, None, RENEWED)]
         self.order.append("step")
         self.changed.set()
         return [KeyError("no answer is wanted")] * len(commands)
@@ -62,8 +62,8 @@ class Here:
 
 def test_a_step_waits_for_the_renewal_that_has_begun() -> None:
     file, first = File(), RenewalsFirst()
-    connection = cast("Connection", file)
-    host = cast("Host", Here())
+    connection = cast("LocalConnection", file)
+    host = cast("EventLoop", Here())
     worker = Worker(connection, host, "test", lambda *_: None, first)
     renewer = ConnectionRenewer(connection, StandingClock(), first)
 
@@ -73,10 +73,10 @@ def test_a_step_waits_for_the_renewal_that_has_begun() -> None:
     renewals = threading.Thread(target=renew)
     renewals.start()
     assert file.renewing.wait(30)
-    worker.step(ORDER, STEP).unawaited()
+    worker.step(ORDER, STEP).log_failure()
     assert not file.changed.wait(0.05)
     file.let_go.set()
     renewals.join()
     assert file.changed.wait(30)
     assert file.order == ["renewed", "step"]
-    worker.close().unawaited()
+    worker.close().log_failure()

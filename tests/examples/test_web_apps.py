@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from aiorwlock_remote import Doorman, Locks, connect
+from aiorwlock_remote import LockInfo, Locks, connect
 from tests.examples.fix_site import WEB_APPS, Site, site
 
 pytestmark = [
@@ -149,7 +149,7 @@ async def watching(here: Site) -> AsyncIterator[Locks]:
         yield locks
 
 
-async def until(locks: Locks, reached: Callable[[Doorman], bool]) -> Doorman:
+async def until(locks: Locks, reached: Callable[[LockInfo], bool]) -> LockInfo:
     """Look at the order's lock until it is as wanted."""
     lock = locks.mutex("order", ORDER)
     for _ in range(1000):
@@ -160,13 +160,13 @@ async def until(locks: Locks, reached: Callable[[Doorman], bool]) -> Doorman:
     pytest.fail("not within 20 s")
 
 
-def held(seen: Doorman) -> bool:
+def held(seen: LockInfo) -> bool:
     return seen.locked
 
 
-def waited_for(seen: Doorman) -> bool:
+def waited_for(seen: LockInfo) -> bool:
     return sum(queued.waiting for queued in seen.queue) >= 6
 
 
-def free(seen: Doorman) -> bool:
+def free(seen: LockInfo) -> bool:
     return not seen.locked and not seen.queue

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from aiorwlock_remote.testing.checker import Verdict, judge
+from aiorwlock_remote.testing.checker import Verdict, check_history
 from aiorwlock_remote.testing.events import Granted
 from aiorwlock_remote.testing.history import now
 from tests.faults.workers import Fleet
@@ -41,7 +41,7 @@ def run(url: str, folder: Path, kills: int, seed: int) -> tuple[Verdict, list[fl
         events = fleet.history()
     entered = sorted(e.at for e in events if isinstance(e, Granted))
     gaps = [(next(at for at in entered if at > t) - t) / 1e9 for t in times]
-    return judge(events), gaps
+    return check_history(events), gaps
 
 
 def main() -> None:

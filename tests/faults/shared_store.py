@@ -8,7 +8,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 
-from aiorwlock_remote.testing.checker import Verdict, judge
+from aiorwlock_remote.testing.checker import Verdict, check_history
 from aiorwlock_remote.testing.events import Event, Granted, decoded
 from aiorwlock_remote.testing.history import now
 from tests.faults.workers import Fleet
@@ -114,7 +114,7 @@ def acquit(events: list[Event], folder: Path, go_judge: GoJudge) -> Verdict:
 
     What the Go judge finds beside that is left out: requests without an answer.
     """
-    verdict = judge(events)
+    verdict = check_history(events)
     assert not verdict.violations
     told = go_judge(sorted(folder.glob("*.jsonl")), LEASE * 1000)
     assert not set(told.violations) & {"fence", "isolation", "garbage", "exclusion"}
@@ -127,4 +127,4 @@ def clashes(fleet: Fleet, *, lease: float = LEASE) -> set[str]:
     crowd.start(locks=2, fenced=False)
     crowd.goes_on("begun")
     crowd.takes_turns(100)
-    return {violation.kind for violation in judge(crowd.end()).violations}
+    return {violation.kind for violation in check_history(crowd.end()).violations}

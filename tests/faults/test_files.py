@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.testing.checker import judge
+from aiorwlock_remote.testing.checker import check_history
 from aiorwlock_remote.testing.history import now
 from tests.faults.shared_store import LOOPS, Crowd, acquit
 from tests.faults.workers import Fleet
@@ -51,7 +51,7 @@ def test_two_directories_know_nothing_of_each_other(tmp_path: Path) -> None:
         for place in places:
             fleet.start(place.as_uri(), **crowd.plan, fenced=False)
         crowd.takes_turns(100)
-        violations = judge(crowd.end()).violations
+        violations = check_history(crowd.end()).violations
     assert "exclusion" in {violation.kind for violation in violations}
 
 

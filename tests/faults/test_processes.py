@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aiorwlock_remote.testing.checker import judge
+from aiorwlock_remote.testing.checker import check_history
 from aiorwlock_remote.testing.events import Event, Granted
 from tests.faults import kills
 from tests.faults.workers import Fleet
@@ -48,7 +48,7 @@ def turns_of(events: list[Event]) -> Counter[str]:
 def judged(fleet: Fleet, go_judge: GoJudge, lease: float) -> list[Event]:
     """The history, once both judges have found nothing wrong with it."""
     events = fleet.history()
-    assert judge(events).violations == ()
+    assert check_history(events).violations == ()
     verdict = go_judge(sorted(fleet.folder.glob("*.jsonl")), lease * 1000)
     assert verdict.ok, verdict
     return events
@@ -70,7 +70,7 @@ def test_two_hundred_tasks_in_each_of_four_processes(url: str, tmp_path: Path) -
     with Fleet(url, tmp_path) as fleet:
         crowd(fleet, tasks=200)
         events = fleet.history()
-    assert judge(events).violations == ()
+    assert check_history(events).violations == ()
     assert turns_of(events) == dict.fromkeys(NAMES, 400)
 
 

@@ -15,7 +15,13 @@ from aiorwlock_remote.backends.redis.store import RedisStore, open_store
 from aiorwlock_remote.core.commands import Command, Reply, Withdraw, Withdrawn
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.ports import Backend, Bell, Host, Pending, Settings
+from aiorwlock_remote.ports import (
+    Backend,
+    EventLoop,
+    Pending,
+    StoreSettings,
+    WakeCallback,
+)
 from tests.faults import redis_cancels
 from tests.faults.redis_turns import Attempt
 from tests.loops import LOOPS
@@ -65,7 +71,9 @@ class Forgetful:
         self._kind = kind
         self._url = url
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> RedisStore:
+    async def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> RedisStore:
         store = await open_store(parse(self._url), host, bell, settings)
         step = store.step
 
@@ -73,7 +81,7 @@ class Forgetful:
             if not isinstance(command, self._kind):
                 return step(resource, command)
             forgotten: Pending[Reply] = Pending()
-            forgotten.resolve(Withdrawn())
+            forgotten.set_result(Withdrawn())
             return forgotten
 
         store.step = forget  # type: ignore[method-assign]

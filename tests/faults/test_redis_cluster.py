@@ -13,7 +13,7 @@ import pytest
 
 from aiorwlock_remote import LockLost, connect
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
-from aiorwlock_remote.testing.checker import judge
+from aiorwlock_remote.testing.checker import check_history
 from tests.backends.redis.connections import eventually
 from tests.faults.redis_waits import KEPT, UNAWARE, renewed, waits
 from tests.faults.register import Register
@@ -64,7 +64,9 @@ def test_a_node_is_replaced_while_four_processes_lock(
         events = crowd.end()
     print(crowd.gaps)
     # Replication is asynchronous: two may hold at once, and the fence tells them apart.
-    assert {violation.kind for violation in judge(events).violations} <= {"exclusion"}
+    assert {violation.kind for violation in check_history(events).violations} <= {
+        "exclusion"
+    }
     told = go_judge(sorted(tmp_path.glob("*.jsonl")), 1000)
     assert not set(told.violations) & {"fence", "isolation", "garbage"}
 
@@ -86,7 +88,7 @@ def test_the_slot_moves_while_four_processes_lock(
         crowd.goes_on("moved")
         crowd.takes_turns(100)
         events = crowd.end()
-    assert not judge(events).violations
+    assert not check_history(events).violations
     assert not go_judge(sorted(tmp_path.glob("*.jsonl")), 1000).violations
 
 

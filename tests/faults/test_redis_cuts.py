@@ -196,7 +196,9 @@ async def test_nobody_can_tell(
     fresh_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer is lost and the server out of reach: said so, and by whom."""
-    monkeypatch.setattr(offline_queue, "MUST_GO", 0.3)  # how long a withdrawal waits
+    monkeypatch.setattr(
+        offline_queue, "MAX_QUEUED_SECONDS", 0.3
+    )  # how long a withdrawal waits
     with Proxy(fresh_redis.port) as proxy:
         async with connect(proxy.url, connect_timeout=0.3, lease=LEASE) as locks:
             proxy.cut_after(0, to="client")

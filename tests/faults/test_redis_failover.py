@@ -11,7 +11,7 @@ import anyio.to_thread
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, LockLost, connect
-from aiorwlock_remote.testing.checker import judge
+from aiorwlock_remote.testing.checker import check_history
 from aiorwlock_remote.testing.events import Access, Event
 from tests.backends.redis.connections import eventually
 from tests.faults.failovers import BAR, Connect, by_client, by_url, planned_failover
@@ -71,7 +71,7 @@ def test_while_four_processes_lock(
         events = crowd.end()
     print(crowd.gaps)
     # Replication is asynchronous: two may hold at once, and the fence tells them apart.
-    assert {v.kind for v in judge(events).violations} <= {"exclusion"}
+    assert {v.kind for v in check_history(events).violations} <= {"exclusion"}
     told = go_judge(sorted(tmp_path.glob("*.jsonl")), LEASE * 1000)
     assert not set(told.violations) & {"fence", "isolation", "garbage"}
 
@@ -99,7 +99,7 @@ def test_two_hold_and_the_fence_tells_them_apart(
         until(lambda: first not in inside(fleet.history()), "the first goes on")
         crowd.takes_turns(50)
         events = crowd.end()
-    verdict = judge(events)
+    verdict = check_history(events)
     damage = set[str]() if fenced else {"isolation"}
     assert {v.kind for v in verdict.violations} == {"exclusion"} | damage
     assert verdict.refused == (1 if fenced else 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote.testing.checker import judge
+from aiorwlock_remote.testing.checker import check_history
 from tests.faults.test_processes import NAMES, judged, turns_of
 from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
@@ -70,7 +70,7 @@ def test_the_judge_sees_who_does_not_ask(
         fleet.start(**plan, locks=2)
 
         def clash() -> bool:
-            found = judge(fleet.history()).violations
+            found = check_history(fleet.history()).violations
             return "exclusion" in {violation.kind for violation in found}
 
         until(clash, "they clash")

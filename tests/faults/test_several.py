@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.testing.checker import judge
+from aiorwlock_remote.testing.checker import check_history
 from aiorwlock_remote.testing.events import Event, Granted, Refused
 from tests.faults.several import LOCKS, TYPE
 from tests.faults.workers import Fleet
@@ -52,7 +52,7 @@ def test_a_thousand_random_choices_of_eight(
     assert not [event for event in events if isinstance(event, Refused)]
     asked = {event.resource for event in events if isinstance(event, Granted)}
     assert asked == {f"{TYPE}/{number}" for number in range(LOCKS)}
-    assert judge(events).violations == ()
+    assert check_history(events).violations == ()
     assert go_judge(sorted(tmp_path.glob("*.jsonl")), 30_000).ok
     assert anyio.run(held, url) == []
 
@@ -64,5 +64,5 @@ def test_one_by_one_in_any_order_they_wait_for_each_other(
     """The control: without an order there is a deadlock, told by the time-outs."""
     events = crowd(url, tmp_path, sorted=0, timeout=2, turns=2)
     assert [event for event in events if isinstance(event, Refused)]
-    assert judge(events).violations == ()
+    assert check_history(events).violations == ()
     assert anyio.run(held, url) == []

@@ -21,7 +21,7 @@ import trio
 import uvicorn
 from aiohttp import web
 
-from aiorwlock_remote import Doorman, Locks, connect
+from aiorwlock_remote import LockInfo, Locks, connect
 from tests.integrations import aiohttp_site, fastapi_site
 from tests.integrations.desk import Desk
 
@@ -48,10 +48,10 @@ class Guest:
         self.lines.append(writer)
         return writer
 
-    async def info(self, invoice: int = 7) -> Doorman:
+    async def info(self, invoice: int = 7) -> LockInfo:
         return await self.locks.mutex("invoice", invoice).info()
 
-    async def held(self, invoice: int = 7) -> Doorman:
+    async def held(self, invoice: int = 7) -> LockInfo:
         """Wait until somebody holds it."""
         await until(lambda: self._is(invoice, lambda seen: seen.locked))
         return await self.info(invoice)
@@ -59,7 +59,7 @@ class Guest:
     async def queued(self, count: int, invoice: int = 7) -> None:
         """Wait until so many tasks wait for it."""
 
-        def reached(seen: Doorman) -> bool:
+        def reached(seen: LockInfo) -> bool:
             return sum(queued.waiting for queued in seen.queue) == count
 
         await until(lambda: self._is(invoice, reached))
@@ -72,7 +72,7 @@ class Guest:
 
         await until(nothing)
 
-    async def _is(self, invoice: int, reached: Callable[[Doorman], bool]) -> bool:
+    async def _is(self, invoice: int, reached: Callable[[LockInfo], bool]) -> bool:
         return reached(await self.info(invoice))
 
 

@@ -23,8 +23,8 @@ from aiorwlock_remote.integrations import _driver_codes as driver_codes
 )
 def test_an_error_of_the_system_is_no_code_of_the_server(lost: OSError) -> None:
     """Its number tells nothing of what the server did."""
-    asked = driver_codes.of(lost, "there")
-    unasked = driver_codes.of(lost, "there", asked=False)
+    asked = driver_codes.from_driver_codes(lost, "there")
+    unasked = driver_codes.from_driver_codes(lost, "there", asked=False)
     assert isinstance(asked, BackendUnavailable)
     assert not asked.nothing_done
     assert isinstance(unasked, BackendUnavailable)
@@ -46,7 +46,7 @@ def test_a_connection_that_was_closed_before(
     error: Exception, *, nothing_done: bool
 ) -> None:
     """A driver that knew has sent nothing."""
-    closed = driver_codes.of(error, "there", lost=True)
+    closed = driver_codes.from_driver_codes(error, "there", lost=True)
     assert isinstance(closed, BackendUnavailable)
     assert closed.nothing_done == nothing_done
 
@@ -54,8 +54,10 @@ def test_a_connection_that_was_closed_before(
 def test_what_a_driver_refuses_by_itself_was_not_asked() -> None:
     """A value that it has no word for, say."""
     refused = psycopg.ProgrammingError("cannot adapt type 'object'")
-    assert isinstance(driver_codes.of(refused, "there"), ConfigurationError)
+    assert isinstance(
+        driver_codes.from_driver_codes(refused, "there"), ConfigurationError
+    )
     refused = psycopg.errors.UndefinedTable("relation is not there")
-    assert isinstance(driver_codes.of(refused, "there"), Unsupported)
+    assert isinstance(driver_codes.from_driver_codes(refused, "there"), Unsupported)
     lost = psycopg.OperationalError("the connection is lost")
-    assert isinstance(driver_codes.of(lost, "there"), BackendUnavailable)
+    assert isinstance(driver_codes.from_driver_codes(lost, "there"), BackendUnavailable)

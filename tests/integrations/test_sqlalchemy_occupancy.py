@@ -19,7 +19,7 @@ from aiorwlock_remote import (
     Unsupported,
 )
 from aiorwlock_remote.integrations.sqlalchemy.occupancy import (
-    TableOccupations,
+    TableOccupancyStore,
     occupancies,
     occupancy_table,
 )
@@ -220,7 +220,7 @@ def test_what_is_no_engine_and_no_table(tmp_path: Path) -> None:
         occupancies(engine, without)
     with pytest.raises(ConfigurationError):
         occupancies(engine, Occupation, pending_age=0)
-    assert isinstance(occupancies(engine, Occupation).store, TableOccupations)
+    assert isinstance(occupancies(engine, Occupation).store, TableOccupancyStore)
 
 
 def test_not_where_all_connections_are_one() -> None:

@@ -16,7 +16,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 
 from aiorwlock_remote import ConfigurationError
-from aiorwlock_remote.integrations.sqlalchemy.row_lock import RowWords
+from aiorwlock_remote.integrations.sqlalchemy.row_lock import RowLockStatements
 
 LOCK = (
     ("lock_mark", String(9)),
@@ -49,12 +49,12 @@ def bills(*parts: SchemaItem, unique: bool | None = None) -> Table:
 def test_one_that_several_rows_may_have(table: Table) -> None:
     """As far as the table says: one step would change all of them."""
     with pytest.raises(ConfigurationError, match=r"bills\.number .*unique=True"):
-        RowWords(table, 1, key="number")
+        RowLockStatements(table, 1, key="number")
 
 
 def test_one_of_the_columns_of_a_key() -> None:
     with pytest.raises(ConfigurationError, match=r"bills\.a "):
-        RowWords(bills(), 1, key="a")
+        RowLockStatements(bills(), 1, key="a")
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_one_of_the_columns_of_a_key() -> None:
     ],
 )
 def test_one_that_is_unique(table: Table) -> None:
-    assert RowWords(table, 1, key="number").label == "bills/1"
+    assert RowLockStatements(table, 1, key="number").label == "bills/1"

@@ -15,7 +15,10 @@ from sqlalchemy.pool import QueuePool
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockLost
 from aiorwlock_remote.errors import AcquireUncertain, LockBusy
-from aiorwlock_remote.integrations.sqlalchemy.row_lock import RowWords, row_lock
+from aiorwlock_remote.integrations.sqlalchemy.row_lock import (
+    RowLockStatements,
+    row_lock,
+)
 from tests.backends.redis.connections import eventually
 from tests.integrations.fix_alchemy_rows import AlchemySite, Invoice, engine_of
 from tests.recipes.fix_rows import port_of, through
@@ -29,7 +32,7 @@ on_asyncio = pytest.mark.only_on("asyncio", "its engines know no other loop")
 @on_asyncio
 async def test_in_a_transaction_of_ones_own(alchemy_shop: AlchemySite) -> None:
     """The published UPDATEs: they count when it is committed."""
-    words = RowWords(Invoice, 1)
+    words = RowLockStatements(Invoice, 1)
     async with engine_of(alchemy_shop) as engine, AsyncSession(engine) as session:
         await words.take(session, "write", "mine")
         assert alchemy_shop.plain.state() == FREE
@@ -54,13 +57,13 @@ async def test_in_a_transaction_of_ones_own(alchemy_shop: AlchemySite) -> None:
     async with engine_of(alchemy_shop) as engine, engine.begin() as connection:
         await words.give(connection, "write")
         with pytest.raises(ConfigurationError, match="no such row"):
-            await RowWords(Invoice, 99).take(connection, "read")
+            await RowLockStatements(Invoice, 99).take(connection, "read")
     assert alchemy_shop.plain.state() == FREE
 
 
 @on_asyncio
 async def test_a_mode_by_its_name() -> None:
-    words = RowWords(Invoice, 1)
+    words = RowLockStatements(Invoice, 1)
     given: Any = "write"
     assert str(words.lock(given, "")) == str(words.write_lock())
     assert str(words.unlock(given, "")) == str(words.write_unlock())

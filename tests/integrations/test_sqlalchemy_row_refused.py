@@ -10,7 +10,10 @@ from sqlalchemy import Column, Integer, MetaData, Table, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from aiorwlock_remote import ConfigurationError, Unsupported
-from aiorwlock_remote.integrations.sqlalchemy.row_lock import RowWords, row_lock
+from aiorwlock_remote.integrations.sqlalchemy.row_lock import (
+    RowLockStatements,
+    row_lock,
+)
 from tests.integrations.fix_alchemy_rows import AlchemySite, Invoice, engine_of
 from tests.recipes.fix_rows import sqlite_site
 from tests.recipes.row_sites import LOCKED
@@ -22,7 +25,7 @@ on_asyncio = pytest.mark.only_on("asyncio", "its engines know no other loop")
 @pytest.mark.parametrize("bad", [None, "x", "", 5, []])
 @on_asyncio
 async def test_a_mode_that_is_none(bad: Any) -> None:  # noqa: ANN401 - of any type
-    words, session = RowWords(Invoice, 1), cast("AsyncSession", None)
+    words, session = RowLockStatements(Invoice, 1), cast("AsyncSession", None)
     for call in (words.take, words.give):
         with pytest.raises(ConfigurationError, match="mode"):
             await call(session, bad)

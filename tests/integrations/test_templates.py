@@ -23,7 +23,7 @@ from aiorwlock_remote import (
     UpgradeConflict,
 )
 from aiorwlock_remote.integrations import aiohttp, fastapi
-from aiorwlock_remote.integrations._http import Template, answer
+from aiorwlock_remote.integrations._http import LockNameTemplate, answer
 
 TEXT = "6F9619FF-8B86-D011-B42D-00CF4FC964FF"
 HOLDS: list[Callable[..., object]] = [fastapi.hold, aiohttp.hold]
@@ -48,7 +48,7 @@ HOLDS: list[Callable[..., object]] = [fastapi.hold, aiohttp.hold]
     ],
 )
 def test_names(template: str, values: dict[str, Any], name: object) -> None:
-    assert Template(template).resource_id(values) == name
+    assert LockNameTemplate(template).resource_id(values) == name
 
 
 parts = st.text(st.sampled_from("a/%-2F"), min_size=1, max_size=6)
@@ -56,7 +56,7 @@ parts = st.text(st.sampled_from("a/%-2F"), min_size=1, max_size=6)
 
 @given(parts, parts, parts, parts)
 def test_no_two_paths_share_a_lock(a: str, b: str, c: str, d: str) -> None:
-    template = Template("order:{a}/{b}")
+    template = LockNameTemplate("order:{a}/{b}")
     one = template.resource_id({"a": a, "b": b})
     other = template.resource_id({"a": c, "b": d})
     assert (one == other) == ((a, b) == (c, d))
@@ -80,7 +80,7 @@ def test_no_two_paths_share_a_lock(a: str, b: str, c: str, d: str) -> None:
 )
 def test_a_path_that_names_no_lock(template: str, value: object) -> None:
     with pytest.raises((ValueError, ConfigurationError)):
-        Template(template).resource_id({"id": value})
+        LockNameTemplate(template).resource_id({"id": value})
 
 
 @pytest.mark.parametrize("hold", HOLDS, ids=["fastapi", "aiohttp"])

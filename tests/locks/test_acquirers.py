@@ -7,7 +7,7 @@ import pytest
 from anyio import lowlevel
 
 from aiorwlock_remote import LockTimeout, connect
-from aiorwlock_remote.locks.acquirers import NotWanted
+from aiorwlock_remote.locks.acquirers import AcquireAbandoned
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ async def test_given_up_while_it_waits() -> None:
         lock = locks.mutex("order", 1)
 
         async def wait() -> None:
-            with pytest.raises(NotWanted):
+            with pytest.raises(AcquireAbandoned):
                 await lock.acquire().unless(over.wait)
 
         async with lock, anyio.create_task_group() as tasks:
@@ -76,7 +76,7 @@ async def test_at_every_point(*, cancel: bool) -> None:
                 unless = anyio.sleep_forever if cancel else later
                 try:
                     held = await lock.acquire().unless(unless)
-                except NotWanted:
+                except AcquireAbandoned:
                     outcomes.add("given up")
                 else:
                     outcomes.add("held")
@@ -94,5 +94,5 @@ async def test_a_connect_that_is_opened_twice_is_two_processes_to_the_store() ->
     gates = set()
     for _ in range(2):
         async with connecting as locks:
-            gates.add(locks._session.drive.gate_name)
+            gates.add(locks._session.drive.client_id)
     assert len(gates) == 2

@@ -20,7 +20,7 @@ from aiorwlock_remote.backends.oracle import OracleBackend
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from aiorwlock_remote.backends.redis import RedisBackend
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.ports import Bell, Host, Settings, Store
+from aiorwlock_remote.ports import EventLoop, Store, StoreSettings, WakeCallback
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +66,9 @@ class Backend:
     def __init__(self) -> None:
         self.left: list[float] = []
 
-    def open(self, host: Host, bell: Bell, settings: Settings) -> Awaitable[Store]:
+    def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> Awaitable[Store]:
         self.left.append(anyio.current_effective_deadline())
 
         async def opened() -> Store:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote.core.doorman import Grant, Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.locks.info import doorman
@@ -30,7 +30,9 @@ WALL = 1_800_000_000_000_000
     ],
 )
 def test_age_of_a_foreign_program(value: str, age: float) -> None:
-    shown = doorman(Snapshot(resource("order", 1), Record(), Seat(value), 0, WALL))
+    shown = doorman(
+        Snapshot(resource("order", 1), Doorman(), MutexRecord(value), 0, WALL)
+    )
     (holder,) = shown.holders
     assert holder.foreign
     assert holder.age == age
@@ -53,7 +55,7 @@ def test_a_clock_that_was_set_back(
 ) -> None:
     """A record is newer than the clock; a holder that is alive would have renewed."""
     grant = Grant("t", Mode.WRITE, 1, now, now + 7_200_000_000)
-    record = Record(grants=(grant,), updated=updated)
+    record = Doorman(grants=(grant,), updated=updated)
     shown = doorman(Snapshot(resource("order", 1), record, None, now, wall))
     assert shown.clock_set_back == seconds
     assert (shown.stale(60.0) is not None) is (seconds > 0)

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from aiorwlock_remote import Held, NotOwner, connect
-from aiorwlock_remote.locks.held_state import Grip
+from aiorwlock_remote.locks.held_state import HeldState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("no loop has a part in it")]
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("no loop has a part in it
 def grips_of(resource: str) -> int:
     """By type alone: `isinstance` asks for `__class__`, which wakes lazy objects up."""
     gc.collect()
-    found = (one for one in gc.get_objects() if type(one) is Grip)
+    found = (one for one in gc.get_objects() if type(one) is HeldState)
     return sum(grip.lease.resource.label == resource for grip in found)
 
 

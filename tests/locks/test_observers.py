@@ -15,7 +15,7 @@ from aiorwlock_remote import (
     Attempt,
     Closed,
     ConfigurationError,
-    End,
+    GrantEnd,
     LockLost,
     Locks,
     LockTimeout,
@@ -57,7 +57,7 @@ class _Following:
         kind = None if error is None else type(error)
         self._told.append(("failed", self._number, kind))
 
-    def ended(self, how: End) -> None:
+    def ended(self, how: GrantEnd) -> None:
         self._told.append(("ended", self._number, how))
 
 

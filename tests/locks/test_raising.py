@@ -16,7 +16,7 @@ import pytest
 from aiorwlock_remote import (
     Attempt,
     BackendUnavailable,
-    End,
+    GrantEnd,
     Held,
     LockLost,
     Locks,
@@ -60,7 +60,7 @@ class Raising:
         del error
         self._in("failed")
 
-    def ended(self, how: End) -> None:
+    def ended(self, how: GrantEnd) -> None:
         del how
         self._in("ended")
 

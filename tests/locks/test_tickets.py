@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, NotOwner, connect
-from aiorwlock_remote.locks import passing
-from aiorwlock_remote.locks.lending import lend
+from aiorwlock_remote.locks import tickets
+from aiorwlock_remote.locks.held import share_ticket
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +52,7 @@ async def test_refused(text: str) -> None:
 
 
 async def test_what_detach_made_is_read() -> None:
-    assert passing.read(made(json.dumps(GOOD))).lease == 30.0
+    assert tickets.read(made(json.dumps(GOOD))).lease == 30.0
     async with connect("memory://") as locks:
         ticket = (await locks.mutex("order", 1).acquire()).detach()
         await (await locks.adopt(ticket)).release()
@@ -63,7 +63,7 @@ async def test_lease_delay_and_reason_go_along() -> None:
         lock = locks.mutex("order", 1, lease=300, lock_delay=7.5)
         held = await locks.adopt((await lock.acquire(reason="refund")).detach())
         ticket = held.detach()
-        again = passing.read(ticket)
+        again = tickets.read(ticket)
         assert (again.lease, again.lock_delay, again.reason) == (300, 7.5, "refund")
         await (await locks.adopt(ticket)).release()
 
@@ -73,7 +73,7 @@ async def test_a_shared_ticket_may_be_adopted_by_many(tmp_path: Path) -> None:
     url = f"memory://{tmp_path.name}"
     async with connect(url) as locks, connect(url) as others:
         held = await locks.rwlock("order", 1).writer.acquire()
-        ticket = lend(held)
+        ticket = share_ticket(held)
         first, second = await others.adopt(ticket), await others.adopt(ticket)
         third = await locks.adopt(second.detach())
         for each in (held, first, third):
@@ -90,9 +90,9 @@ async def test_a_shared_ticket_may_be_adopted_by_many(tmp_path: Path) -> None:
 async def test_what_a_shared_grant_is_moved_to_is_not_shared() -> None:
     async with connect("memory://") as locks:
         held = await locks.rwlock("order", 1).writer.acquire()
-        shared = await locks.adopt(lend(held))
+        shared = await locks.adopt(share_ticket(held))
         moved = await shared.downgrade()
         ticket = moved.detach()
-        assert not passing.read(ticket).shared
+        assert not tickets.read(ticket).shared
         await (await locks.adopt(ticket)).release()
         held.detach()

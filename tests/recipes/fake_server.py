@@ -251,8 +251,8 @@ class Line:
             call.failed(not_sent(HERE, "closed"))
         self._aside.clear()
         self.closed = True
-        while not all(call.done for call in last):
-            pending = next(call for call in last if not call.done)
+        while not all(call.done() for call in last):
+            pending = next(call for call in last if not call.done())
             try:
                 await pending
             except BackendUnavailable:

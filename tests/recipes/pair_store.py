@@ -12,25 +12,25 @@ from aiorwlock_remote import registry
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.doorman import Grant
-from aiorwlock_remote.core.key_pair import Pair
+from aiorwlock_remote.core.key_pair import KeyPair
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.ports import (
-    Bell,
     Capability,
-    Host,
+    EventLoop,
     Renewal,
     Renewer,
-    Settings,
     Snapshot,
     Store,
+    StoreSettings,
+    WakeCallback,
 )
 
 
-def on_pair(resource: Resource) -> Pair:
+def on_pair(resource: Resource) -> KeyPair:
     """The pair that stands for a resource."""
-    return Pair(resource.type, resource.id)
+    return KeyPair(resource.type, resource.id)
 
 
 class OnPairs:
@@ -40,7 +40,9 @@ class OnPairs:
         self.known: set[Resource] = set()
         self._url = url
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> Store:
+    async def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> Store:
         """As ``Backend``."""
 
         def ring(resource: Resource, seconds: float) -> None:
@@ -62,7 +64,7 @@ class PairStore:
         self._known = known
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> PollPolicy:
         return self._inside.pace
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:

@@ -88,5 +88,5 @@ async def attended(plain: PlainRows, number: int = 1) -> bool:
 
 def never_look_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for a row and is not told waits for ever."""
-    monkeypatch.setattr(wait_queue, "LONGEST", NEVER)
+    monkeypatch.setattr(wait_queue, "MAX_POLL_INTERVAL", NEVER)
     monkeypatch.setattr(wait_queue, "back_off", lambda *_, **__: NEVER)

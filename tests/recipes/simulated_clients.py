@@ -28,14 +28,14 @@ from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.ports import Settings
-from aiorwlock_remote.runtime.asyncio_loop import AsyncioHost
-from aiorwlock_remote.runtime.cleanup import Insisting
-from aiorwlock_remote.runtime.in_flight import Closing
-from aiorwlock_remote.runtime.lease import State
-from aiorwlock_remote.runtime.renewal_worker import BATCH
-from aiorwlock_remote.runtime.store_client import Drive
-from aiorwlock_remote.runtime.wait_queue_registry import Room
+from aiorwlock_remote.ports import StoreSettings
+from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier
+from aiorwlock_remote.runtime.in_flight import InFlightGrants
+from aiorwlock_remote.runtime.lease import LeaseState
+from aiorwlock_remote.runtime.renewal_worker import MAX_BATCH
+from aiorwlock_remote.runtime.store_client import StoreClient
+from aiorwlock_remote.runtime.wait_queue_registry import WaitQueueRegistry
 from tests.recipes.fake_server import Batches, Line, Server
 
 PATIENCE = 1.0
@@ -69,17 +69,19 @@ class Process(ABC):
 
     def __init__(self, server: Server, number: int, lease: float) -> None:
         self.number = number
-        settings = Settings(f"gate{number}", connect_timeout=PATIENCE)
-        own = channel(settings.gate)
+        settings = StoreSettings(f"gate{number}", connect_timeout=PATIENCE)
+        own = channel(settings.client_id)
         self.line = line = Line(server, own, PATIENCE, SILENCE)
         self.batches = Batches(server)
-        host, lines = AsyncioHost(server.clock), Lines(self.batches)
+        host, lines = AsyncioEventLoop(server.clock), Lines(self.batches)
         store: Any = RedisStore(Reached(), host, self._ring, settings, lines)  # type: ignore[arg-type]
         store._link = line
         store._sets.use(line, frozenset(), None)
         line.on_message, line.on_reconnect = store._message, store._ring_all
-        room = Room(settings.gate, store, host, Insisting(host, Closing()))
-        self.drive = Drive(store, room, host, settings)
+        room = WaitQueueRegistry(
+            settings.client_id, store, host, CleanupRetrier(host, InFlightGrants())
+        )
+        self.drive = StoreClient(store, room, host, settings)
         self.session = Session(self.drive, host)
         self.told: list[Held] = []
         self.locks = Locks(self.session, Options(), "acted")
@@ -112,7 +114,7 @@ class Process(ABC):
         """Both of its threads, until they would sleep."""
         with self.batches.having(outcome):
             renewing, now = self.keeper._renewing, self.session.host.clock.now()
-            while batch := self.keeper._agenda.take(now, BATCH):
+            while batch := self.keeper._agenda.take(now, MAX_BATCH):
                 self.keeper._look_after(batch)
             while not renewing._due.empty():
                 leases = renewing._next_batch()
@@ -138,7 +140,7 @@ class Process(ABC):
         ]
 
     def _ring(self, resource: Resource, seconds: float) -> None:
-        self.drive.room.ring(resource, seconds)
+        self.drive.room.wake(resource, seconds)
 
 
 class User:
@@ -191,7 +193,7 @@ class User:
             return self.held.valid
         lease, now = self.held._lease, self.process.session.host.clock.now()
         assert lease.deadline is not None
-        return lease.state is State.HELD and now < lease.deadline
+        return lease.state is LeaseState.HELD and now < lease.deadline
 
     def holds(self) -> bool:
         """It got something, whatever became of that since."""

@@ -9,7 +9,7 @@ import pytest
 
 from aiorwlock_remote import Closed, LockTimeout
 from aiorwlock_remote.recipes import folder_occupancy
-from aiorwlock_remote.runtime.loops import asyncio_only
+from aiorwlock_remote.runtime.event_loop import asyncio_only
 from tests.recipes.occupied_places import BOOK, FolderPlace
 from tests.recipes.watched_steps import NOTHING, watched
 

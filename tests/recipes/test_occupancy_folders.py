@@ -23,9 +23,9 @@ from aiorwlock_remote import (
     LockTimeout,
     Unsupported,
 )
-from aiorwlock_remote.core.occupancy import Ages, Record
+from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges
 from aiorwlock_remote.recipes import Occupancies, folder_occupancy, process_liveness
-from aiorwlock_remote.recipes.folder_occupancy import FolderOccupations
+from aiorwlock_remote.recipes.folder_occupancy import FolderOccupancyStore
 from tests.recipes.occupied_places import BOOK, NAME
 
 pytestmark = [
@@ -40,7 +40,7 @@ async def test_what_lies_there(tmp_path: Path) -> None:
         (file,) = (tmp_path / NAME / "using").iterdir()
         label, process, nonce = file.name.split(",")
         assert label == "%2E./Zo%C3%AB%2C %3F.".replace("/", "%2F")
-        assert process == process_liveness.myself()
+        assert process == process_liveness.own_process_proof()
         assert len(nonce) == 32
         assert file.stat().st_size == 0
         assert await books.holders(BOOK) == ("../Zoë, ?.",)
@@ -131,10 +131,10 @@ async def test_only_proof_is_proof(tmp_path: Path) -> None:
     books = folder_occupancy.occupancies(tmp_path, using_age=None)
     using = tmp_path / NAME / "using"
     using.mkdir(parents=True)
-    world, pid, start = process_liveness.myself().split(".")
+    world, pid, start = process_liveness.own_process_proof().split(".")
     dead = f"{world}.{_dead_process()}.{start}"
     reused = f"{world}.{pid}.{int(start) - 1}"
-    alive = process_liveness.myself()
+    alive = process_liveness.own_process_proof()
     elsewhere = f"{'0' * 16}.{pid}.{start}"
     for process in (alive, elsewhere, "", "x", f"{world}.x.1", f"{world}.{pid}."):
         path = using / f"joe,{process},{'0' * 32}"
@@ -165,29 +165,31 @@ def test_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert child.stdout is not None
     name = child.stdout.readline().strip()
     assert name.count(".") == 2
-    assert not process_liveness.is_gone(name)
+    assert not process_liveness.is_proved_dead(name)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert process_liveness.is_gone(name), "nobody has asked how it ended, and it has"
+    assert process_liveness.is_proved_dead(name), (
+        "nobody has asked how it ended, and it has"
+    )
     child.communicate()
-    assert process_liveness.is_gone(name)
+    assert process_liveness.is_proved_dead(name)
     monkeypatch.setattr(process_liveness, "_PROC", tmp_path)  # not Linux
-    assert not process_liveness.is_gone(name)
+    assert not process_liveness.is_proved_dead(name)
     process_liveness._myself.cache_clear()
-    assert process_liveness.myself() == ""
+    assert process_liveness.own_process_proof() == ""
     process_liveness._myself.cache_clear()
 
 
-class Cached(FolderOccupations):
+class Cached(FolderOccupancyStore):
     """A mount whose first look at the usings is an old one."""
 
-    async def usings(self, thing: str, who: str) -> Sequence[Record]:
+    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         changed = (self._root / thing / "using" / who).exists()
         return await super().usings(thing, who) if changed else []
 
 
 async def test_an_old_look_is_found_out(tmp_path: Path) -> None:
-    ours = Occupancies(Cached(tmp_path, Ages()))
+    ours = Occupancies(Cached(tmp_path, ExpiryAges()))
     async with folder_occupancy.occupancies(tmp_path).occupy(BOOK, who="joe"):
         with pytest.raises(LockTimeout) as late:
             await ours.occupy(BOOK, timeout=0.2)
@@ -246,7 +248,7 @@ async def test_a_mount_that_is_away_for_a_while(tmp_path: Path) -> None:
 
 
 def test_errors_of_the_system(tmp_path: Path) -> None:
-    store = FolderOccupations(tmp_path, Ages())
+    store = FolderOccupancyStore(tmp_path, ExpiryAges())
     kinds = {
         errno.ENOSPC: BackendError,
         errno.EROFS: Unsupported,

@@ -13,7 +13,7 @@ import pytest
 from aiorwlock_remote import Closed, ConfigurationError, LockBusy, LockLost, NotOwner
 from aiorwlock_remote.recipes import Occupancies, folder_occupancy
 from aiorwlock_remote.recipes.occupied import Occupied
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.fixed_clock import StandingClock
 
 pytestmark = [
@@ -153,7 +153,7 @@ async def test_extended_it_is_as_young_as_when_that_was_asked_for(
 ) -> None:
     """However long the store took to do it."""
     clock = StandingClock()
-    occupied = Occupied(books, current_host(clock), "book:1", "me", 1.0)
+    occupied = Occupied(books, current_event_loop(clock), "book:1", "me", 1.0)
     young = occupied.expires_in
 
     async def slowly(*_: str) -> bool:

@@ -10,13 +10,13 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendError, BackendUnavailable, connect
-from aiorwlock_remote._util.pending import Pending, mapped
+from aiorwlock_remote._util.pending import Pending, map_pending
 from aiorwlock_remote.backends.sqlite.store import SqliteStore
-from aiorwlock_remote.core.row_plans import Plan, Statement, Step
+from aiorwlock_remote.core.row_plans import Plan, RowStep, Statement
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.recipes import RowLock
 from aiorwlock_remote.recipes.row_lock import requests
-from aiorwlock_remote.recipes.row_lock.strategies import Got
+from aiorwlock_remote.recipes.row_lock.strategies import RowOutcome
 from tests.backends.redis.connections import eventually
 from tests.recipes.fix_rows import LocksSite, port_of, through
 from tests.recipes.row_sites import FREE, LOCKED, MODES, THEIRS, ask, never_look_again
@@ -49,14 +49,14 @@ class Fault:
         self.requests += 1
         if self.hanging:
             late: Pending[Any] = Pending()
-            self.hung.append(lambda: late.fail(self.error or NOT_SENT))
+            self.hung.append(lambda: late.set_exception(self.error or NOT_SENT))
             return late
         if self.error is None:
             return self.carry(store, plan)
         if self.error is LOST:
-            return mapped(self.carry(store, plan), lost)
+            return map_pending(self.carry(store, plan), lost)
         failed: Pending[Any] = Pending()
-        failed.fail(self.error)
+        failed.set_exception(self.error)
         return failed
 
 
@@ -73,7 +73,7 @@ def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
         return fault.carried(store, plan)
 
     monkeypatch.setattr(SqliteStore, "carry", carry)
-    monkeypatch.setattr(requests, "PATIENCE", 0.0)
+    monkeypatch.setattr(requests, "RETRY_PERIOD", 0.0)
     return fault
 
 
@@ -185,7 +185,7 @@ async def test_a_cancelled_acquire(
 
         def held_back(store: SqliteStore, plan: Plan[Statement, Any]) -> Pending[Any]:
             fault.error = NOT_SENT
-            carry(store, plan).then(answers.append)
+            carry(store, plan).add_done_callback(answers.append)
             return granted
 
         async def take() -> None:
@@ -198,7 +198,7 @@ async def test_a_cancelled_acquire(
             await eventually(lambda: bool(answers), "granted")
             assert sqlite.plain.state() == LOCKED[mode]
             group.cancel_scope.cancel()
-            granted.resolve(answers[0].result())
+            granted.set_result(answers[0].result())
         await eventually(times(fault, 2), "asked again")
         assert sqlite.plain.state() == LOCKED[mode]
         fault.carry, fault.error = carry, None
@@ -236,7 +236,7 @@ async def test_a_database_that_is_restarted(
     postgresql: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """It takes longer than anybody waits; no lease has to be waited for."""
-    monkeypatch.setattr(requests, "PATIENCE", 0.2)
+    monkeypatch.setattr(requests, "RETRY_PERIOD", 0.2)
     with Proxy(port_of(postgresql.url)) as proxy:
         async with connect(through(proxy, postgresql.url)) as locks:
             held = await ask(locks.row_lock("invoices", 1, lease=LEASE), mode)()
@@ -280,11 +280,11 @@ async def test_a_row_that_others_change_all_the_time(
     """It is not lost: it could not be given back yet."""
     async with connect(sqlite.url) as locks:
         held = await locks.row_lock("invoices", 1, lease=LEASE).write()
-        carry, found = fault.carry, Got(Step(0), held=False, again=True)
+        carry, found = fault.carry, RowOutcome(RowStep(0), held=False, again=True)
 
         def outrun(_: SqliteStore, __: Plan[Statement, Any]) -> Pending[Any]:
             told: Pending[Any] = Pending()
-            told.resolve(found)
+            told.set_result(found)
             return told
 
         fault.carry = outrun

@@ -11,7 +11,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import BackendError, BackendUnavailable, Closed, Locks, connect
-from aiorwlock_remote._util.pending import Pending, mapped
+from aiorwlock_remote._util.pending import Pending, map_pending
 from aiorwlock_remote.backends.mariadb.store import MariadbStore
 from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
 from aiorwlock_remote.backends.sqlite.store import SqliteStore
@@ -43,7 +43,7 @@ class Trouble:
             return self._carry(store, plan)
         self.requests += 1
         if self.requests == 1:
-            return mapped(self._carry(store, plan), lost)
+            return map_pending(self._carry(store, plan), lost)
         failed: Pending[Any] = Pending()
         self.unanswered.append(failed)
         if not self.silent:
@@ -53,7 +53,7 @@ class Trouble:
     def fail(self, error: BackendError | None = None) -> None:
         for pending in self.unanswered:
             not_sent = BackendUnavailable(what="not sent", nothing_done=True)
-            pending.fail(error or not_sent)
+            pending.set_exception(error or not_sent)
         self.unanswered.clear()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, LockLost
 from aiorwlock_remote.recipes import RowHeld
-from aiorwlock_remote.recipes.row_lock.lease import Holding
+from aiorwlock_remote.recipes.row_lock.lease import RowLease
 from tests.recipes.fix_rows import LocksSite
 from tests.recipes.row_sites import FREE, MODES, ask, opened
 
@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-def holding_of(held: RowHeld) -> Holding[object]:
+def holding_of(held: RowHeld) -> RowLease[object]:
     return held._holding
 
 

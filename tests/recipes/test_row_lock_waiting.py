@@ -13,24 +13,33 @@ from anyio.lowlevel import checkpoint
 from aiorwlock_remote import BackendUnavailable, Closed
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.row import UNLOCK, WRITE_LOCK, RowState
-from aiorwlock_remote.core.row_plans import Plan, Step
+from aiorwlock_remote.core.row_plans import Plan, RowStep
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.recipes.row_lock import requests, wait_queue
-from aiorwlock_remote.recipes.row_lock.lease import Holding
+from aiorwlock_remote.recipes.row_lock.lease import RowLease
 from aiorwlock_remote.recipes.row_lock.requests import RowRequests
-from aiorwlock_remote.recipes.row_lock.strategies import Attempt, Got, Leased, Published
-from aiorwlock_remote.recipes.row_lock.target import Hints, Kind, Row
-from aiorwlock_remote.recipes.row_lock.wait_queue import Crowd, RowWaiting, Wish
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.recipes.row_lock.strategies import (
+    LeasedStrategy,
+    PublishedStrategy,
+    RowAttempt,
+    RowOutcome,
+)
+from aiorwlock_remote.recipes.row_lock.target import Kind, RepairStatements, RowTarget
+from aiorwlock_remote.recipes.row_lock.wait_queue import (
+    RowRequest,
+    RowWaiters,
+    RowWaitQueue,
+)
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from aiorwlock_remote.testing.conformance.actors import until
 from tests.fixed_clock import StandingClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("nothing is sent")]
 
-ATTEMPT = Attempt(Mode.WRITE, "test", "ticket")
-TAKEN = Got(Step(0, (WRITE_LOCK, 0, "")), held=False)
-FASTER = Got(Step(0, (UNLOCK, 0, "")), held=False, again=True)
-HELD = Got(Step(1), held=True)
+ATTEMPT = RowAttempt(Mode.WRITE, "test", "ticket")
+TAKEN = RowOutcome(RowStep(0, (WRITE_LOCK, 0, "")), held=False)
+FASTER = RowOutcome(RowStep(0, (UNLOCK, 0, "")), held=False, again=True)
+HELD = RowOutcome(RowStep(1), held=True)
 AWAY = BackendUnavailable(what="not sent", nothing_done=True)
 
 
@@ -42,14 +51,14 @@ class Acted:
 
     def __init__(self) -> None:
         self.clock = StandingClock()
-        self.host = current_host(self.clock)
-        self.answers: list[Got | BackendUnavailable | Pending[Any]] = []
+        self.host = current_event_loop(self.clock)
+        self.answers: list[RowOutcome | BackendUnavailable | Pending[Any]] = []
         self.took = 0.0
         self.sent = 0
         self.freed: list[Kind] = []
         self.requests = RowRequests(self, self.host, self.freed.append)
         self.closed = False
-        self.waiting = RowWaiting(self.requests, self.host, self.check)
+        self.waiting = RowWaitQueue(self.requests, self.host, self.check)
 
     def check(self) -> None:
         if self.closed:
@@ -62,22 +71,26 @@ class Acted:
         if isinstance(answer, Pending):
             return answer
         pending: Pending[Any] = Pending()
-        if isinstance(answer, Got):
-            pending.resolve(answer)
+        if isinstance(answer, RowOutcome):
+            pending.set_result(answer)
         else:
-            pending.fail(answer)
+            pending.set_exception(answer)
         return pending
 
     async def obtain(
-        self, row: Row[Any], until: float | None = None, *, wait: bool = False
-    ) -> Holding[Any] | RowState:
-        return await self.waiting.obtain(Wish(row, ATTEMPT, until), wait=wait)
+        self, row: RowTarget[Any], until: float | None = None, *, wait: bool = False
+    ) -> RowLease[Any] | RowState:
+        return await self.waiting.obtain(RowRequest(row, ATTEMPT, until), wait=wait)
 
 
-def row(lease: float | None = None) -> Row[Any]:
-    words, hints = cast("Any", None), Hints("", "", "", "", "", "")
-    way = Published[Any](words) if lease is None else Leased[Any](words, lease)
-    return Row("invoices", ("id",), "1", words, way, hints)
+def row(lease: float | None = None) -> RowTarget[Any]:
+    words, hints = cast("Any", None), RepairStatements("", "", "", "", "", "")
+    way = (
+        PublishedStrategy[Any](words)
+        if lease is None
+        else LeasedStrategy[Any](words, lease)
+    )
+    return RowTarget("invoices", ("id",), "1", words, way, hints)
 
 
 @pytest.fixture
@@ -102,7 +115,7 @@ async def test_all_who_look_share_one_watch() -> None:
         told.append("watched")
         return lambda: told.append("over")
 
-    crowd = Crowd()
+    crowd = RowWaiters()
     with crowd.looking(watch):
         with crowd.looking(watch):
             pass
@@ -122,7 +135,7 @@ async def test_looks_are_more_and_more_seldom_until_somebody_leaves(
         return 0.0 if look < 3 else math.inf
 
     monkeypatch.setattr(wait_queue, "back_off", pause)
-    monkeypatch.setattr(wait_queue, "LONGEST", math.inf)
+    monkeypatch.setattr(wait_queue, "MAX_POLL_INTERVAL", math.inf)
 
     async def waits() -> bool:
         return looks[-1:] == [3]
@@ -131,14 +144,14 @@ async def test_looks_are_more_and_more_seldom_until_somebody_leaves(
     async with anyio.create_task_group() as group:
 
         async def obtain() -> None:
-            assert isinstance(await acted.obtain(row(), wait=True), Holding)
+            assert isinstance(await acted.obtain(row(), wait=True), RowLease)
 
         group.start_soon(obtain)
         await until(waits, 10)
         looks.append(-1)
-        acted.waiting.ring(row().identity)
+        acted.waiting.wake(row().identity)
         await until(waits, 10)
-        acted.waiting.ring()
+        acted.waiting.wake()
     assert looks == [0, 1, 2, 3, -1, 0, 1, 2, 3]
 
 
@@ -174,7 +187,7 @@ async def test_closed_and_cancelled_it_is_given_back_once(acted: Acted) -> None:
         acted.requests.close()
         group.cancel_scope.cancel()
         await a_few_steps()
-        answer.resolve(HELD)
+        answer.set_result(HELD)
     assert acted.sent == 2
     assert acted.freed == [row().identity]
 
@@ -182,13 +195,13 @@ async def test_closed_and_cancelled_it_is_given_back_once(acted: Acted) -> None:
 async def test_a_try_is_made_some_times_while_others_are_faster(acted: Acted) -> None:
     acted.answers = [FASTER] * 9
     assert isinstance(await acted.obtain(row()), RowState)
-    assert acted.sent == wait_queue.AT_ONCE
+    assert acted.sent == wait_queue.IMMEDIATE_ATTEMPTS
 
 
 async def test_a_lease_counts_from_before_it_was_asked_for(acted: Acted) -> None:
     acted.took, began = 4.0, acted.clock.now()
     held = await acted.obtain(row(lease=60.0))
-    assert isinstance(held, Holding)
+    assert isinstance(held, RowLease)
     assert began + 50 < held.deadline <= began + 60.0
 
 
@@ -206,10 +219,10 @@ async def test_what_a_table_takes_is_checked_until_one_was_locked(
 ) -> None:
     checked: list[bool] = []
 
-    def take(_: object, __: Attempt, *, check: bool) -> None:
+    def take(_: object, __: RowAttempt, *, check: bool) -> None:
         checked.append(check)
 
-    monkeypatch.setattr(Published, "take", take)
+    monkeypatch.setattr(PublishedStrategy, "take", take)
     acted.answers = [TAKEN]
     for _ in range(3):
         await acted.obtain(row())
@@ -225,7 +238,7 @@ async def test_closing_sends_at_once_what_was_to_be_sent_again(acted: Acted) -> 
     assert told.error is AWAY
     await a_few_steps()
     assert acted.sent == 2
-    await acted.requests.over()
+    await acted.requests.wait_closed()
 
 
 async def test_a_release_is_sent_again_for_a_while(acted: Acted) -> None:
@@ -234,7 +247,7 @@ async def test_a_release_is_sent_again_for_a_while(acted: Acted) -> None:
     with pytest.raises(BackendUnavailable):
         await told
     assert acted.sent == 3
-    await acted.requests.over()
+    await acted.requests.wait_closed()
 
 
 async def test_whoever_gives_back_while_others_change_it_is_told_when_it_is_done(

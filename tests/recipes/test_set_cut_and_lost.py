@@ -11,8 +11,8 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import BackendUnavailable, LockError
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.mutex_set import Ask, Told, Took
-from aiorwlock_remote.ports.recipes import Members
+from aiorwlock_remote.core.mutex_set import Taken, TakeReplies, TakeRequest
+from aiorwlock_remote.ports.recipes import MutexSetMembers
 from aiorwlock_remote.recipes import MutexSet
 from tests.recipes.fix_sets import proxies
 from tests.runtime.cancel_at import CancelAt
@@ -28,26 +28,28 @@ pytestmark = [
 class Unheard:
     """Loses the first answer that gives a ticket something; refuses to take it back."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: MutexSetMembers) -> None:
         self._ask = members.ask
         self._withdraw = members.withdraw
         self._given = set[str]()
         self._withdrawn = set[str]()
 
-    def ask(self, asks: Sequence[Ask], place_life: float) -> Pending[Told]:
-        heard: Pending[Told] = Pending()
+    def ask(
+        self, asks: Sequence[TakeRequest], entry_ttl: float
+    ) -> Pending[TakeReplies]:
+        heard: Pending[TakeReplies] = Pending()
 
-        def answered(answer: Pending[Told]) -> None:
+        def answered(answer: Pending[TakeReplies]) -> None:
             told = answer.result()
             both = zip(asks, told.answers, strict=True)
-            given = {ask.ticket for ask, answer in both if isinstance(answer, Took)}
+            given = {ask.ticket for ask, answer in both if isinstance(answer, Taken)}
             if given <= self._given:
-                heard.resolve(told)
+                heard.set_result(told)
             else:
                 self._given |= given
-                heard.fail(BackendUnavailable(what="lost"))
+                heard.set_exception(BackendUnavailable(what="lost"))
 
-        self._ask(asks, place_life).then(answered)
+        self._ask(asks, entry_ttl).add_done_callback(answered)
         return heard
 
     def withdraw(
@@ -57,7 +59,7 @@ class Unheard:
             return self._withdraw(places, tickets, lease)
         self._withdrawn.update(tickets)
         refused: Pending[None] = Pending()
-        refused.fail(BackendUnavailable(what="refused"))
+        refused.set_exception(BackendUnavailable(what="refused"))
         return refused
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from aiorwlock_remote import connect
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.mutex_set import Ask, Told
+from aiorwlock_remote.core.mutex_set import TakeReplies, TakeRequest
 from tests.backends.redis.connections import eventually
 from tests.recipes.fix_sets import KEY, QUEUE, proxies, traces
 from tests.runtime.cancel_at import CancelAt
@@ -103,10 +103,10 @@ async def test_the_last_in_line_gives_up_while_the_first_asks(
         members, scope = pool._pool.members, anyio.CancelScope()
         really = members.ask
 
-        def ask(asks: Sequence[Ask], place_life: float) -> Pending[Told]:
+        def ask(asks: Sequence[TakeRequest], entry_ttl: float) -> Pending[TakeReplies]:
             if asks[0].more:
                 scope.cancel()
-            return really(asks, place_life)
+            return really(asks, entry_ttl)
 
         monkeypatch.setattr(members, "ask", ask)
 

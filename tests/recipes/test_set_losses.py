@@ -9,7 +9,7 @@ import pytest
 
 from aiorwlock_remote import LockLost
 from aiorwlock_remote.core.commands import NotHeld, Release, Released, Renew, Renewed
-from aiorwlock_remote.core.mutex_set import Ask, Member, Took
+from aiorwlock_remote.core.mutex_set import SetMember, Taken, TakeRequest
 from tests.backends.redis.connections import eventually
 from tests.recipes.fix_sets import KEY, STATE, proxies, score, traces
 from tests.recipes.published import Published
@@ -113,13 +113,15 @@ async def test_a_takeover_within_the_same_second(
         async def takes_over() -> bool:
             if who == "theirs":
                 return theirs.acquire("a") is not None
-            (answer,) = (await members.ask((Ask("a", "new", lease),), 0.0)).answers
-            return isinstance(answer, Took)
+            (answer,) = (
+                await members.ask((TakeRequest("a", "new", lease),), 0.0)
+            ).answers
+            return isinstance(answer, Taken)
 
         for _ in range(20):  # until both fall into one second
             fresh_redis.ask("ZADD", KEY, 0, "a")
-            (old,) = (await members.ask((Ask("a", "old", lease),), 0.0)).answers
-            assert isinstance(old, Took)
+            (old,) = (await members.ask((TakeRequest("a", "old", lease),), 0.0)).answers
+            assert isinstance(old, Taken)
             await anyio.sleep(lease / 1e6 + 0.01)
             assert await takes_over()
             taken = score(fresh_redis, "a") or 0
@@ -127,7 +129,7 @@ async def test_a_takeover_within_the_same_second(
                 break
         else:
             pytest.fail("never within one second")
-        member = Member(KEY, "a")
+        member = SetMember(KEY, "a")
         renewed = await store.step(member, Renew((("old", lease),)))
         assert isinstance(renewed, Renewed)
         assert isinstance(renewed.outcomes[0], NotHeld)
@@ -153,8 +155,10 @@ async def test_not_kept_is_lost_when_its_lease_ends(fresh_redis: RedisServer) ->
 async def test_nothing_stays_of_who_died(fresh_redis: RedisServer) -> None:
     """Once another has taken over; what the state keeps does not grow with crashes."""
     async with proxies(fresh_redis, "a", lease=0.3) as pool:
-        dead = Ask("a", "dead", 300_000)
-        assert isinstance((await pool._pool.members.ask((dead,), 0.0)).answers[0], Took)
+        dead = TakeRequest("a", "dead", 300_000)
+        assert isinstance(
+            (await pool._pool.members.ask((dead,), 0.0)).answers[0], Taken
+        )
         async with pool.acquire(timeout=5):
             assert fresh_redis.ask("HEXISTS", STATE, "tdead") == 0
     assert traces(fresh_redis) == []

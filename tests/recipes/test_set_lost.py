@@ -11,7 +11,7 @@ import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, connect
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.mutex_set import Ask, Told, Took
+from aiorwlock_remote.core.mutex_set import Taken, TakeReplies, TakeRequest
 from aiorwlock_remote.recipes import MutexSet
 from tests.backends.redis.connections import eventually
 from tests.recipes.fix_sets import KEY, proxies, score, traces
@@ -50,11 +50,11 @@ async def test_a_lost_answer(start_redis: StartRedis) -> None:
 async def test_a_ticket_that_asks_again_has_it(fresh_redis: RedisServer) -> None:
     """Its answer was lost: the lease counts from the new one, and nothing is given."""
     async with proxies(fresh_redis, "a", "b") as pool:
-        members, ask = pool._pool.members, Ask("", "ticket", 60_000_000)
+        members, ask = pool._pool.members, TakeRequest("", "ticket", 60_000_000)
         (first,) = (await members.ask((ask,), 0.0)).answers
         (again,) = (await members.ask((ask,), 0.0)).answers
-        assert isinstance(first, Took)
-        assert isinstance(again, Took)
+        assert isinstance(first, Taken)
+        assert isinstance(again, Taken)
         assert first.name == again.name
         assert again.fence / 1e6 == score(fresh_redis, again.name)
         assert again.fence > first.fence
@@ -141,14 +141,14 @@ async def test_turned_away_and_cancelled_at_once(
         members, tasks = pool._pool.members, list[asyncio.Task[object]]()
         really = members.ask
 
-        def ask(asks: Sequence[Ask], place_life: float) -> Pending[Told]:
-            lost: Pending[Told] = Pending()
+        def ask(asks: Sequence[TakeRequest], entry_ttl: float) -> Pending[TakeReplies]:
+            lost: Pending[TakeReplies] = Pending()
 
-            def lose(_: Pending[Told]) -> None:
-                lost.fail(BackendUnavailable(what="lost"))
+            def lose(_: Pending[TakeReplies]) -> None:
+                lost.set_exception(BackendUnavailable(what="lost"))
                 tasks[0].cancel()
 
-            really(asks, place_life).then(lose)
+            really(asks, entry_ttl).add_done_callback(lose)
             return lost
 
         monkeypatch.setattr(members, "ask", ask)

@@ -11,7 +11,7 @@ import pytest
 from aiorwlock_remote import BadRecord, ConfigurationError, Held, Unsupported, connect
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from aiorwlock_remote.backends.redis.pair_keys import PairKeys
-from aiorwlock_remote.core.key_pair import Pair, pair
+from aiorwlock_remote.core.key_pair import KeyPair, pair
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
 from tests.recipes.fix_pairs import (
@@ -96,7 +96,7 @@ def test_one_name_is_one_lock() -> None:
     again = pickle.loads(pickle.dumps(pair("a", "b:c")))  # noqa: S301 - our own
     assert again in same
     assert pair("x", 42) == pair("x", "42")
-    assert Pair("x", "1") != Resource("x", "1")
+    assert KeyPair("x", "1") != Resource("x", "1")
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from aiorwlock_remote.core.occupancy import Record
-from aiorwlock_remote.ports.recipes import Occupations
+from aiorwlock_remote.core.occupancy import ContenderRecord
+from aiorwlock_remote.ports.recipes import OccupancyStore
 from aiorwlock_remote.recipes import Occupancies
 from tests.recipes.occupied_places import BOOK, Place
 
@@ -20,7 +20,7 @@ Upset = Callable[[str], Awaitable[None]]
 class Watched:
     """A store; ``before`` and ``after`` each of its steps something may happen."""
 
-    def __init__(self, store: Occupations) -> None:
+    def __init__(self, store: OccupancyStore) -> None:
         self._store = store
         self.ages = store.ages
         self.confirms = store.confirms
@@ -42,13 +42,13 @@ class Watched:
     async def write(self, thing: str, who: str) -> None:
         await self._step("write", partial(self._store.write, thing, who))
 
-    async def pendings(self, thing: str, who: str) -> Sequence[Record]:
+    async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         return await self._step("pendings", partial(self._store.pendings, thing, who))
 
-    async def usings(self, thing: str, who: str) -> Sequence[Record]:
+    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         return await self._step("usings", partial(self._store.usings, thing, who))
 
-    async def drop(self, thing: str, record: Record, *, using: bool) -> None:
+    async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
         drop = partial(self._store.drop, thing, record, using=using)
         await self._step("drop", drop)
 

@@ -9,7 +9,7 @@ import anyio
 from aiorwlock_remote import Locks
 from aiorwlock_remote.core.commands import Command, Release, Withdraw
 from aiorwlock_remote.testing.conformance.actors import until
-from aiorwlock_remote.testing.faults import Fate, Link
+from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
 NAME = ("far", 1)
 LEASE = 60.0
@@ -23,11 +23,11 @@ def ends_fail(command: Command) -> Fate:
     return Fate.REFUSE if isinstance(command, Withdraw | Release) else Fate.PASS
 
 
-async def held_back(link: Link) -> bool:
+async def held_back(link: FaultyLink) -> bool:
     return link.held_back > 0
 
 
-async def cancelled(link: Link, ask: Ask) -> None:
+async def cancelled(link: FaultyLink, ask: Ask) -> None:
     """While the answer is on its way."""
     link.hold_back = True
     async with anyio.create_task_group() as group:
@@ -41,7 +41,7 @@ async def cancelled(link: Link, ask: Ask) -> None:
     link.let_through()
 
 
-async def is_free_once_the_store_hears(link: Link, near: Locks) -> None:
+async def is_free_once_the_store_hears(link: FaultyLink, near: Locks) -> None:
     """And not before."""
     assert await near.mutex(*NAME).locked()
     link.fate = lambda _: Fate.PASS
@@ -56,6 +56,6 @@ def near_sees_it_wait(near: Locks) -> Callable[[], Awaitable[bool]]:
     return waits
 
 
-async def asked_again(link: Link, sent: int, times: int = 1) -> bool:
+async def asked_again(link: FaultyLink, sent: int, times: int = 1) -> bool:
     ends = (isinstance(command, Withdraw | Release) for command in link.sent[sent:])
     return sum(ends) >= times

@@ -7,20 +7,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aiorwlock_remote import Locks
-from aiorwlock_remote.core.polling import Pace
-from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.testing.faults import FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
 
 
 @pytest.fixture
 def store() -> FaultyMemory:
     """This test's store, looked at every 20 ms."""
-    pace = Pace(poll_min=0.02, poll_max=0.03, place_life=1.0, claim_window=0.05)
+    pace = PollPolicy(poll_min=0.02, poll_max=0.03, entry_ttl=1.0, claim_window=0.05)
     return FaultyMemory(pace=pace)
 
 
 @pytest.fixture
-def link(store: FaultyMemory) -> Link:
+def link(store: FaultyMemory) -> FaultyLink:
     """Its link."""
     return store.link
 

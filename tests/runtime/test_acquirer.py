@@ -10,44 +10,44 @@ import pytest
 from aiorwlock_remote import BackendError, BackendUnavailable, LockTimeout
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.runtime.lease import Lease, Terms
-from aiorwlock_remote.runtime.lease_keeper import Keeper
-from aiorwlock_remote.runtime.request import Request
-from aiorwlock_remote.runtime.taking import Taking
-from aiorwlock_remote.runtime.throttle import Admission
+from aiorwlock_remote.runtime.acquirer import BaseAcquirer
+from aiorwlock_remote.runtime.lease import Lease, LeaseTerms
+from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
+from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.throttle import AcquireThrottle
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 
 pytestmark = [pytest.mark.anyio, pytest.mark.only_on("asyncio", "nothing is awaited")]
 
-TERMS = Terms(30.0)
+TERMS = LeaseTerms(30.0)
 PATIENCE = 5.0
 
 
 class NoKeeper:
-    def ready(self, terms: Terms) -> None:
+    def ready(self, terms: LeaseTerms) -> None:
         del terms
 
 
-class Hindered(Taking):
+class Hindered(BaseAcquirer):
     """In its way stands ``error``, until that time; each attempt takes a second."""
 
     def __init__(self, error: BackendError, until: float) -> None:
         self.clock = StandingClock()
-        keeper = cast("Keeper", NoKeeper())
-        super().__init__(self.clock, keeper, Admission(self.clock), PATIENCE)
+        keeper = cast("LeaseKeeper", NoKeeper())
+        super().__init__(self.clock, keeper, AcquireThrottle(self.clock), PATIENCE)
         self.error = error
         self.until = until
         self.tries = 0
 
-    async def _try(self, request: Request) -> Lease:
+    async def _try(self, request: AcquireRequest) -> Lease:
         del request
         self.tries += 1
         if self.clock.now() < self.until:
             raise self.error
         return leased(TERMS, self.clock)
 
-    async def _wait(self, request: Request, until: float | None) -> Lease:
+    async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
         if until is not None and self.clock.now() + 1 > until:
             raise LockTimeout(unanswered=True)
         self.clock.seconds += 1
@@ -57,8 +57,8 @@ class Hindered(Taking):
         raise NotImplementedError
 
 
-def request(timeout: float | None) -> Request:
-    return Request(resource("order", 1), Mode.WRITE, Policy.FAIR, TERMS, timeout)
+def request(timeout: float | None) -> AcquireRequest:
+    return AcquireRequest(resource("order", 1), Mode.WRITE, Policy.FAIR, TERMS, timeout)
 
 
 def hidden(retry_after: float | None) -> BackendError:
@@ -115,7 +115,7 @@ async def test_a_holder_that_came_meanwhile_is_told(slept: list[Hindered]) -> No
     taking = Hindered(hidden(0.5), until=1000)
     slept.append(taking)
 
-    async def wait(request: Request, until: float | None) -> Any:  # noqa: ANN401
+    async def wait(request: AcquireRequest, until: float | None) -> Any:  # noqa: ANN401
         if taking.clock.now() > 3:
             raise LockTimeout(holders=("write 4f1c",))
         return await Hindered._wait(taking, request, until)

@@ -12,7 +12,7 @@ from aiorwlock_remote.core.commands import Command, Release, Withdraw
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.runtime import cleanup
 from aiorwlock_remote.testing.conformance.actors import until
-from aiorwlock_remote.testing.faults import Fate, Link
+from aiorwlock_remote.testing.faults import Fate, FaultyLink
 from tests.runtime.cleanup import (
     LEASE,
     NAME,
@@ -27,7 +27,7 @@ from tests.runtime.cleanup import (
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("it sends nothing")]
 
 
-async def test_closed_while_it_is_asked_again(link: Link, locks: Locks) -> None:
+async def test_closed_while_it_is_asked_again(link: FaultyLink, locks: Locks) -> None:
     """What is on its way may be lost: closing asks nonetheless."""
     ask = locks.mutex(*NAME, lease=LEASE).acquire
     link.fate = ends_fail
@@ -41,7 +41,7 @@ async def test_closed_while_it_is_asked_again(link: Link, locks: Locks) -> None:
 
 
 async def test_once_answered_it_is_not_asked_again(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     ask = locks.mutex(*NAME, lease=LEASE).acquire
     link.fate = ends_fail
@@ -53,7 +53,7 @@ async def test_once_answered_it_is_not_asked_again(
 
 
 async def test_others_of_the_process_keep_their_place(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """Asked again for one who left, those who came after him wait on."""
     entered = anyio.Event()
@@ -85,7 +85,7 @@ def ends_forbidden(command: Command) -> Fate:
 
 
 async def test_a_release_that_is_forbidden(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """When the right is there again, nobody waits for the lease."""
     held = await locks.mutex(*NAME, lease=LEASE).acquire()
@@ -95,7 +95,9 @@ async def test_a_release_that_is_forbidden(
     await is_free_once_the_store_hears(link, near)
 
 
-async def test_forbidden_after_it_failed(link: Link, locks: Locks, near: Locks) -> None:
+async def test_forbidden_after_it_failed(
+    link: FaultyLink, locks: Locks, near: Locks
+) -> None:
     """A store that comes back may be one that refuses, at first."""
     held = await locks.mutex(*NAME, lease=LEASE).acquire()
     link.fate = ends_fail
@@ -107,7 +109,7 @@ async def test_forbidden_after_it_failed(link: Link, locks: Locks, near: Locks) 
 
 
 async def test_who_may_not_acquire_leaves_nothing_to_be_asked(
-    link: Link, locks: Locks
+    link: FaultyLink, locks: Locks
 ) -> None:
     """What was refused was not granted: no request is repeated for each attempt."""
     link.fate = lambda _: Fate.FORBID
@@ -129,7 +131,7 @@ async def test_who_may_not_acquire_leaves_nothing_to_be_asked(
 
 @pytest.mark.slow
 async def test_one_that_is_not_answered_keeps_no_other_back(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """Its request hangs; the others are asked again meanwhile."""
     held = await locks.mutex("hangs", 1, lease=LEASE).acquire()
@@ -161,10 +163,10 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def test_the_pauses_grow_as_long_as_it_fails(
-    link: Link, locks: Locks, attempts: list[int], monkeypatch: pytest.MonkeyPatch
+    link: FaultyLink, locks: Locks, attempts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not for those that wait behind one that was answered."""
-    monkeypatch.setattr(cleanup, "AT_ONCE", 1)
+    monkeypatch.setattr(cleanup, "MAX_REQUESTS_IN_FLIGHT", 1)
     grants = [await locks.mutex("far", n, lease=LEASE).acquire() for n in (1, 2)]
     link.fate, sent = ends_fail, len(link.sent)
     for held in grants:

@@ -14,7 +14,7 @@ import pytest
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, Locks
 from aiorwlock_remote.core.commands import Command, Release, Withdraw
 from aiorwlock_remote.testing.conformance.actors import until
-from aiorwlock_remote.testing.faults import Fate, Link
+from aiorwlock_remote.testing.faults import Fate, FaultyLink
 from tests.runtime.cleanup import (
     LEASE,
     NAME,
@@ -75,14 +75,16 @@ def way(request: pytest.FixtureRequest) -> Way:
     return found
 
 
-async def test_cancelled(link: Link, locks: Locks, near: Locks, way: Way) -> None:
+async def test_cancelled(link: FaultyLink, locks: Locks, near: Locks, way: Way) -> None:
     ask = await way(locks)
     link.fate = ends_fail
     await cancelled(link, ask)
     await is_free_once_the_store_hears(link, near)
 
 
-async def test_nobody_knows(link: Link, locks: Locks, near: Locks, way: Way) -> None:
+async def test_nobody_knows(
+    link: FaultyLink, locks: Locks, near: Locks, way: Way
+) -> None:
     ask = await way(locks)
     link.fate = ends_fail_and_no_answer
     with pytest.raises((AcquireUncertain, BackendUnavailable)):
@@ -90,7 +92,7 @@ async def test_nobody_knows(link: Link, locks: Locks, near: Locks, way: Way) -> 
     await is_free_once_the_store_hears(link, near)
 
 
-async def test_closed(link: Link, locks: Locks, near: Locks, way: Way) -> None:
+async def test_closed(link: FaultyLink, locks: Locks, near: Locks, way: Way) -> None:
     """Whoever closes asks once more."""
     ask = await way(locks)
     link.fate = ends_fail
@@ -103,7 +105,7 @@ async def test_closed(link: Link, locks: Locks, near: Locks, way: Way) -> None:
 
 @pytest.mark.only_on("asyncio", "elsewhere whoever was granted something is told")
 async def test_granted_and_cancelled_at_once(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     other = await near.mutex(*NAME).acquire()
     acquisition = locks.mutex(*NAME, lease=LEASE).acquire()
@@ -122,7 +124,7 @@ async def test_granted_and_cancelled_at_once(
 
 @pytest.mark.only_on("asyncio", "elsewhere who is turned away is told of that")
 async def test_turned_away_and_cancelled_at_once(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """It was granted, and the answer was lost."""
     link.hold_back, link.fate = True, lambda _: Fate.LOSE

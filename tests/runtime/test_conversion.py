@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Held, Locks, NotOwner, connect
-from aiorwlock_remote.backends.memory import Shelf
+from aiorwlock_remote.backends.memory import MemoryDatabase
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
 from aiorwlock_remote.ports import Backend
 from tests.conformance import broken
@@ -201,4 +201,4 @@ async def test_a_thousand_random_sequences(url: str) -> None:
 )
 async def test_a_store_that_is_wrong_is_found(fault: type[broken.Fault]) -> None:
     with pytest.raises((AssertionError, NotOwner)):
-        await play(broken.Broken(fault, Shelf()), 100)
+        await play(broken.Broken(fault, MemoryDatabase()), 100)

@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import LockError
 from aiorwlock_remote.core.commands import Command, Release, Withdraw
-from aiorwlock_remote.testing.faults import Fate, Link
+from aiorwlock_remote.testing.faults import Fate, FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
 from tests.runtime.cancel_fuzz import NAME, OTHERS, STORIES, Free, somebody
 from tests.runtime.cut_off import Cut, by_scope, natively
@@ -72,7 +72,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def answered_later(link: Link) -> AsyncIterator[None]:
+async def answered_later(link: FaultyLink) -> AsyncIterator[None]:
     """Not in the same turn of the loop."""
 
     async def let_through() -> None:

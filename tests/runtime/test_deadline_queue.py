@@ -7,38 +7,42 @@ import pytest
 from aiorwlock_remote.core.commands import Claim
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.runtime.deadline_queue import FEW, GRAIN, Agenda
-from aiorwlock_remote.runtime.lease import Lease, State, Terms
+from aiorwlock_remote.runtime.deadline_queue import (
+    GRAIN,
+    MAX_EMPTY_SLOTS,
+    DeadlineQueue,
+)
+from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 
 DAY = 86_400.0
 CLOCK = StandingClock()
-MANY = 8 * FEW
+MANY = 8 * MAX_EMPTY_SLOTS
 
 
 def granted(number: int) -> Lease:
     grant = Claim(f"t{number}", None).grant(Mode.WRITE, 1, 0)
-    terms = Terms(lease=None, max_hold=DAY)
+    terms = LeaseTerms(lease=None, max_hold=DAY)
     return Lease(resource("order", number), grant, terms, 0.0, CLOCK)
 
 
 def test_slots_that_everybody_left_are_forgotten() -> None:
-    agenda = Agenda()
+    agenda = DeadlineQueue()
     for number in range(MANY):
         lease = granted(number)
         agenda.put(lease, DAY + number * GRAIN)
-        lease.end(State.RELEASED)
-        assert len(agenda._due) == len(agenda._slots) <= FEW
+        lease.end(LeaseState.RELEASED)
+        assert len(agenda._due) == len(agenda._slots) <= MAX_EMPTY_SLOTS
 
 
 def test_whoever_is_held_still_is_looked_at() -> None:
-    agenda = Agenda()
+    agenda = DeadlineQueue()
     held = [granted(number) for number in range(MANY)]
     for number, lease in enumerate(held):
         agenda.put(lease, DAY + number * GRAIN)
         if number % 2:
-            lease.end(State.RELEASED)
+            lease.end(LeaseState.RELEASED)
     taken = agenda.take(2 * DAY, MANY)
     assert taken == held[::2]
 
@@ -46,7 +50,7 @@ def test_whoever_is_held_still_is_looked_at() -> None:
 def test_slots_in_use_are_not_looked_through_for_each_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    agenda, sweeps = Agenda(), 0
+    agenda, sweeps = DeadlineQueue(), 0
     sweep = agenda._forget_left
 
     def counted() -> None:
@@ -63,11 +67,11 @@ def test_slots_in_use_are_not_looked_through_for_each_new_one(
 
 @pytest.fixture
 def lease() -> Lease:
-    return leased(Terms(60.0), StandingClock())
+    return leased(LeaseTerms(60.0), StandingClock())
 
 
 def test_it_is_due_at_its_time_and_once(lease: Lease) -> None:
-    agenda = Agenda()
+    agenda = DeadlineQueue()
     due = agenda.put(lease, 5.0)
     assert agenda.next == due
     assert agenda.take(due - 0.001, 10) == []
@@ -78,9 +82,11 @@ def test_it_is_due_at_its_time_and_once(lease: Lease) -> None:
 @pytest.mark.parametrize("how", ["released", "lost"])
 def test_what_has_ended_is_not_kept(lease: Lease, how: str) -> None:
     """It may have been due in a year."""
-    agenda = Agenda()
+    agenda = DeadlineQueue()
     agenda.put(lease, 3e7)
     planned = lease.kept_in
     assert planned == {lease}
-    assert lease.end(State.RELEASED) if how == "released" else lease.lose("expired")
+    assert (
+        lease.end(LeaseState.RELEASED) if how == "released" else lease.lose("expired")
+    )
     assert planned == set()

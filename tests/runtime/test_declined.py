@@ -14,7 +14,7 @@ from aiorwlock_remote.core.commands import Acquire, Command, Downgrade
 from aiorwlock_remote.runtime import cleanup
 from aiorwlock_remote.runtime.cleanup import AGAIN
 from aiorwlock_remote.testing.conformance.actors import until
-from aiorwlock_remote.testing.faults import Fate, Link
+from aiorwlock_remote.testing.faults import Fate, FaultyLink
 from tests.runtime.cleanup import NAME
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +89,9 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("use", USES)
-async def test_sent_again(link: Link, locks: Locks, near: Locks, use: str) -> None:
+async def test_sent_again(
+    link: FaultyLink, locks: Locks, near: Locks, use: str
+) -> None:
     """Each request is declined, and carried out the next time: nobody notices."""
     declined = set[Command]()
 
@@ -106,7 +108,9 @@ async def test_sent_again(link: Link, locks: Locks, near: Locks, use: str) -> No
 
 
 @pytest.mark.parametrize("ask", [_try, _several, _published])
-async def test_told_in_the_end(link: Link, locks: Locks, near: Locks, ask: Use) -> None:
+async def test_told_in_the_end(
+    link: FaultyLink, locks: Locks, near: Locks, ask: Use
+) -> None:
     link.fate = lambda _: Fate.DECLINE
     with pytest.raises(BackendUnavailable) as caught:
         await ask(locks)
@@ -116,7 +120,9 @@ async def test_told_in_the_end(link: Link, locks: Locks, near: Locks, ask: Use) 
     assert not await near.mutex(*NAME).locked()
 
 
-async def test_an_acquire_is_told_when_its_time_is_up(link: Link, locks: Locks) -> None:
+async def test_an_acquire_is_told_when_its_time_is_up(
+    link: FaultyLink, locks: Locks
+) -> None:
     """As long as there is time, it asks; then it is told what the store said."""
     link.fate = lambda _: Fate.DECLINE
     with pytest.raises(BackendUnavailable):
@@ -125,7 +131,7 @@ async def test_an_acquire_is_told_when_its_time_is_up(link: Link, locks: Locks) 
 
 
 async def test_a_release_is_told_in_the_end(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """And it is sent again in the background, as any that failed."""
     held = await locks.mutex(*NAME, lease=60).acquire()
@@ -136,7 +142,7 @@ async def test_a_release_is_told_in_the_end(
     await until(partial(_free, near), 10)
 
 
-async def test_who_moves_keeps_what_it_has(link: Link, locks: Locks) -> None:
+async def test_who_moves_keeps_what_it_has(link: FaultyLink, locks: Locks) -> None:
     """It is known not to have been moved."""
     held = await locks.rwlock(*NAME).writer.acquire()
     link.fate = lambda command: (
@@ -158,7 +164,11 @@ async def _await_now(locks: Locks) -> Held | None:
 
 @pytest.mark.parametrize("ask", [_await, _await_now])
 async def test_cancelled_between(
-    link: Link, locks: Locks, near: Locks, ask: Use, monkeypatch: pytest.MonkeyPatch
+    link: FaultyLink,
+    locks: Locks,
+    near: Locks,
+    ask: Use,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What would have been sent next is not, once it was taken back."""
     monkeypatch.setattr(cleanup, "back_off", lambda *_: 1.0)
@@ -174,7 +184,7 @@ async def test_cancelled_between(
     assert not await near.mutex(*NAME).locked()
 
 
-async def test_closed_between(link: Link, locks: Locks, near: Locks) -> None:
+async def test_closed_between(link: FaultyLink, locks: Locks, near: Locks) -> None:
     async def ask() -> None:
         with pytest.raises(Closed):
             await locks.mutex(*NAME, lease=None).try_acquire()

@@ -10,7 +10,7 @@ import pytest
 from aiorwlock_remote import Closed, Locks
 from aiorwlock_remote.core.commands import Release
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.testing.faults import FaultyLink
 from tests.forked_children import exit_code, fork
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ async def test_every_drive_is_severed_by_a_fork(locks: Locks) -> None:
 
 
 async def test_nothing_is_sent_by_what_waits_or_is_dropped(
-    locks: Locks, near: Locks, link: Link
+    locks: Locks, near: Locks, link: FaultyLink
 ) -> None:
     """Releases, withdrawals and looks: of gates that were there, and of new ones."""
     held = await locks.mutex(*NAME).acquire()
@@ -43,8 +43,8 @@ async def test_nothing_is_sent_by_what_waits_or_is_dropped(
         before, drive = len(link.sent), locks._session.drive
         whole = drive.store, drive.room._store
         drive.sever()
-        drive.release(held._grip.lease).unawaited()
-        drive.room.gate(resource("order", 3)).release("x").unawaited()
+        drive.release(held._grip.lease).log_failure()
+        drive.room.queue(resource("order", 3)).release("x").log_failure()
         tasks.cancel_scope.cancel()
     assert len(link.sent) == before
     drive.store = whole[0]

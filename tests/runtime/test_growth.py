@@ -34,12 +34,12 @@ NAMES = count()
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is bounded has reached its bound in a few cycles."""
-    monkeypatch.setattr(deadline_queue, "FEW", 4)
+    monkeypatch.setattr(deadline_queue, "MAX_EMPTY_SLOTS", 4)
     monkeypatch.setattr(memory, "SWEEP_EVERY", 4)
-    monkeypatch.setattr(redis_store, "REMEMBERED", 4)
-    monkeypatch.setattr(wait_queue_registry, "FEW", 4)
-    monkeypatch.setattr(decode_cache, "REMEMBERED", 4)
-    for number in range(names.REMEMBERED):
+    monkeypatch.setattr(redis_store, "CACHE_SIZE", 4)
+    monkeypatch.setattr(wait_queue_registry, "MAX_IDLE_QUEUES", 4)
+    monkeypatch.setattr(decode_cache, "CACHE_SIZE", 4)
+    for number in range(names.CACHE_SIZE):
         assert resource("filled", f"n{number}").row
 
 
@@ -176,7 +176,7 @@ async def test_locks_opened_anew_leave_nothing(url: str) -> None:
 
 @pytest.mark.anyio
 async def test_what_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wait_queue_registry.Room, "_sweep", lambda _: None)
+    monkeypatch.setattr(wait_queue_registry.WaitQueueRegistry, "_sweep", lambda _: None)
     monkeypatch.setattr("tests.runtime.test_growth.PATIENCE", 0)
     async with connect("memory://growing") as locks:
 
@@ -185,7 +185,7 @@ async def test_what_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
                 pass
 
         found = await growth(cycle)
-    assert found["Room._gates"] == found["Gate"] == 2 * CYCLES
+    assert found["WaitQueueRegistry._queues"] == found["WaitQueue"] == 2 * CYCLES
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

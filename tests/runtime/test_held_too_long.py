@@ -10,11 +10,10 @@ import pytest
 
 from aiorwlock_remote import Held, LockLost, Locks
 from aiorwlock_remote.core.commands import Release
-from aiorwlock_remote.locks.held import grip_of
-from aiorwlock_remote.locks.lending import lend
-from aiorwlock_remote.runtime.lease import State
+from aiorwlock_remote.locks.held import grip_of, share_ticket
+from aiorwlock_remote.runtime.lease import LeaseState
 from aiorwlock_remote.testing.conformance.actors import until
-from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.testing.faults import FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
 from tests.runtime.cleanup import NAME, ends_fail, is_free_once_the_store_hears
 
@@ -95,7 +94,7 @@ HOLDS = [
 
 @pytest.mark.parametrize("hold", HOLDS)
 async def test_the_store_has_it_back(
-    locks: Locks, near: Locks, link: Link, hold: Hold
+    locks: Locks, near: Locks, link: FaultyLink, hold: Hold
 ) -> None:
     """Each form of a grant, while its lease has long to go; and once is enough."""
     async with hold(locks):
@@ -106,7 +105,7 @@ async def test_the_store_has_it_back(
     assert len(released) == 1 + (hold is several)
 
 
-async def test_who_waits_here_is_next(locks: Locks, link: Link) -> None:
+async def test_who_waits_here_is_next(locks: Locks, link: FaultyLink) -> None:
     """The request that gives it back carries the acquire of a task that waits."""
     held = await locks.mutex(*NAME, lease=LEASE, max_hold=SHORT).acquire()
 
@@ -121,12 +120,12 @@ async def test_who_waits_here_is_next(locks: Locks, link: Link) -> None:
 
 
 async def test_a_loop_that_hangs_keeps_its_lease(
-    locks: Locks, near: Locks, link: Link
+    locks: Locks, near: Locks, link: FaultyLink
 ) -> None:
     """What hangs it may write still: it was promised to be alone until its deadline."""
     held = await locks.mutex(*NAME, lease=LEASE, max_hold=SHORT).acquire()
     lease = grip_of(held).lease
-    while lease.state is State.HELD:  # without a turn of the loop
+    while lease.state is LeaseState.HELD:  # without a turn of the loop
         pass
     lost(held)
     assert not [c for c in link.sent if isinstance(c, Release)]
@@ -135,7 +134,7 @@ async def test_a_loop_that_hangs_keeps_its_lease(
 
 
 async def test_a_store_that_does_not_hear_is_told_again(
-    locks: Locks, near: Locks, link: Link
+    locks: Locks, near: Locks, link: FaultyLink
 ) -> None:
     link.fate = ends_fail
     held = await locks.mutex(*NAME, lease=LEASE, max_hold=SHORT).acquire()
@@ -154,7 +153,7 @@ async def test_a_ticket_that_others_share_stays(
     """Whoever lent it goes on holding it, and did not agree to that time."""
     held = await locks.mutex(*NAME, lease=LEASE).acquire()
     async with store.connect_rival(max_hold=SHORT) as borrower:
-        shared = await borrower.adopt(lend(held))
+        shared = await borrower.adopt(share_ticket(held))
 
         async def is_lost() -> bool:
             return shared.lost is not None

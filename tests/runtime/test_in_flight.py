@@ -9,56 +9,56 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Closed, Locks, connect
-from aiorwlock_remote.locks.acquirers import NotWanted
-from aiorwlock_remote.runtime.in_flight import Closing
-from aiorwlock_remote.testing.faults import Fate, FaultyStore, Link
+from aiorwlock_remote.locks.acquirers import AcquireAbandoned
+from aiorwlock_remote.runtime.in_flight import InFlightGrants
+from aiorwlock_remote.testing.faults import Fate, FaultyLink, FaultyStore
 from aiorwlock_remote.testing.memory import FaultyMemory
 
 pytestmark = pytest.mark.anyio
 
-Story = Callable[[Locks, Link], Awaitable[object]]
+Story = Callable[[Locks, FaultyLink], Awaitable[object]]
 
 
-def silent(link: Link) -> None:
+def silent(link: FaultyLink) -> None:
     """From now on requests are carried out, and answered when it is too late."""
     link.hold_back = True
 
 
-async def tries(locks: Locks, link: Link) -> object:
+async def tries(locks: Locks, link: FaultyLink) -> object:
     silent(link)
     return await locks.mutex("order", 1).try_acquire()
 
 
-async def tries_as_acquire(locks: Locks, link: Link) -> object:
+async def tries_as_acquire(locks: Locks, link: FaultyLink) -> object:
     silent(link)
     async with locks.mutex("order", 1).acquire(timeout=0) as held:
         return held
 
 
-async def takes_several(locks: Locks, link: Link) -> object:
+async def takes_several(locks: Locks, link: FaultyLink) -> object:
     silent(link)
     return await locks.multi(locks.mutex("order", 1), locks.mutex("order", 2))
 
 
-async def downgrades(locks: Locks, link: Link) -> object:
+async def downgrades(locks: Locks, link: FaultyLink) -> object:
     held = await locks.mutex("order", 1).acquire()
     silent(link)
     return await held.downgrade()
 
 
-async def upgrades(locks: Locks, link: Link) -> object:
+async def upgrades(locks: Locks, link: FaultyLink) -> object:
     held = await locks.rwlock("order", 1).reader.acquire()
     silent(link)
     return await held.upgrade()
 
 
-async def tries_to_upgrade(locks: Locks, link: Link) -> object:
+async def tries_to_upgrade(locks: Locks, link: FaultyLink) -> object:
     held = await locks.rwlock("order", 1).reader.acquire()
     silent(link)
     return await held.try_upgrade()
 
 
-async def adopts(locks: Locks, link: Link) -> object:
+async def adopts(locks: Locks, link: FaultyLink) -> object:
     ticket = (await locks.mutex("order", 1).acquire()).detach()
     silent(link)
     return await locks.adopt(ticket)
@@ -77,7 +77,7 @@ async def adopts(locks: Locks, link: Link) -> object:
     ],
 )
 async def test_a_request_under_way(
-    store: FaultyMemory, link: Link, near: Locks, story: Story
+    store: FaultyMemory, link: FaultyLink, near: Locks, story: Story
 ) -> None:
     """What it grants is taken back, also if it never expired; who asked is told."""
     locks = await connect(store, lease=None)
@@ -102,7 +102,7 @@ async def test_a_request_under_way(
 
 @pytest.mark.parametrize("story", [downgrades, upgrades, tries_to_upgrade])
 async def test_a_move_whose_answer_is_lost(
-    store: FaultyMemory, link: Link, story: Story
+    store: FaultyMemory, link: FaultyLink, story: Story
 ) -> None:
     """Who moves it is told that it was closed, not that the link broke by then."""
     locks = await connect(store, lease=None)
@@ -160,7 +160,7 @@ async def test_a_grant_that_somebody_may_not_want(
     async def asks() -> None:
         try:
             await locks.mutex("order", 1).acquire().unless(hung_up)
-        except (Closed, NotWanted) as exc:
+        except (Closed, AcquireAbandoned) as exc:
             errors.append(exc)
 
     async with anyio.create_task_group() as tasks:
@@ -175,7 +175,7 @@ async def test_a_grant_that_somebody_may_not_want(
 
 async def test_what_failed_is_not_taken_back() -> None:
     """Nor remembered: a store that is away for long would fill the memory."""
-    closing, taken_back = Closing(), list[str]()
+    closing, taken_back = InFlightGrants(), list[str]()
     with pytest.raises(KeyError), closing.under(lambda: taken_back.append("failed")):
         raise KeyError
     with pytest.raises(Closed), closing.under(lambda: taken_back.append("asked")):
@@ -184,7 +184,7 @@ async def test_what_failed_is_not_taken_back() -> None:
 
 
 async def test_once_closed_no_request_begins() -> None:
-    closing = Closing()
+    closing = InFlightGrants()
     closing.close()
     with pytest.raises(Closed):
         closing.begin(lambda: None)

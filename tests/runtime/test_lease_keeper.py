@@ -15,7 +15,7 @@ import pytest
 from aiorwlock_remote import Held, LockLost, Locks, connect
 from aiorwlock_remote.runtime.renewal_worker import patience
 from aiorwlock_remote.testing.conformance.actors import until
-from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.testing.faults import FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
 from tests.renewals import renewed
 
@@ -25,7 +25,7 @@ NAME = ("kept", 1)
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_short_outage_loses_nothing(link: Link, locks: Locks) -> None:
+async def test_short_outage_loses_nothing(link: FaultyLink, locks: Locks) -> None:
     """Renewals that fail for less than the lease are retried, and then it goes on."""
     tries: list[float] = []
     link.before_renewal = lambda _, timeout: tries.append(timeout)
@@ -38,7 +38,7 @@ async def test_short_outage_loses_nothing(link: Link, locks: Locks) -> None:
 
 @pytest.mark.slow
 async def test_long_outage_is_a_loss_before_the_store_lets_others_in(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """The body is cancelled at the local deadline, while the store still holds it."""
     held_by_store = None
@@ -55,7 +55,7 @@ async def test_long_outage_is_a_loss_before_the_store_lets_others_in(
 
 
 @pytest.fixture
-def renewals_hang(link: Link) -> Iterator[threading.Event]:
+def renewals_hang(link: FaultyLink) -> Iterator[threading.Event]:
     """Until this is set, a renewal that is begun does not come back."""
     over = threading.Event()
     link.before_renewal = lambda _, __: over.wait(60)
@@ -83,7 +83,7 @@ async def test_a_renewal_that_hangs_is_a_loss_at_the_deadline(
 
 @pytest.mark.usefixtures("renewed_often")
 async def test_a_renewal_is_waited_for_until_before_the_deadline(
-    link: Link, locks: Locks
+    link: FaultyLink, locks: Locks
 ) -> None:
     """What was renewed beside one that is not answered is known in time."""
     times: list[tuple[float, float | None]] = []
@@ -97,7 +97,7 @@ async def test_a_renewal_is_waited_for_until_before_the_deadline(
 
 @pytest.mark.slow
 async def test_closing_waits_for_no_renewal(
-    link: Link, store: FaultyMemory, renewals_hang: threading.Event
+    link: FaultyLink, store: FaultyMemory, renewals_hang: threading.Event
 ) -> None:
     """The keeper is told to give it up, by whoever closes."""
     begun = threading.Event()
@@ -117,7 +117,7 @@ async def test_closing_waits_for_no_renewal(
 
 
 async def test_closing_waits_for_no_lane(
-    link: Link, store: FaultyMemory, renewals_hang: threading.Event
+    link: FaultyLink, store: FaultyMemory, renewals_hang: threading.Event
 ) -> None:
     """Nor for one of several connections."""
     link.lane = lambda resource: resource.id
@@ -146,11 +146,11 @@ async def test_a_renewal_that_hangs_hides_no_other_loss(
 
 
 async def test_grants_of_one_moment_are_renewed_together(
-    link: Link, locks: Locks, monkeypatch: pytest.MonkeyPatch
+    link: FaultyLink, locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However they came: what is due within a tenth of the pause goes in one batch."""
     monkeypatch.setattr("aiorwlock_remote.core.lease.RENEW_FRACTION", 30)  # a second
-    monkeypatch.setattr("aiorwlock_remote.runtime.renewal_worker.TOGETHER", 300)
+    monkeypatch.setattr("aiorwlock_remote.runtime.renewal_worker.BATCHING_DIVISOR", 300)
     batches: list[int] = []
     link.before_renewal = lambda _, __: batches.append(1)
     async with AsyncExitStack() as stack:

@@ -11,9 +11,9 @@ import pytest
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Renewal, Renewer
-from aiorwlock_remote.runtime.lease import Lease, State, Terms
-from aiorwlock_remote.runtime.lease_keeper import Keeper
-from aiorwlock_remote.runtime.renewal_worker import Renewing
+from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
+from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
+from aiorwlock_remote.runtime.renewal_worker import RenewalWorker
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 
@@ -30,7 +30,7 @@ class Loop:
         function(*args)
         self.asked += 1
 
-    def over(self) -> bool:
+    def is_closed(self) -> bool:
         return self.ended
 
 
@@ -44,32 +44,32 @@ def loop() -> Loop:
 
 
 @pytest.fixture
-def keeper(loop: Loop) -> Iterator[Keeper]:
-    keeper = Keeper(no_store, loop)
+def keeper(loop: Loop) -> Iterator[LeaseKeeper]:
+    keeper = LeaseKeeper(no_store, loop)
     yield keeper
     thread = keeper.close()
     if thread is not None:
         thread.join()
 
 
-def looked(keeper: Keeper, clock: StandingClock) -> None:
+def looked(keeper: LeaseKeeper, clock: StandingClock) -> None:
     """It has seen to all that is due by now, as to one that ends now."""
-    ends, lost = leased(Terms(None, max_hold=0.0), clock), threading.Event()
+    ends, lost = leased(LeaseTerms(None, max_hold=0.0), clock), threading.Event()
     ends.on_loss = lambda _: lost.set()
     keeper.ready(ends.terms)
     keeper.add(ends)
     assert lost.wait(30)
 
 
-def watched(keeper: Keeper, clock: StandingClock) -> Lease:
+def watched(keeper: LeaseKeeper, clock: StandingClock) -> Lease:
     """Lost if the loop hangs for ten seconds."""
-    lease = leased(Terms(None, max_stall=10.0), clock)
+    lease = leased(LeaseTerms(None, max_stall=10.0), clock)
     keeper.add(lease)
     return lease
 
 
 def test_a_loop_is_asked_twice_in_the_time_it_may_hang(
-    loop: Loop, keeper: Keeper
+    loop: Loop, keeper: LeaseKeeper
 ) -> None:
     """No sooner: a thread that asks on and on would take the processor."""
     lease = watched(keeper, loop.clock)
@@ -79,14 +79,14 @@ def test_a_loop_is_asked_twice_in_the_time_it_may_hang(
     loop.clock.seconds += 0.2
     looked(keeper, loop.clock)
     assert loop.asked == 1
-    assert lease.state is State.HELD
+    assert lease.state is LeaseState.HELD
 
 
 def test_what_belongs_to_a_loop_that_has_ended_is_renewed_no_more(
-    keeper: Keeper, loop: Loop
+    keeper: LeaseKeeper, loop: Loop
 ) -> None:
     """Nobody could release it."""
-    lease, lost = leased(Terms(30.0), loop.clock), threading.Event()
+    lease, lost = leased(LeaseTerms(30.0), loop.clock), threading.Event()
     lease.on_loss = lambda _: lost.set()
     keeper.ready(lease.terms)
     keeper.add(lease)
@@ -115,8 +115,8 @@ class Noting:
 
 def test_who_has_the_least_time_left_is_renewed_first(loop: Loop) -> None:
     noting = Noting()
-    renewing = Renewing(lambda: noting, loop.clock, lambda _: None)
-    renewing.renew([leased(Terms(float(n)), loop.clock) for n in (30, 3, 10)])
+    renewing = RenewalWorker(lambda: noting, loop.clock, lambda _: None)
+    renewing.renew([leased(LeaseTerms(float(n)), loop.clock) for n in (30, 3, 10)])
     assert noting.asked.wait(30)
     renewing.close()
     assert noting.leases == [3_000_000, 10_000_000, 30_000_000]

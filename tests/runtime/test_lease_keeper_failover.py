@@ -13,9 +13,9 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Renewal
-from aiorwlock_remote.runtime.lease import Lease, State, Terms
-from aiorwlock_remote.runtime.lease_keeper import Keeper
-from aiorwlock_remote.runtime.renewal_worker import Renewing
+from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
+from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
+from aiorwlock_remote.runtime.renewal_worker import RenewalWorker
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 from tests.runtime.test_lease_keeper_checks import Loop
@@ -58,10 +58,10 @@ class Scene:
     def __init__(self) -> None:
         self.server, self.loop = Server(), Loop()
         self.clock = self.loop.clock
-        self.keeper = Keeper(lambda: self.server, self.loop)
+        self.keeper = LeaseKeeper(lambda: self.server, self.loop)
         self.keeper.doubts()
 
-    def grants(self, ticket: str, terms: Terms, sent_at: float) -> Lease:
+    def grants(self, ticket: str, terms: LeaseTerms, sent_at: float) -> Lease:
         """To a request of that time; it is kept from now on."""
         grant = Grant(ticket, Mode.WRITE, 1, 0, None)
         lease = Lease(resource("order", ticket), grant, terms, sent_at, self.clock)
@@ -77,9 +77,9 @@ class Scene:
 
     def is_settled(self) -> None:
         """What was renewed has been told: there is one batch after the other."""
-        marker = self.grants("marker", Terms(30.0), self.clock.now() - 10)
+        marker = self.grants("marker", LeaseTerms(30.0), self.clock.now() - 10)
         assert self.server.renewed() == {"marker": 30_000_000}
-        marker.end(State.RELEASED)
+        marker.end(LeaseState.RELEASED)
 
 
 @pytest.fixture
@@ -94,61 +94,63 @@ def scene() -> Iterator[Scene]:
 def test_all_that_is_kept_is_renewed_at_once(scene: Scene) -> None:
     """Also what has no end; what is unknown is lost, long before it would be due."""
     now, told = scene.clock.now(), threading.Event()
-    scene.grants("leased", Terms(600.0), now)
-    scene.grants("endless", Terms(None), now)
-    scene.grants("by hand", Terms(600.0, keep=False), now)
-    unknown = scene.grants("unknown", Terms(None), now)
+    scene.grants("leased", LeaseTerms(600.0), now)
+    scene.grants("endless", LeaseTerms(None), now)
+    scene.grants("by hand", LeaseTerms(600.0, keep=False), now)
+    unknown = scene.grants("unknown", LeaseTerms(None), now)
     unknown.on_loss = lambda _: told.set()
     scene.server.unknown = {"unknown"}
     scene.fails_over()
     asked = {"leased": 600_000_000, "endless": None, "unknown": None}
     assert scene.server.renewed() == asked
     assert told.wait(30)
-    assert (unknown.state, unknown.reason) == (State.LOST, "expired")
+    assert (unknown.state, unknown.reason) == (LeaseState.LOST, "expired")
 
 
 def test_what_has_no_end_is_renewed_at_each_failover(scene: Scene) -> None:
     """And at no other time; a released one not any more."""
-    kept = scene.grants("kept", Terms(None), scene.clock.now())
-    other = scene.grants("other", Terms(None), scene.clock.now())
+    kept = scene.grants("kept", LeaseTerms(None), scene.clock.now())
+    other = scene.grants("other", LeaseTerms(None), scene.clock.now())
     for _ in range(2):
         scene.fails_over()
         assert scene.server.renewed() == {"kept": None, "other": None}
         scene.is_settled()
-    other.end(State.RELEASED)
+    other.end(LeaseState.RELEASED)
     scene.fails_over()
     assert scene.server.renewed() == {"kept": None}
-    assert kept.state is State.HELD
+    assert kept.state is LeaseState.HELD
 
 
 def test_a_grant_that_was_on_its_way_is_renewed_at_once(scene: Scene) -> None:
     """By the server before this one, perhaps; what was asked for later is not."""
     scene.fails_over()
     now = scene.clock.now()
-    scene.grants("later", Terms(600.0), now)
-    scene.grants("on its way", Terms(600.0), now - 1.5)
+    scene.grants("later", LeaseTerms(600.0), now)
+    scene.grants("on its way", LeaseTerms(600.0), now - 1.5)
     assert scene.server.renewed() == {"on its way": 600_000_000}
-    scene.grants("on its way, for ever", Terms(None), now - 1.5)
+    scene.grants("on its way, for ever", LeaseTerms(None), now - 1.5)
     assert scene.server.renewed() == {"on its way, for ever": None}
 
 
 def test_a_renewal_that_was_under_way_counts_for_nothing(scene: Scene) -> None:
     """The server before this one may have carried it out."""
     scene.server.meanwhile = scene.fails_over
-    lease = scene.grants("kept", Terms(6.0), scene.clock.now())
+    lease = scene.grants("kept", LeaseTerms(6.0), scene.clock.now())
     scene.clock.seconds += 2
-    scene.grants("marker", Terms(None, max_hold=0.0), scene.clock.now())  # it looks
+    scene.grants(
+        "marker", LeaseTerms(None, max_hold=0.0), scene.clock.now()
+    )  # it looks
     assert scene.server.renewed() == {"kept": 6_000_000}
     assert scene.server.renewed() == {"kept": 6_000_000}
     scene.is_settled()
-    assert lease.state is State.HELD
+    assert lease.state is LeaseState.HELD
 
 
 def test_an_answer_to_an_older_request_is_asked_for_again() -> None:
     """Whoever plans the lease, after a renewal, for a third of it later."""
     clock, server = StandingClock(), Server()
-    renewing = Renewing(lambda: server, clock, lambda _: None)
-    lease = leased(Terms(6.0), clock)
+    renewing = RenewalWorker(lambda: server, clock, lambda _: None)
+    lease = leased(LeaseTerms(6.0), clock)
 
     def fails_over() -> None:
         clock.seconds += 1

@@ -20,15 +20,15 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Renewal
 from aiorwlock_remote.runtime.deadline_queue import GRAIN
-from aiorwlock_remote.runtime.lease import Lease, State, Terms
-from aiorwlock_remote.runtime.lease_keeper import Keeper
-from aiorwlock_remote.runtime.renewal_worker import BATCH, UNDER_WAY
+from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
+from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
+from aiorwlock_remote.runtime.renewal_worker import MAX_BATCH, RENEWAL_IN_FLIGHT
 from tests.examples_of_histories import many
 from tests.fixed_clock import StandingClock
 
 ORDER = resource("order", 1)
 TERMS = st.builds(
-    Terms,
+    LeaseTerms,
     lease=st.sampled_from([0.2, 1.0, 1.0, 30.0, None]),
     max_stall=st.sampled_from([None, None, 0.5]),
     max_hold=st.sampled_from([None, None, 2.0]),
@@ -49,7 +49,7 @@ class World:
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         self.soon.append(lambda: function(*args))
 
-    def over(self) -> bool:
+    def is_closed(self) -> bool:
         return False
 
     def renew(
@@ -78,13 +78,13 @@ class Story(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.keeper = Keeper(lambda: self.world, self.world)
+        self.keeper = LeaseKeeper(lambda: self.world, self.world)
         self.keeper._thread = NOBODYS_THREAD
         self.keeper._renewing._thread = NOBODYS_THREAD
         self.leases: list[Lease] = []
 
     @rule(terms=TERMS, ago=st.sampled_from([0.0, 0.1]))
-    def is_granted(self, terms: Terms, ago: float) -> None:
+    def is_granted(self, terms: LeaseTerms, ago: float) -> None:
         grant = Claim(f"t{len(self.leases)}", None).grant(Mode.WRITE, 1, 0)
         sent_at = self.world.clock.seconds - ago
         lease = Lease(ORDER, grant, terms, sent_at, self.world.clock)
@@ -93,8 +93,11 @@ class Story(RuleBasedStateMachine):
         self.keeper.add(lease)
 
     @precondition(lambda self: self.leases)
-    @rule(data=st.data(), state=st.sampled_from([State.RELEASED, State.DETACHED]))
-    def ends(self, data: st.DataObject, state: State) -> None:
+    @rule(
+        data=st.data(),
+        state=st.sampled_from([LeaseState.RELEASED, LeaseState.DETACHED]),
+    )
+    def ends(self, data: st.DataObject, state: LeaseState) -> None:
         data.draw(st.sampled_from(self.leases)).end(state)
 
     @precondition(lambda self: self.leases)
@@ -124,10 +127,10 @@ class Story(RuleBasedStateMachine):
 
     def the_keeper_has_its_turn(self) -> None:
         """Until it would sleep. Nothing is believed after its deadline then."""
-        while batch := self.keeper._agenda.take(self.world.clock.seconds, BATCH):
+        while batch := self.keeper._agenda.take(self.world.clock.seconds, MAX_BATCH):
             self.keeper._look_after(batch)
         for lease in self.leases:
-            if lease.state is State.HELD and lease.deadline is not None:
+            if lease.state is LeaseState.HELD and lease.deadline is not None:
                 assert lease.deadline > self.world.clock.seconds - GRAIN
 
     @precondition(lambda self: not self.keeper._renewing._due.empty())
@@ -141,8 +144,8 @@ class Story(RuleBasedStateMachine):
             assert leases is not None
             renewing._renew(leases)
         for lease in self.leases:
-            if lease.state is State.HELD and lease.terms.keep and lease.deadline:
-                assert lease.renew_due < UNDER_WAY
+            if lease.state is LeaseState.HELD and lease.terms.keep and lease.deadline:
+                assert lease.renew_due < RENEWAL_IN_FLIGHT
 
     @precondition(lambda self: self.world.soon)
     @rule()
@@ -158,7 +161,7 @@ class Story(RuleBasedStateMachine):
         slots = {id(leases): slot * GRAIN for slot, leases in agenda._due.items()}
         assert sorted(agenda._slots) == sorted(agenda._due)
         for lease in self.leases:
-            if lease.state is State.HELD and lease.terms.watched:
+            if lease.state is LeaseState.HELD and lease.terms.watched:
                 assert lease.kept_in is not None
                 assert lease in lease.kept_in
                 planned = slots[id(lease.kept_in)]

@@ -10,7 +10,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, LockLost, Locks
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.testing.faults import FaultyLink
 from tests.refused_threads import RefusedThreads
 from tests.renewals import renewed
 
@@ -40,7 +40,7 @@ async def both(locks: Locks) -> object:
 
 @pytest.mark.parametrize("way", [acquire, try_acquire, both])
 async def test_nothing_is_asked_for_that_could_not_be_kept(
-    link: Link, locks: Locks, way: Way, monkeypatch: pytest.MonkeyPatch
+    link: FaultyLink, locks: Locks, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     RefusedThreads(monkeypatch, "keeper")
     with pytest.raises(BackendUnavailable, match="no thread could be st") as caught:
@@ -80,7 +80,7 @@ async def test_what_needs_no_keeper(
 
 
 async def test_a_lane_without_a_thread(
-    link: Link, locks: Locks, monkeypatch: pytest.MonkeyPatch
+    link: FaultyLink, locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Is renewed in the keeper's own."""
     link.lane = lambda resource: resource.type
@@ -91,7 +91,7 @@ async def test_a_lane_without_a_thread(
 
 
 async def test_one_defect(
-    link: Link, locks: Locks, caplog: pytest.LogCaptureFixture
+    link: FaultyLink, locks: Locks, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Is told to the log, and nothing is lost."""
     defects = [ValueError("a defect")]
@@ -107,7 +107,7 @@ async def test_one_defect(
     assert (told.levelno, told.message) == (logging.ERROR, "keeper_failed")
 
 
-async def test_a_defect_with_one_lock(link: Link, locks: Locks) -> None:
+async def test_a_defect_with_one_lock(link: FaultyLink, locks: Locks) -> None:
     """It is told at its deadline, the others are kept; new ones, too."""
 
     def lane(resource: Resource) -> None:

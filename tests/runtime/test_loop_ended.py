@@ -11,9 +11,9 @@ import pytest
 import trio
 
 from aiorwlock_remote import Held, Locks, connect
-from aiorwlock_remote.runtime.asyncio_loop import AsyncioHost
+from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.runtime.trio_loop import TrioHost
+from aiorwlock_remote.runtime.trio_loop import TrioEventLoop
 
 
 def keepers() -> set[threading.Thread]:
@@ -47,15 +47,15 @@ def test_its_grant_is_not_renewed_for_ever() -> None:
 
 
 def test_whether_it_has_ended() -> None:
-    async def asyncio_host() -> AsyncioHost:
-        host = AsyncioHost(SystemClock())
-        assert not host.over()
+    async def asyncio_host() -> AsyncioEventLoop:
+        host = AsyncioEventLoop(SystemClock())
+        assert not host.is_closed()
         return host
 
-    async def trio_host() -> TrioHost:
-        host = TrioHost(SystemClock())
-        assert not host.over()
+    async def trio_host() -> TrioEventLoop:
+        host = TrioEventLoop(SystemClock())
+        assert not host.is_closed()
         return host
 
-    assert asyncio.run(asyncio_host()).over()
-    assert trio.run(trio_host).over()
+    assert asyncio.run(asyncio_host()).is_closed()
+    assert trio.run(trio_host).is_closed()

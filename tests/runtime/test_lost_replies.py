@@ -16,7 +16,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Release, Withdraw
 from aiorwlock_remote.testing.conformance.actors import until
-from aiorwlock_remote.testing.faults import Fate, Link
+from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ def once(kind: type[Command], fate: Fate) -> Callable[[Command], Fate]:
     )
 
 
-async def test_refused_first_request_is_told(link: Link, locks: Locks) -> None:
+async def test_refused_first_request_is_told(link: FaultyLink, locks: Locks) -> None:
     """A store that cannot be reached fails an acquire that has no place yet."""
     link.fate = lambda command: (
         Fate.REFUSE if isinstance(command, Acquire) else Fate.PASS
@@ -43,7 +43,7 @@ async def test_refused_first_request_is_told(link: Link, locks: Locks) -> None:
 
 
 async def test_a_release_that_failed_is_asked_again(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """The caller is told; nobody has to wait for the end of the lease."""
     held = await locks.mutex(*NAME).acquire(lease=60)
@@ -57,7 +57,7 @@ async def test_a_release_that_failed_is_asked_again(
 
 
 async def test_a_release_that_failed_is_asked_again_at_the_end(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     held = await locks.mutex(*NAME).acquire(lease=None)
     link.down = True
@@ -70,7 +70,9 @@ async def test_a_release_that_failed_is_asked_again_at_the_end(
 
 
 @pytest.mark.slow
-async def test_nobody_insists_when_the_lease_is_over(link: Link, locks: Locks) -> None:
+async def test_nobody_insists_when_the_lease_is_over(
+    link: FaultyLink, locks: Locks
+) -> None:
     held = await locks.mutex(*NAME).acquire(lease=2)
     link.down = True
     with pytest.raises(BackendUnavailable):
@@ -78,14 +80,16 @@ async def test_nobody_insists_when_the_lease_is_over(link: Link, locks: Locks) -
     await until(lambda: quiet(link), 10)
 
 
-async def quiet(link: Link) -> bool:
+async def quiet(link: FaultyLink) -> bool:
     """Nothing was sent for longer than one waits before one asks again."""
     before = len(link.sent)
     await anyio.sleep(2)
     return len(link.sent) == before
 
 
-async def test_lost_answer_is_taken_back(link: Link, locks: Locks, near: Locks) -> None:
+async def test_lost_answer_is_taken_back(
+    link: FaultyLink, locks: Locks, near: Locks
+) -> None:
     """Granted, but the answer was lost: withdrawn by ticket, and the failure told."""
     link.fate = once(Acquire, Fate.LOSE)
     with pytest.raises(BackendUnavailable):
@@ -94,7 +98,7 @@ async def test_lost_answer_is_taken_back(link: Link, locks: Locks, near: Locks) 
 
 
 async def test_uncertain_when_nothing_comes_back(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """Neither the acquire nor its withdrawal was answered: said so, with the lease."""
     link.fate = lambda command: (
@@ -108,7 +112,7 @@ async def test_uncertain_when_nothing_comes_back(
 
 
 async def test_what_was_adopted_unheard_is_given_back(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """The answer was lost: withdrawn by the new ticket; the old one is no good."""
     ticket = (await near.mutex(*NAME).acquire(lease=30)).detach()
@@ -121,7 +125,7 @@ async def test_what_was_adopted_unheard_is_given_back(
 
 
 async def test_what_was_not_adopted_can_be(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """The request never arrived: the ticket is as good as before."""
     held = await near.mutex(*NAME).acquire(lease=30)
@@ -135,7 +139,7 @@ async def test_what_was_not_adopted_can_be(
 
 
 async def test_adopted_or_not_nobody_knows(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """Neither was answered: said so, with the name that the grant may have now."""
     ticket = (await near.mutex(*NAME).acquire(lease=30)).detach()
@@ -148,7 +152,7 @@ async def test_adopted_or_not_nobody_knows(
 
 
 async def test_an_adoption_cancelled_under_way_is_given_back(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """The withdrawal goes behind the request, whatever becomes of that."""
     ticket = (await near.mutex(*NAME).acquire(lease=30)).detach()
@@ -164,7 +168,9 @@ async def test_an_adoption_cancelled_under_way_is_given_back(
     assert not await near.mutex(*NAME).locked()
 
 
-async def test_waiter_survives_an_outage(link: Link, locks: Locks, near: Locks) -> None:
+async def test_waiter_survives_an_outage(
+    link: FaultyLink, locks: Locks, near: Locks
+) -> None:
     """Whoever has a place waits on while the store cannot be reached."""
     other = await near.mutex(*NAME).acquire()
     entered = anyio.Event()
@@ -186,7 +192,7 @@ async def test_waiter_survives_an_outage(link: Link, locks: Locks, near: Locks) 
 
 
 async def test_lost_answer_of_a_waiter_is_asked_again(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """A waiter's grant whose answer was lost is found again by its ticket."""
     other = await near.mutex(*NAME).acquire()
@@ -207,7 +213,7 @@ async def test_lost_answer_of_a_waiter_is_asked_again(
 
 
 async def test_timeout_while_the_store_is_silent(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """A request under way when the time is up is withdrawn behind it."""
     link.hold_back = True
@@ -219,7 +225,9 @@ async def test_timeout_while_the_store_is_silent(
 
 
 @pytest.mark.slow
-async def test_late_grant_is_given_back(link: Link, locks: Locks, near: Locks) -> None:
+async def test_late_grant_is_given_back(
+    link: FaultyLink, locks: Locks, near: Locks
+) -> None:
     """An answer that takes longer than the lease is no grant: asked anew."""
     link.hold_back = True
 
@@ -239,7 +247,7 @@ async def test_late_grant_is_given_back(link: Link, locks: Locks, near: Locks) -
 
 
 async def test_failed_release_is_told_and_ends_with_the_lease(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """``release`` raises if the store failed; nobody renews the grant any more."""
     held = await locks.mutex(*NAME).acquire()
@@ -252,7 +260,7 @@ async def test_failed_release_is_told_and_ends_with_the_lease(
 
 
 async def test_body_error_goes_before_a_failed_release(
-    link: Link, locks: Locks
+    link: FaultyLink, locks: Locks
 ) -> None:
     """Leaving ``async with`` never hides the body's own error."""
     with pytest.raises(KeyError):
@@ -269,7 +277,7 @@ async def _until(condition: object) -> None:
 
 
 async def test_a_late_answer_costs_no_reader_its_grant(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """An upgrade whose time is up while a request is under way waits for that."""
     async with near.rwlock(*NAME).reader:

@@ -11,7 +11,7 @@ import pytest
 from aiorwlock_remote import LockLost, Locks
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.testing.faults import FaultyLink
 from tests.renewals import renewed
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,9 @@ def type_of(resource: Resource) -> str:
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_a_lane_that_hangs_delays_no_other(link: Link, locks: Locks) -> None:
+async def test_a_lane_that_hangs_delays_no_other(
+    link: FaultyLink, locks: Locks
+) -> None:
     """Its locks are lost at their deadline; the others are kept for several leases."""
     go_on = threading.Event()
 
@@ -41,7 +43,9 @@ async def test_a_lane_that_hangs_delays_no_other(link: Link, locks: Locks) -> No
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_lanes_are_renewed_at_the_same_time(link: Link, locks: Locks) -> None:
+async def test_lanes_are_renewed_at_the_same_time(
+    link: FaultyLink, locks: Locks
+) -> None:
     """Each waits for the other, which it could not if they came one by one."""
     both = threading.Barrier(2)
     link.lane = type_of
@@ -56,7 +60,7 @@ async def test_lanes_are_renewed_at_the_same_time(link: Link, locks: Locks) -> N
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_what_a_lane_raises_is_retried(link: Link, locks: Locks) -> None:
+async def test_what_a_lane_raises_is_retried(link: FaultyLink, locks: Locks) -> None:
     failures = iter([True, True, False])
 
     def fail(_: Hashable, __: float) -> None:

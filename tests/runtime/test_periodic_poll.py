@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from aiorwlock_remote.runtime.loops import current_host
-from aiorwlock_remote.runtime.periodic_poll import Rounds
+from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.runtime.periodic_poll import PeriodicPoll
 
 
 @pytest.mark.asyncio
 async def test_they_go_on_after_every_task_was_cancelled() -> None:
     """As soon as somebody else wants to be looked after."""
     looked = asyncio.Event()
-    rounds = Rounds(current_host(), 0.01, looked.set)
+    rounds = PeriodicPoll(current_event_loop(), 0.01, looked.set)
     rounds.start()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:

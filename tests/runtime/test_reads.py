@@ -10,8 +10,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.runtime.host import LoopHost
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop, current_event_loop
 
 pytestmark = [pytest.mark.anyio]
 
@@ -24,11 +23,11 @@ def pair() -> Iterator[tuple[socket, socket]]:
         yield near, far
 
 
-async def turns(host: LoopHost, number: int = 5) -> None:
+async def turns(host: TaskEventLoop, number: int = 5) -> None:
     """What can be read by now has been told."""
     for _ in range(number):
         turn: Pending[None] = Pending()
-        host.call_soon(turn.resolve, None)
+        host.call_soon(turn.set_result, None)
         await turn
 
 
@@ -36,7 +35,7 @@ async def test_it_is_told_each_time_until_it_is_not_wanted(
     pair: tuple[socket, socket],
 ) -> None:
     near, far = pair
-    host, got = current_host(), list[bytes]()
+    host, got = current_event_loop(), list[bytes]()
     read = anyio.Event()
 
     def take() -> None:
@@ -61,7 +60,7 @@ async def test_ended_before_it_began_it_leaves_nothing(
 ) -> None:
     """The socket may be closed at once."""
     near, _ = pair
-    host = current_host()
+    host = current_event_loop()
     with caplog.at_level(logging.ERROR):
         host.reads(near, int)()
         near.close()
@@ -74,7 +73,7 @@ async def test_one_that_fails_is_told_again(
     pair: tuple[socket, socket], caplog: pytest.LogCaptureFixture
 ) -> None:
     near, far = pair
-    host, got = current_host(), list[bytes]()
+    host, got = current_event_loop(), list[bytes]()
     read = anyio.Event()
 
     def take() -> None:
@@ -93,12 +92,12 @@ async def test_one_that_fails_is_told_again(
 
 
 async def test_the_end_of_a_turn_comes_after_what_is_ready_in_it() -> None:
-    host, order = current_host(), list[str]()
+    host, order = current_event_loop(), list[str]()
     done: Pending[None] = Pending()
 
     def end() -> None:
         order.append("end")
-        done.resolve(None)
+        done.set_result(None)
 
     async def task() -> None:
         if not order:

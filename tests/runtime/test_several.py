@@ -18,7 +18,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.core.commands import Acquire, Command, Release, Withdraw
 from aiorwlock_remote.locks.lock import Mutex
-from aiorwlock_remote.testing.faults import Fate, Link
+from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ async def free(locks: Locks) -> bool:
 
 
 async def test_all_is_asked_before_anything_is_answered(
-    link: Link, locks: Locks
+    link: FaultyLink, locks: Locks
 ) -> None:
     link.hold_back = True
     async with anyio.create_task_group() as group:
@@ -86,7 +86,7 @@ async def test_what_is_not_free_is_waited_for_in_order(
 
 
 async def test_the_time_runs_out_while_the_store_is_silent(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     link.hold_back = True
     with pytest.raises(LockTimeout):
@@ -100,7 +100,7 @@ async def test_the_time_runs_out_while_the_store_is_silent(
 @pytest.mark.parametrize("fate", [Fate.LOSE, Fate.REFUSE])
 @pytest.mark.parametrize("number", [1, 2, 3])
 async def test_an_answer_that_never_comes(
-    link: Link, locks: Locks, near: Locks, number: int, fate: Fate
+    link: FaultyLink, locks: Locks, near: Locks, number: int, fate: Fate
 ) -> None:
     link.fate = at_the(number, fate)
     with pytest.raises(BackendUnavailable):
@@ -108,7 +108,9 @@ async def test_an_answer_that_never_comes(
     assert await free(near)
 
 
-async def test_uncertain_when_nothing_comes_back(link: Link, locks: Locks) -> None:
+async def test_uncertain_when_nothing_comes_back(
+    link: FaultyLink, locks: Locks
+) -> None:
     link.fate = lambda command: (
         Fate.LOSE if isinstance(command, Acquire) else Fate.REFUSE
     )
@@ -117,7 +119,7 @@ async def test_uncertain_when_nothing_comes_back(link: Link, locks: Locks) -> No
 
 
 async def test_nothing_is_asked_of_who_holds_one_already(
-    link: Link, locks: Locks
+    link: FaultyLink, locks: Locks
 ) -> None:
     async with three(locks)[1]:
         sent = len(link.sent)
@@ -136,7 +138,7 @@ async def test_locks_of_another_store_are_refused(locks: Locks) -> None:
 
 
 async def test_a_store_that_raises_turns_one_away_and_goes_on(
-    link: Link, locks: Locks
+    link: FaultyLink, locks: Locks
 ) -> None:
     """Not by its answer: a defect. The lane is not left waiting for it."""
 

@@ -9,40 +9,47 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, connect
-from aiorwlock_remote.core.doorman import NOBODY, Grant, Place, Record, Seat, Who
+from aiorwlock_remote.core.doorman import (
+    UNKNOWN_REQUESTER,
+    Doorman,
+    Grant,
+    MutexRecord,
+    QueueEntry,
+    Requester,
+)
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.ports import Guest, Snapshot
-from aiorwlock_remote.runtime.lease import Terms
-from aiorwlock_remote.runtime.request import Request
+from aiorwlock_remote.ports import ForeignHolder, Snapshot
+from aiorwlock_remote.runtime.lease import LeaseTerms
+from aiorwlock_remote.runtime.request import AcquireRequest
 from aiorwlock_remote.runtime.slow_wait import slow_line
 
 SECOND = 1_000_000
 NOW = 100 * SECOND
 ORDER = resource("order", 42)
-ASKED = Request(ORDER, Mode.WRITE, Policy.FAIR, Terms(30.0), slow_wait=5)
+ASKED = AcquireRequest(ORDER, Mode.WRITE, Policy.FAIR, LeaseTerms(30.0), slow_wait=5)
 START = "waited 5 s for order/42 (write), "
 SEAT = "t,1"
-WEB = Who("web-3", 71, "", "refund")
+WEB = Requester("web-3", 71, "", "refund")
 
 
-def grant(age: int, who: Who = WEB, mode: Mode = Mode.WRITE) -> Grant:
+def grant(age: int, who: Requester = WEB, mode: Mode = Mode.WRITE) -> Grant:
     return Grant(f"t{age}", mode, 1, NOW - age * SECOND, NOW + SECOND, who)
 
 
-def place(number: int, gate: str, mode: Mode, waiting: int = 1) -> Place:
-    return Place(number, gate, mode, NOW, NOW + SECOND, SECOND, waiting)
+def place(number: int, gate: str, mode: Mode, waiting: int = 1) -> QueueEntry:
+    return QueueEntry(number, gate, mode, NOW, NOW + SECOND, SECOND, waiting)
 
 
 def line(
     *grants: Grant,
-    queue: tuple[Place, ...] = (),
+    queue: tuple[QueueEntry, ...] = (),
     before: int = 0,
     seat: str | None = SEAT,
-    guests: tuple[Guest, ...] = (),
+    guests: tuple[ForeignHolder, ...] = (),
 ) -> str:
-    record = Record(grants=grants, queue=queue, seat=SEAT if grants else None)
-    there = Seat(seat) if seat is not None and (grants or seat != SEAT) else None
+    record = Doorman(grants=grants, queue=queue, seat=SEAT if grants else None)
+    there = MutexRecord(seat) if seat is not None and (grants or seat != SEAT) else None
     seen = Snapshot(ORDER, record, there, NOW, NOW, guests)
     told = slow_line(ASKED, seen, "ours", before)
     assert told.startswith(START)
@@ -76,12 +83,12 @@ def test_readers() -> None:
 
 def test_nobody_and_no_name() -> None:
     assert line() == "free just now; 1st in queue"
-    assert re.match(r"held 3 s by [0-9a-f]{12}; ", line(grant(3, NOBODY)))
+    assert re.match(r"held 3 s by [0-9a-f]{12}; ", line(grant(3, UNKNOWN_REQUESTER)))
 
 
 def test_programs_that_say_no_more() -> None:
     assert line(seat="foreign,1").startswith("held by a program that says no more;")
-    guest = Guest("x", Mode.READ)
+    guest = ForeignHolder("x", Mode.READ)
     assert line(guests=(guest,)).startswith("held by a program that says no more;")
 
 

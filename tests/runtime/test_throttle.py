@@ -17,9 +17,9 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Renewal
 from aiorwlock_remote.runtime import throttle
-from aiorwlock_remote.runtime.lease import Lease, Terms
-from aiorwlock_remote.runtime.renewal_worker import LATE, Renewing
-from aiorwlock_remote.runtime.throttle import FIRST, LEAST, MOST, SLOW, Admission
+from aiorwlock_remote.runtime.lease import Lease, LeaseTerms
+from aiorwlock_remote.runtime.renewal_worker import LATE, RenewalWorker
+from aiorwlock_remote.runtime.throttle import FIRST, LEAST, MOST, SLOW, AcquireThrottle
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 
@@ -31,7 +31,7 @@ class Acquires:
 
     def __init__(self) -> None:
         self.clock = StandingClock()
-        self.admission = Admission(self.clock)
+        self.admission = AcquireThrottle(self.clock)
         self.requests: list[Pending[None]] = []
 
     async def acquire(self) -> None:
@@ -56,14 +56,14 @@ async def test_so_many_are_under_way_at_most_and_each_answer_lets_one_in() -> No
         await settled()
         assert len(acquires.requests) == FIRST
         acquires.clock.seconds += 2 * SLOW  # too slow to let more in than were
-        acquires.requests[0].fail(BackendUnavailable(what="lost"))
+        acquires.requests[0].set_exception(BackendUnavailable(what="lost"))
         await settled()
         assert len(acquires.requests) == FIRST
         for request in acquires.requests[1 : FIRST // 2 + 2]:
-            request.resolve(None)
+            request.set_result(None)
         await settled()
         assert len(acquires.requests) == FIRST + 2
-        acquires.requests[FIRST // 2 + 2].resolve(None)
+        acquires.requests[FIRST // 2 + 2].set_result(None)
 
 
 @pytest.mark.parametrize(("takes", "finally_"), [(SLOW, MOST), (2 * SLOW, LEAST)])
@@ -75,7 +75,7 @@ async def test_as_many_as_the_store_answers_in_time(
     for _ in range(MOST):
         await acquires.acquire()
         acquires.clock.seconds += takes
-        acquires.requests[-1].resolve(None)
+        acquires.requests[-1].set_result(None)
     while not acquires.admission.full:
         await acquires.acquire()
     assert len(acquires.requests) == MOST + finally_
@@ -90,10 +90,10 @@ async def test_one_at_a_time_while_renewals_are_late() -> None:
         for sent in (1, 2, 3):
             await settled()
             assert len(acquires.requests) == sent
-            acquires.requests[-1].resolve(None)
+            acquires.requests[-1].set_result(None)
         await settled()
         acquires.admission.behind = False
-        acquires.requests[-1].resolve(None)
+        acquires.requests[-1].set_result(None)
     assert len(acquires.requests) == 6
 
 
@@ -130,7 +130,7 @@ async def test_whoever_is_cancelled_lets_the_next_one_in(first: str) -> None:
         await settled()
         if first == "cancelled":
             scope.cancel()
-        acquires.requests[0].resolve(None)
+        acquires.requests[0].set_result(None)
         scope.cancel()
     assert len(acquires.requests) == 2
 
@@ -191,8 +191,8 @@ def test_renewals_that_could_have_been_asked_for_long_ago_are_late(
     def again(_: Lease) -> None:
         looked.release()
 
-    renewing = Renewing(lambda: store, clock, again, store.told.append)
-    one = leased(Terms(lease, margin), clock)
+    renewing = RenewalWorker(lambda: store, clock, again, store.told.append)
+    one = leased(LeaseTerms(lease, margin), clock)
 
     def renewed(after: float) -> list[bool]:
         """What is said meanwhile, if it comes so long after the one before."""

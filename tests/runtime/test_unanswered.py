@@ -10,7 +10,7 @@ import pytest
 from aiorwlock_remote import Locks, LockTimeout
 from aiorwlock_remote.core.commands import Acquire
 from aiorwlock_remote.testing.conformance.actors import until
-from aiorwlock_remote.testing.faults import Link
+from aiorwlock_remote.testing.faults import FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +40,7 @@ async def timed_out(locks: Locks, mode: str = "writer") -> LockTimeout:
 
 @pytest.mark.usefixtures("held")
 async def test_who_joins_later_is_told_what_the_store_said(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """The first one has the place, and nothing is asked for the second one."""
     async with anyio.create_task_group() as tasks:
@@ -59,7 +59,7 @@ async def test_who_joins_later_is_told_what_the_store_said(
 
 @pytest.mark.usefixtures("held")
 async def test_nor_is_the_store_to_blame_after_it_fell_silent(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """Nothing was asked for the second one; what the store said last is known."""
     async with anyio.create_task_group() as tasks:
@@ -73,7 +73,7 @@ async def test_nor_is_the_store_to_blame_after_it_fell_silent(
 
 
 async def test_behind_one_of_this_process(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """It is told of the grant, which the store told of last."""
     link.hold_back = True
@@ -98,7 +98,7 @@ async def test_behind_one_of_this_process(
         leave.set()
 
 
-async def test_behind_one_that_is_not_answered(link: Link, locks: Locks) -> None:
+async def test_behind_one_that_is_not_answered(link: FaultyLink, locks: Locks) -> None:
     """The request of the first is for both."""
     link.hold_back = True
     async with anyio.create_task_group() as tasks:
@@ -111,7 +111,7 @@ async def test_behind_one_that_is_not_answered(link: Link, locks: Locks) -> None
     link.let_through()
 
 
-async def test_several_that_are_not_answered(link: Link, locks: Locks) -> None:
+async def test_several_that_are_not_answered(link: FaultyLink, locks: Locks) -> None:
     link.hold_back = True
     with pytest.raises(LockTimeout) as caught:
         await locks.multi(locks.mutex(*NAME), locks.mutex("other", 1), timeout=0.02)
@@ -124,7 +124,7 @@ async def _wait(locks: Locks) -> None:
         pass
 
 
-async def _asked(link: Link, count: int) -> bool:
+async def _asked(link: FaultyLink, count: int) -> bool:
     return len(link.sent) >= count
 
 

@@ -24,7 +24,7 @@ from aiorwlock_remote import (
 from aiorwlock_remote.core.commands import Upgrade
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.testing.conformance.actors import until
-from aiorwlock_remote.testing.faults import FaultyStore, Link
+from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ ENDS: dict[type[LockError], Callable[[Locks, Held], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("told", ENDS)
 async def test_it_ends_while_it_waits(
-    link: Link, locks: Locks, near: Locks, told: type[LockError]
+    link: FaultyLink, locks: Locks, near: Locks, told: type[LockError]
 ) -> None:
     """Not by a timeout: nobody gave it one."""
     other = await near.rwlock(*NAME).reader.acquire()
@@ -57,7 +57,7 @@ async def test_it_ends_while_it_waits(
 
 
 async def test_its_owner_closes_while_another_task_waits(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """Nobody released it: it was closed."""
 
@@ -76,7 +76,7 @@ async def test_its_owner_closes_while_another_task_waits(
 
 
 async def test_what_has_expired_does_not_ask_again(
-    link: Link, locks: Locks, near: Locks
+    link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """Though the keeper has not told yet."""
     async with near.rwlock(*NAME).reader:
@@ -130,7 +130,7 @@ async def taken(locks: Locks, mode: str, **options: Unpack[OptionArgs]) -> Held:
 
 @asynccontextmanager
 async def moving(
-    link: Link, held: Held, told: type[LockError] | None = None
+    link: FaultyLink, held: Held, told: type[LockError] | None = None
 ) -> AsyncIterator[TaskGroup]:
     """While it is moved: carried out, and the answer held back until the end."""
     link.hold_back = True
@@ -149,7 +149,7 @@ async def moving(
 
 
 async def test_it_is_lost_while_it_is_moved(
-    link: Link, locks: Locks, near: Locks, mode: str
+    link: FaultyLink, locks: Locks, near: Locks, mode: str
 ) -> None:
     """What the move granted meanwhile is given back, and who moved it is told."""
     held = await taken(locks, mode, lease=None, max_hold=0.3)
@@ -163,7 +163,7 @@ async def test_it_is_lost_while_it_is_moved(
 
 
 async def test_it_is_released_while_it_is_moved(
-    link: Link, locks: Locks, near: Locks, mode: str
+    link: FaultyLink, locks: Locks, near: Locks, mode: str
 ) -> None:
     """Released is what it was moved to; it had not been lost, and who moved is told."""
     held = await taken(locks, mode)
@@ -182,7 +182,7 @@ async def test_it_is_released_while_it_is_moved(
 
 
 async def test_its_block_is_left_while_it_is_moved(
-    link: Link, locks: Locks, near: Locks, mode: str
+    link: FaultyLink, locks: Locks, near: Locks, mode: str
 ) -> None:
     rw = locks.rwlock(*NAME)
     inside, leave = anyio.Event(), anyio.Event()
@@ -204,7 +204,7 @@ async def test_its_block_is_left_while_it_is_moved(
 
 
 async def test_it_is_not_given_away_while_it_is_moved(
-    link: Link, locks: Locks, near: Locks, mode: str
+    link: FaultyLink, locks: Locks, near: Locks, mode: str
 ) -> None:
     """A ticket that the move is about to end would be worth nothing."""
     held = await taken(locks, mode)
@@ -215,7 +215,7 @@ async def test_it_is_not_given_away_while_it_is_moved(
 
 
 async def test_it_is_extended_while_it_is_moved(
-    link: Link, locks: Locks, mode: str
+    link: FaultyLink, locks: Locks, mode: str
 ) -> None:
     """What was moved cannot be renewed, and was not lost."""
     held = await taken(locks, mode)
@@ -231,7 +231,7 @@ async def test_it_is_extended_while_it_is_moved(
 
 
 async def test_it_is_renewed_while_it_is_moved(
-    link: Link, locks: Locks, mode: str
+    link: FaultyLink, locks: Locks, mode: str
 ) -> None:
     """The keeper finds it gone before the answer tells whereto: it is not lost."""
     held = await taken(locks, mode, lease=1.5)
@@ -251,11 +251,11 @@ async def test_it_is_renewed_while_it_is_moved(
     assert held.lost is None
 
 
-async def ready(link: Link, answers: int = 1) -> bool:
+async def ready(link: FaultyLink, answers: int = 1) -> bool:
     """Whether so many answers are held back."""
     return link.held_back >= answers
 
 
-async def upgrades(link: Link) -> bool:
+async def upgrades(link: FaultyLink) -> bool:
     """Whether one has been asked for."""
     return any(isinstance(command, Upgrade) for command in link.sent)

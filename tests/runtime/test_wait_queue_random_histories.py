@@ -33,14 +33,13 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiters
-from aiorwlock_remote.runtime.cleanup import Insisting
-from aiorwlock_remote.runtime.gate import Gate
-from aiorwlock_remote.runtime.in_flight import Closing
-from aiorwlock_remote.runtime.visitor import Visitor
-from aiorwlock_remote.runtime.wait_queue_registry import Room
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier
+from aiorwlock_remote.runtime.in_flight import InFlightGrants
+from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
+from aiorwlock_remote.runtime.wait_queue_registry import WaitQueueRegistry
 from tests.examples_of_histories import many
 from tests.fixed_clock import StandingClock
 
@@ -51,7 +50,7 @@ SECONDS = st.sampled_from([0.0, 0.1, 0.7, 1.5, 3.0])
 class World:
     """A store that answers when it is told to, and a loop that runs nothing."""
 
-    pace = Pace()
+    pace = PollPolicy()
 
     def __init__(self) -> None:
         self.under_way: list[tuple[Command, Pending[Any]]] = []
@@ -82,17 +81,17 @@ class Story(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        insisting = Insisting(self.world, Closing())  # type: ignore[arg-type]
-        self.room = Room("here", self.world, self.world, insisting)  # type: ignore[arg-type]
-        self.gate: Gate = self.room.gate(ORDER)
-        self.waiting: list[tuple[Visitor, Mode]] = []
-        self.inside: list[tuple[Visitor, Mode]] = []
+        insisting = CleanupRetrier(self.world, InFlightGrants())  # type: ignore[arg-type]
+        self.room = WaitQueueRegistry("here", self.world, self.world, insisting)  # type: ignore[arg-type]
+        self.gate: WaitQueue = self.room.queue(ORDER)
+        self.waiting: list[tuple[TaskWaiter, Mode]] = []
+        self.inside: list[tuple[TaskWaiter, Mode]] = []
         self.tickets = 0
 
     @rule(mode=st.sampled_from(Mode), limit=st.sampled_from([None, None, 3]))
     def joins(self, mode: Mode, limit: int | None) -> None:
         self.tickets += 1
-        visitor = Visitor(Claim(f"t{self.tickets}", None), Policy.FAIR, limit)
+        visitor = TaskWaiter(Claim(f"t{self.tickets}", None), Policy.FAIR, limit)
         self.waiting.append((visitor, mode))
         try:
             self.gate.join(visitor, mode)
@@ -113,12 +112,12 @@ class Story(RuleBasedStateMachine):
     def releases(self, data: st.DataObject) -> None:
         visitor, mode = data.draw(st.sampled_from(self.inside))
         self.inside.remove((visitor, mode))
-        self.gate.release(visitor.ticket).unawaited()
+        self.gate.release(visitor.ticket).log_failure()
         self._sort()
 
     @rule(seconds=SECONDS)
     def the_bell_rings(self, seconds: float) -> None:
-        self.room.ring(ORDER, seconds)
+        self.room.wake(ORDER, seconds)
         self._sort()
 
     @rule(seconds=SECONDS)
@@ -133,16 +132,16 @@ class Story(RuleBasedStateMachine):
         command, pending = self.world.under_way.pop(0)
         error = data.draw(st.sampled_from([None, None, None, "away", "damaged"]))
         if error == "away":
-            pending.fail(BackendUnavailable(what="away"))
+            pending.set_exception(BackendUnavailable(what="away"))
         elif error == "damaged":
-            pending.fail(BadRecord(what="damaged"))
+            pending.set_exception(BadRecord(what="damaged"))
         elif isinstance(command, Acquire):
-            pending.resolve(self._answer(command, data))
+            pending.set_result(self._answer(command, data))
         elif isinstance(command, Release):
             then = tuple(self._answer(carried, data) for carried in command.then)
-            pending.resolve(Released(held=True, then=then))
+            pending.set_result(Released(held=True, then=then))
         else:
-            pending.resolve(Withdrawn())
+            pending.set_result(Withdrawn())
         self._sort()
 
     @invariant()
@@ -163,7 +162,7 @@ class Story(RuleBasedStateMachine):
                 self._grant_all(*self.world.under_way.pop(0))
             while self.inside:
                 visitor, _ = self.inside.pop()
-                self.gate.release(visitor.ticket).unawaited()
+                self.gate.release(visitor.ticket).log_failure()
             self.world.clock.seconds += 2
             self.room._fire()
         assert self.waiting == []
@@ -192,18 +191,18 @@ class Story(RuleBasedStateMachine):
             return self._granted(asked, len(asked.claims), placed=asked.more > 0)
 
         if isinstance(command, Acquire):
-            pending.resolve(granted(command))
+            pending.set_result(granted(command))
         elif isinstance(command, Release):
-            pending.resolve(Released(True, then=tuple(map(granted, command.then))))
+            pending.set_result(Released(True, then=tuple(map(granted, command.then))))
         else:
-            pending.resolve(Withdrawn())
+            pending.set_result(Withdrawn())
         self._sort()
 
     def _sort(self) -> None:
         """Who has got in, and who has been turned away."""
         for one in list(self.waiting):
             visitor, _ = one
-            if visitor.ready.done:
+            if visitor.ready.done():
                 self.waiting.remove(one)
                 if visitor.grant is not None:
                     self.inside.append(one)

@@ -21,13 +21,15 @@ from aiorwlock_remote.core.commands import (
     Withdrawn,
 )
 from aiorwlock_remote.core.names import Resource, resource
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.runtime.cleanup import Insisting
-from aiorwlock_remote.runtime.gate import Gate
-from aiorwlock_remote.runtime.in_flight import Closing
-from aiorwlock_remote.runtime.visitor import Visitor
-from aiorwlock_remote.runtime.wait_queue_registry import FEW, Room
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier
+from aiorwlock_remote.runtime.in_flight import InFlightGrants
+from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
+from aiorwlock_remote.runtime.wait_queue_registry import (
+    MAX_IDLE_QUEUES,
+    WaitQueueRegistry,
+)
 
 DAY = 86_400.0
 
@@ -38,18 +40,18 @@ async def test_gates_in_use_are_not_looked_through_for_each_new_one(
 ) -> None:
     looks = 0
 
-    def busy(gate: Gate) -> bool:  # noqa: ARG001 - somebody waits at each of them
+    def busy(gate: WaitQueue) -> bool:  # noqa: ARG001 - somebody waits at each of them
         nonlocal looks
         looks += 1
         return False
 
-    monkeypatch.setattr(Gate, "idle", property(busy))
-    many = 8 * FEW
+    monkeypatch.setattr(WaitQueue, "idle", property(busy))
+    many = 8 * MAX_IDLE_QUEUES
     async with connect("memory://") as locks:
         room = locks._session.drive.room
         for number in range(many):
-            room.gate(resource("many", number))
-        assert len(room._gates) == many
+            room.queue(resource("many", number))
+        assert len(room._queues) == many
     assert many / 2 < looks < 4 * many
 
 
@@ -57,15 +59,15 @@ async def test_gates_in_use_are_not_looked_through_for_each_new_one(
 async def test_gates_that_stand_idle_are_forgotten() -> None:
     async with connect("memory://") as locks:
         room = locks._session.drive.room
-        for number in range(8 * FEW):
-            room.gate(resource("many", number))
-            assert len(room._gates) <= FEW
+        for number in range(8 * MAX_IDLE_QUEUES):
+            room.queue(resource("many", number))
+            assert len(room._queues) <= MAX_IDLE_QUEUES
 
 
 class Teller:
     """A store that wakes nobody and says when each side is to look again."""
 
-    pace = Pace(poll_min=600, poll_max=600, place_life=1800)
+    pace = PollPolicy(poll_min=600, poll_max=600, entry_ttl=1800)
 
     def __init__(self) -> None:
         self.answers: dict[Mode, Waiting | Granted] = {}
@@ -74,7 +76,7 @@ class Teller:
     def waits(self, mode: Mode, seconds: float) -> None:
         self.answers[mode] = Waiting(0, int(seconds * 1e6))
 
-    def grants(self, visitor: Visitor) -> None:
+    def grants(self, visitor: TaskWaiter) -> None:
         grant = visitor.claim.grant(Mode.READ, 1, 0)
         self.answers[Mode.READ] = Granted((grant,), 0)
 
@@ -88,9 +90,9 @@ class Teller:
         answer: Pending[Any] = Pending()
         if isinstance(command, Acquire):
             self.asked[command.mode].set()
-            answer.resolve(self.answers[command.mode])
+            answer.set_result(self.answers[command.mode])
         else:
-            answer.resolve(Withdrawn())
+            answer.set_result(Withdrawn())
         return answer
 
     def watch(self, resource: Resource) -> None:
@@ -101,41 +103,41 @@ class Teller:
 
 
 @asynccontextmanager
-async def waiting_room() -> AsyncIterator[tuple[Teller, Gate]]:
+async def waiting_room() -> AsyncIterator[tuple[Teller, WaitQueue]]:
     """One gate at such a store."""
     async with connect("memory://") as locks:
         store = Teller()
         host = locks._session.host
-        insisting = Insisting(host, Closing())
-        room = Room("here", store, host, insisting)  # type: ignore[arg-type]
-        yield store, room.gate(resource("order", 1))
+        insisting = CleanupRetrier(host, InFlightGrants())
+        room = WaitQueueRegistry("here", store, host, insisting)  # type: ignore[arg-type]
+        yield store, room.queue(resource("order", 1))
         room.close()
 
 
-def joined(gate: Gate, mode: Mode, store: Teller, seconds: float) -> Visitor:
+def joined(gate: WaitQueue, mode: Mode, store: Teller, seconds: float) -> TaskWaiter:
     """Somebody who waits, and whose side is to look again after so long."""
     store.waits(mode, seconds)
-    visitor = Visitor(Claim(f"{mode}er", None), Policy.FAIR)
+    visitor = TaskWaiter(Claim(f"{mode}er", None), Policy.FAIR)
     gate.join(visitor, mode)
     return visitor
 
 
-def leaves(gate: Gate, reader: Visitor, store: Teller) -> None:  # noqa: ARG001
+def leaves(gate: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
     gate.leave(reader, Mode.READ)
 
 
-def gets_in(gate: Gate, reader: Visitor, store: Teller) -> None:  # noqa: ARG001
+def gets_in(gate: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
     store.grants(reader)
 
 
-def waits_longer(gate: Gate, reader: Visitor, store: Teller) -> None:  # noqa: ARG001
+def waits_longer(gate: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
     store.waits(Mode.READ, 300)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("reader_does", [leaves, gets_in, waits_longer])
 async def test_whoever_is_due_later_is_looked_after(
-    reader_does: Callable[[Gate, Visitor, Teller], None],
+    reader_does: Callable[[WaitQueue, TaskWaiter, Teller], None],
 ) -> None:
     """The reader was due first, and what it does then is its own affair."""
     async with waiting_room() as (store, gate):
@@ -154,7 +156,7 @@ async def test_whoever_cancels_all_tasks_ends_no_look_out() -> None:
         for task in asyncio.all_tasks() - before:
             task.cancel()
         await asyncio.sleep(0)  # it is cancelled
-        gate.ring()
+        gate.wake()
         await store.is_asked(Mode.WRITE)
 
 
@@ -162,13 +164,13 @@ async def test_whoever_cancels_all_tasks_ends_no_look_out() -> None:
 async def test_alarms_that_nobody_waits_for_are_forgotten() -> None:
     async with connect("memory://") as locks:
         room = locks._session.drive.room
-        for number in range(8 * FEW):
+        for number in range(8 * MAX_IDLE_QUEUES):
             there = resource("order", number)
             ear = room.listen(there)
-            room.ring(there, DAY)
+            room.wake(there, DAY)
             room.unlisten(there, ear)
-            assert len(room._alarms) <= FEW
-            assert len(room._armed) <= FEW
+            assert len(room._alarms) <= MAX_IDLE_QUEUES
+            assert len(room._armed) <= MAX_IDLE_QUEUES
 
 
 @pytest.mark.anyio
@@ -178,10 +180,10 @@ async def test_of_several_hints_the_newest_counts() -> None:
         room = locks._session.drive.room
         there = resource("order", 1)
         ear = room.listen(there)
-        for seconds in range(8 * FEW):
-            room.ring(there, DAY + seconds)
-            assert len(room._alarms) <= FEW
-        room.ring(there, 0.02)
+        for seconds in range(8 * MAX_IDLE_QUEUES):
+            room.wake(there, DAY + seconds)
+            assert len(room._alarms) <= MAX_IDLE_QUEUES
+        room.wake(there, 0.02)
         with anyio.fail_after(20):
             await ear.wait(DAY)
         room.unlisten(there, ear)

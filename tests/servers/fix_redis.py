@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 
 from aiorwlock_remote.backends.redis.store import RedisStore
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.cluster import Cluster
 from tests.servers.pair import Pair
@@ -136,5 +136,5 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
 @pytest.fixture
 def seldom_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiters poll once in minutes: who gets in was woken."""
-    pace = Pace(poll_min=200, poll_max=300, place_life=900)
+    pace = PollPolicy(poll_min=200, poll_max=300, entry_ttl=900)
     monkeypatch.setattr(RedisStore, "pace", pace)

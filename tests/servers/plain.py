@@ -10,10 +10,10 @@ from typing import Any
 
 import redis
 
-from aiorwlock_remote.testing.conformance import Foreigner, Name
+from aiorwlock_remote.testing.conformance import ForeignClient, Name
 
 
-class PlainRedis(Foreigner):
+class PlainRedis(ForeignClient):
     """The published statements, by redis-py."""
 
     FREE = """

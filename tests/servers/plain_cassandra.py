@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiorwlock_remote.backends.cassandra.options import options_of
 from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.testing.conformance import Foreigner, Name
+from aiorwlock_remote.testing.conformance import ForeignClient, Name
 from tests.servers.fix_cassandra import Keyspace
 
 PUBLISHED = """
@@ -61,7 +61,7 @@ def warm_up(keyspace: Keyspace) -> None:
         assert published.free(("up", 1), "t")
 
 
-class PlainCassandra(Foreigner):
+class PlainCassandra(ForeignClient):
     """The published statements, over a plain session of the driver."""
 
     def __init__(self, keyspace: Keyspace, prefix: str) -> None:

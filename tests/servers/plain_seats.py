@@ -6,7 +6,7 @@ from abc import abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
-from aiorwlock_remote.testing.conformance import Foreigner, Name
+from aiorwlock_remote.testing.conformance import ForeignClient, Name
 
 _INSERT = """
 INSERT INTO mutex_locks (resource_type, resource_id, ticket)
@@ -27,7 +27,7 @@ WHERE resource_type = {kind} AND resource_id = {num}
 """
 
 
-class PlainSeats(Foreigner):
+class PlainSeats(ForeignClient):
     """``INSERT`` and ``DELETE`` on ``mutex_locks``, one transaction each."""
 
     bind: ClassVar[str] = "%({})s"

@@ -49,7 +49,7 @@ class ScriptedSentinel:
                     told += 1
         return told
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """End all connections."""
         with self._lock:
             for client in self._clients:
@@ -62,7 +62,7 @@ class ScriptedSentinel:
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._listener.close()
         self._threads[0].join()
-        self.hang_up()
+        self.abort()
         for thread in self._threads:
             thread.join()
 

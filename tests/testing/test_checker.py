@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aiorwlock_remote.testing.checker import Violation, judge
+from aiorwlock_remote.testing.checker import Violation, check_history
 from aiorwlock_remote.testing.events import (
     Access,
     Ask,
@@ -46,7 +46,7 @@ Found = Callable[[Iterable[Event]], set[str]]
 @pytest.fixture(params=["python", "go"])
 def found(request: pytest.FixtureRequest, tmp_path: Path) -> Found:
     def by_python(events: Iterable[Event]) -> set[str]:
-        return {violation.kind for violation in judge(events).violations}
+        return {violation.kind for violation in check_history(events).violations}
 
     if request.param == "python":
         return by_python
@@ -89,7 +89,7 @@ def test_a_fence_that_goes_back_in_a_queue_is_found(
 @pytest.mark.parametrize("name", FAULTY)
 def test_the_python_judge_accuses_of_nothing_else(name: str) -> None:
     kind, events = FAULTY[name]
-    assert {violation.kind for violation in judge(events).violations} == {kind}
+    assert {violation.kind for violation in check_history(events).violations} == {kind}
 
 
 # ------------------------------------------------------------------ simulation
@@ -119,7 +119,7 @@ def test_the_simulation_has_every_kind_of_event() -> None:
         *(Ask, Granted, Refused, Failed, Unknown),
         *(Access, Releasing, Released, Lost, Died),
     }
-    assert judge(events).refused > 0
+    assert check_history(events).refused > 0
 
 
 # ------------------------------------------------------------------- verdicts
@@ -133,7 +133,7 @@ def test_figures() -> None:
         events += session(
             f"h{i}", "W", at, asked=at - i, fence=i, serials=serials, left=at + 5
         )
-    verdict = judge(events)
+    verdict = check_history(events)
     assert verdict.ok
     assert verdict.grants == 100
     assert (verdict.wait_p50, verdict.wait_p99) == (50, 99)
@@ -141,14 +141,14 @@ def test_figures() -> None:
 
 
 def test_an_empty_history_is_no_crime() -> None:
-    verdict = judge([])
+    verdict = check_history([])
     assert verdict.ok
     assert (verdict.grants, verdict.wait_p50, verdict.wait_p99) == (0, 0, 0)
 
 
 def test_a_violation_says_who_and_when() -> None:
     _, events = FAULTY["two writers"]
-    verdict = judge(events)
+    verdict = check_history(events)
     assert not verdict.ok
     assert verdict.violations == (
         Violation(
@@ -162,9 +162,9 @@ def test_a_violation_says_who_and_when() -> None:
 
 def test_the_order_of_events_does_not_matter() -> None:
     events = World(1, Bug.READER_IGNORES_WRITER).run(clients=6, acquires=400)
-    verdict = judge(events)
+    verdict = check_history(events)
     random.Random(1).shuffle(events)
-    assert judge(events) == verdict
+    assert check_history(events) == verdict
 
 
 def test_judging_takes_as_many_steps_as_there_are_events() -> None:
@@ -179,7 +179,7 @@ def test_judging_takes_as_many_steps_as_there_are_events() -> None:
         counted = Counter[str]()
         sys.setprofile(lambda _, event, __: counted.update((event,)))
         try:
-            assert judge(events).ok
+            assert check_history(events).ok
         finally:
             sys.setprofile(None)
         return counted["call"] + counted["c_call"]
@@ -192,7 +192,7 @@ def test_judging_takes_as_many_steps_as_there_are_events() -> None:
 
 def test_both_judges_count_alike(go_judge: GoJudge, tmp_path: Path) -> None:
     paths = written(tmp_path, World(0).run(clients=6, acquires=400))
-    python, go = judge(read(paths)), go_judge(paths, LEASE)
+    python, go = check_history(read(paths)), go_judge(paths, LEASE)
     assert (python.accesses, python.refused) == (go.accesses, go.refused)
     assert go.operations > python.grants
 
@@ -203,7 +203,7 @@ def test_a_torn_last_line_is_tolerated(go_judge: GoJudge, tmp_path: Path) -> Non
         with path.open("ab") as file:
             file.write(b'{"e":"access","p":"a","r":"cata')
     assert go_judge(paths, LEASE).ok
-    assert judge(read(paths)).ok
+    assert check_history(read(paths)).ok
 
 
 @pytest.mark.parametrize("text", ['{"e":"as\n', '{"e":"born","p":"a","t":1}\n', ""])

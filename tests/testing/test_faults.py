@@ -12,7 +12,7 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 from aiorwlock_remote.ports import Pending, Renewal
-from aiorwlock_remote.testing.faults import Fate, FaultyRenewer, Link
+from aiorwlock_remote.testing.faults import Fate, FaultyLink, FaultyRenewer
 from aiorwlock_remote.testing.memory import FaultyMemory
 
 NAME = resource("order", 42)
@@ -22,9 +22,9 @@ COMMAND = Release("x")
 def answered(error: Exception | None = None) -> Pending[Reply]:
     pending: Pending[Reply] = Pending()
     if error is None:
-        pending.resolve(NotHeld("expired"))
+        pending.set_result(NotHeld("expired"))
     else:
-        pending.fail(error)
+        pending.set_exception(error)
     return pending
 
 
@@ -45,9 +45,9 @@ def test_what_becomes_of_a_command(
         carried.append(1)
         return answered()
 
-    link = Link(fate=lambda _: fate)
+    link = FaultyLink(fate=lambda _: fate)
     told = link.carry(do, COMMAND)
-    assert told.done
+    assert told.done()
     assert len(carried) == done
     assert type(told.error) is (error or type(None))
     assert link.sent == [COMMAND]
@@ -55,26 +55,26 @@ def test_what_becomes_of_a_command(
 
 def test_an_error_of_the_store_is_its_own() -> None:
     error = BadRecord(what="nonsense")
-    assert Link().carry(lambda: answered(error), COMMAND).error is error
+    assert FaultyLink().carry(lambda: answered(error), COMMAND).error is error
 
 
 def test_an_answer_that_comes_later_is_passed_on_then() -> None:
     inner: Pending[Reply] = Pending()
-    told = Link().carry(lambda: inner, COMMAND)
-    assert not told.done
-    inner.resolve(NotHeld("expired"))
+    told = FaultyLink().carry(lambda: inner, COMMAND)
+    assert not told.done()
+    inner.set_result(NotHeld("expired"))
     assert told.result() == NotHeld("expired")
 
 
 def test_answers_are_held_back_in_order() -> None:
-    link, order = Link(hold_back=True), list[str]()
+    link, order = FaultyLink(hold_back=True), list[str]()
     for name in ("first", "second"):
         told = link.carry(answered, COMMAND)
-        told.then(lambda _, name=name: order.append(name))  # type: ignore[misc]
+        told.add_done_callback(lambda _, name=name: order.append(name))  # type: ignore[misc]
     assert order == []
     link.let_through()
     assert order == ["first", "second"]
-    assert link.carry(answered, COMMAND).done
+    assert link.carry(answered, COMMAND).done()
 
 
 class Lanes:
@@ -98,7 +98,7 @@ class Lanes:
 
 
 def test_renewals() -> None:
-    link, inner = Link(), Lanes()
+    link, inner = FaultyLink(), Lanes()
     renewer = FaultyRenewer(inner, link)
     batch = [Renewal(NAME, "x", 1)]
     assert renewer.lane(NAME) == "order"

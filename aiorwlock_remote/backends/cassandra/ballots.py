@@ -18,13 +18,13 @@ from aiorwlock_remote.backends.cassandra.requests import Row, Rows
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import Unsupported
-from aiorwlock_remote.ports import Host, Reads
+from aiorwlock_remote.ports import EventLoop, SocketEventLoop
 
 Key = tuple[str, int]
 Ballot = int | None
 
 
-class Wanted(NamedTuple):
+class BallotRequest(NamedTuple):
     """The ballot of that version of a row; None: it does not stand there as a whole."""
 
     key: Key
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
     ballot: Pending[Ballot]
 
 
-MANY = 32
+ROWS_PER_READ = 32
 """Rows that one request reads."""
 
 
@@ -45,11 +45,11 @@ TIMES = {
 }
 """The cells of a row of ours, and what ``seated`` calls the times of their writes."""
 
-SELDOM = 255
+GRANTS_BETWEEN_TRIES = 255
 """Grants between two tries of what never worked."""
 
 
-class Luck:
+class EarlyReadHeuristic:
     """Whether a read right behind a transaction tends to be carried out after it.
 
     It leaves when that one's answer has come, unless others ask in the meantime, and
@@ -68,21 +68,23 @@ class Luck:
 
     def learns(self, *, hit: bool) -> None:
         """What came out."""
-        self._pause = 0 if hit else min(2 * self._pause + 1, SELDOM)
+        self._pause = 0 if hit else min(2 * self._pause + 1, GRANTS_BETWEEN_TRIES)
         self._left = self._pause
 
 
 class Ballots:
     """The rows of ``seated``. Belongs to one thread."""
 
-    def __init__(self, table: Table, host: Host) -> None:
+    def __init__(self, table: Table, host: EventLoop) -> None:
         """Nothing is sent yet."""
         self._table = table
         self._host = host
-        self._soon = host.at_end if isinstance(host, Reads) else host.call_soon
-        self._wanted: dict[object, list[Wanted]] = {}  # by whom to ask
+        self._soon = (
+            host.at_end if isinstance(host, SocketEventLoop) else host.call_soon
+        )
+        self._wanted: dict[object, list[BallotRequest]] = {}  # by whom to ask
         self._together = True
-        self._luck = Luck()
+        self._luck = EarlyReadHeuristic()
 
     def early(self, key: Key, version: UUID) -> Pending[Ballot] | None:
         """Ask right behind the transaction, if that tends to be late enough.
@@ -91,7 +93,7 @@ class Ballots:
         """
         if not self._luck.tries():
             return None
-        wanted = Wanted(key, version, Pending())
+        wanted = BallotRequest(key, version, Pending())
         self._one(wanted, behind=True)
         return wanted.ballot
 
@@ -108,7 +110,7 @@ class Ballots:
         """
         if not self._wanted:
             self._soon(self._ask)
-        wanted = Wanted(key, version, Pending())
+        wanted = BallotRequest(key, version, Pending())
         self._wanted.setdefault(node, []).append(wanted)
         return wanted.ballot
 
@@ -121,25 +123,29 @@ class Ballots:
             else:
                 self._each(wanted)
 
-    def _each(self, wanted: Sequence[Wanted]) -> None:
+    def _each(self, wanted: Sequence[BallotRequest]) -> None:
         for one in wanted:
             self._one(one)
 
-    def _one(self, wanted: Wanted, *, behind: bool = False) -> None:
+    def _one(self, wanted: BallotRequest, *, behind: bool = False) -> None:
         request = self._table.request("seated", *wanted.key)
         request = replace(request, behind=behind) if behind else request
-        self._table.ask(self._host, request).then(partial(_told, (wanted,)))
+        self._table.ask(self._host, request).add_done_callback(
+            partial(_told, (wanted,))
+        )
 
-    def _all(self, wanted: Sequence[Wanted], node: object) -> None:
+    def _all(self, wanted: Sequence[BallotRequest], node: object) -> None:
         if len(wanted) == 1:
             self._each(wanted)
             return
         types = sorted({one.key[0] for one in wanted})
         numbers = sorted({one.key[1] for one in wanted})
         request = self._table.request("seated_all", types, numbers).to(node)
-        self._table.ask(self._host, request).then(partial(self._told_all, wanted))
+        self._table.ask(self._host, request).add_done_callback(
+            partial(self._told_all, wanted)
+        )
 
-    def _told_all(self, wanted: Sequence[Wanted], asked: Pending[Rows]) -> None:
+    def _told_all(self, wanted: Sequence[BallotRequest], asked: Pending[Rows]) -> None:
         if isinstance(asked.error, Unsupported):
             self._together = False  # a guardrail of the server, perhaps
             self._each(wanted)
@@ -147,16 +153,16 @@ class Ballots:
             _told(wanted, asked)
 
 
-def grouped(wanted: Sequence[Wanted]) -> Iterable[Sequence[Wanted]]:
+def grouped(wanted: Sequence[BallotRequest]) -> Iterable[Sequence[BallotRequest]]:
     """Sets that one request names, and nothing else: of one type, or of one number."""
     many = Counter(one.key[0] for one in wanted)
-    groups: dict[object, list[Wanted]] = defaultdict(list)
+    groups: dict[object, list[BallotRequest]] = defaultdict(list)
     for one in wanted:
         kind, number = one.key
         groups[kind if many[kind] > 1 else number].append(one)
     for group in groups.values():
-        for start in range(0, len(group), MANY):
-            yield group[start : start + MANY]
+        for start in range(0, len(group), ROWS_PER_READ):
+            yield group[start : start + ROWS_PER_READ]
 
 
 def whole(row: Row) -> Ballot:
@@ -166,11 +172,11 @@ def whole(row: Row) -> Ballot:
     return ballot if same else None
 
 
-def _told(wanted: Sequence[Wanted], asked: Pending[Rows]) -> None:
+def _told(wanted: Sequence[BallotRequest], asked: Pending[Rows]) -> None:
     if asked.error is not None:
         for one in wanted:
-            one.ballot.fail(asked.error)
+            one.ballot.set_exception(asked.error)
         return
     ballots = {row["version"]: whole(row) for row in asked.result()}
     for one in wanted:
-        one.ballot.resolve(ballots.get(one.version))
+        one.ballot.set_result(ballots.get(one.version))

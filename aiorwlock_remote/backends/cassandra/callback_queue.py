@@ -6,19 +6,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 
-class Inbox:
+class CallbackQueue:
     """Of one loop: woken once for all that lies in it.
 
     A wake is a system call, in which the driver's thread gives up the interpreter's
     lock: with many requests under way it would wait for the loop at each answer.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: EventLoop) -> None:
         """Empty."""
-        self.host: Host = host
+        self.host: EventLoop = host
         self._calls: deque[tuple[Callable[[Any], object], object]] = deque()
         self._woken = False
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
-from aiorwlock_remote._util.pending import Pending, mapped
+from aiorwlock_remote._util.pending import Pending, map_pending
 from aiorwlock_remote.backends.cassandra.ballots import Ballot, Ballots
 from aiorwlock_remote.backends.cassandra.changes import (
     ANY,
@@ -17,13 +17,13 @@ from aiorwlock_remote.backends.cassandra.changes import (
     needs_no_fence,
     tickets_of,
 )
-from aiorwlock_remote.backends.cassandra.pages import Asked
+from aiorwlock_remote.backends.cassandra.pages import PendingRows
 from aiorwlock_remote.backends.cassandra.requests import APPLIED, Row, Rows
-from aiorwlock_remote.backends.cassandra.row_time import Memory, Written, now_of
+from aiorwlock_remote.backends.cassandra.row_time import VersionClock, WrittenAt, now_of
 from aiorwlock_remote.backends.cassandra.rows import (
     LOOK_AGAIN,
     NOTHING,
-    Found,
+    CassandraRow,
     found_of,
     settled,
 )
@@ -35,16 +35,16 @@ from aiorwlock_remote.backends.cassandra.shown import (
     shown,
 )
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas import State, Times
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.cas import StepTimes, StoredState
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.uncertainty import after_change, after_doubt
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
-Outcome = tuple[bool, State | None]
+Outcome = tuple[bool, StoredState | None]
 
 LOOKS = 3
 """How often a row is looked at that others change while a grant is removed from it."""
@@ -55,7 +55,7 @@ class _Mark:
     """A version; rows of published programs have none, and are told by their seat."""
 
     condition: tuple[UUID | None, str | None, int | None] = field(repr=False)
-    found: Found = field(compare=False)
+    found: CassandraRow = field(compare=False)
 
 
 @dataclass(slots=True)
@@ -69,8 +69,8 @@ class _Swap:
     """
 
     resource: Resource
-    found: Found
-    new: Found
+    found: CassandraRow
+    new: CassandraRow
     outcome: Pending[Outcome]
     unseen: bool
     foreign: bool
@@ -94,19 +94,19 @@ class CassandraCas:
     def __init__(
         self,
         table: Table,
-        host: Host,
-        memory: Memory | None = None,
+        host: EventLoop,
+        memory: VersionClock | None = None,
     ) -> None:
         """``memory``: of what this process wrote and saw, shared by its threads."""
         self._table = table
         self._host = host
         skew = table.options.clock_skew
         self._skew = micros(skew) if skew < float("inf") else None
-        self._memory = memory or Memory()
+        self._memory = memory or VersionClock()
         self._ballots = Ballots(table, host)
         self._under_way = 0
 
-    def guess(self) -> State:
+    def guess(self) -> StoredState:
         """Nothing."""
         return _FREE
 
@@ -114,38 +114,38 @@ class CassandraCas:
         """The boot clock."""
         return micros(self._host.clock.now())
 
-    def times(self, state: State) -> Times:
+    def times(self, state: StoredState) -> StepTimes:
         """The least the time of the row's frame can be; fences count by one."""
-        found: Found = state.mark.found
+        found: CassandraRow = state.mark.found
         at, wall = self.clock(), micros(self._host.clock.wall())
         if found.record is None:
-            return Times(wall, 0, wall, at)  # a new frame, as our wall clock has it
+            return StepTimes(wall, 0, wall, at)  # a new frame, as our wall clock has it
         written = self._memory.get(_known_by(found))
         if written is None:  # forgotten: as if seen just now
-            written = Written(found.frame or 0, found.record.updated, at)
-        return Times(now_of(written, at, wall, self._skew), 0, wall, at)
+            written = WrittenAt(found.frame or 0, found.record.updated, at)
+        return StepTimes(now_of(written, at, wall, self._skew), 0, wall, at)
 
-    def load(self, resource: Resource) -> Pending[State]:
+    def load(self, resource: Resource) -> Pending[StoredState]:
         """By a SERIAL read."""
         request = self._table.request("load", *resource.row)
-        return mapped(self._table.ask(self._host, request), self._loaded)
+        return map_pending(self._table.ask(self._host, request), self._loaded)
 
-    def peek(self, resource: Resource) -> Pending[State]:
+    def peek(self, resource: Resource) -> Pending[StoredState]:
         """What stood there a moment ago, by a plain read: it disturbs nobody."""
         request = self._table.request("peek", *resource.row)
-        return mapped(self._table.ask(self._host, request), self._loaded)
+        return map_pending(self._table.ask(self._host, request), self._loaded)
 
-    def read(self, row: Row) -> State:
+    def read(self, row: Row) -> StoredState:
         """One row of many, which are not remembered: others are waited for."""
         return _state(found_of(row))
 
     def swap(
         self,
         resource: Resource,
-        state: State,
-        record: Record,
-        seat: Seat | None,
-        times: Times,
+        state: StoredState,
+        record: Doorman,
+        seat: MutexRecord | None,
+        times: StepTimes,
         wakes: tuple[str, ...] = (),
     ) -> Pending[Outcome]:
         """By the statement that fits; from nothing to nothing it is a burn.
@@ -153,19 +153,19 @@ class CassandraCas:
         Nobody can be told anything here: ``wakes`` is for other stores.
         """
         del wakes
-        found: Found = state.mark.found
+        found: CassandraRow = state.mark.found
         key = resource.row
         new, name, values = change(key, found, record, seat, times.now, times.wall)
         outcome: Pending[Outcome] = Pending()
         if not (found.settled or needs_no_fence(found, new)):
-            outcome.resolve((False, None))  # to be loaded first
+            outcome.set_result((False, None))  # to be loaded first
             return outcome
         stay = set(tickets_of(found)).intersection(tickets_of(new))
         if found.version is None and stay:
-            outcome.fail(_without_version(resource))
+            outcome.set_exception(_without_version(resource))
             return outcome
         if new.version is not None:
-            written = Written(times.now, times.wall, times.sent)
+            written = WrittenAt(times.now, times.wall, times.sent)
             self._memory.add(new.version, written)
         stood = found.ours and found.version is not None
         unseen = enter(found, new) and not (stood and new.settled)
@@ -175,30 +175,30 @@ class CassandraCas:
         if unseen and new.version is not None and not self._under_way:
             swap.early = self._ballots.early(key, new.version)
         self._under_way += 1
-        asked.then(lambda _: self._swapped(swap, asked))
+        asked.add_done_callback(lambda _: self._swapped(swap, asked))
         return outcome
 
-    def _swapped(self, swap: _Swap, asked: Asked) -> None:
+    def _swapped(self, swap: _Swap, asked: PendingRows) -> None:
         outcome, swap.node = swap.outcome, asked.node
-        outcome.then(self._over)
+        outcome.add_done_callback(self._over)
         if asked.error is not None:
-            outcome.fail(asked.error)
+            outcome.set_exception(asked.error)
             return
         rows = asked.result()
         try:
             if not rows[0][APPLIED]:
                 state = self._seen(found_of(rows[0]))
-                outcome.resolve((False, state if state.mark.found.settled else None))
+                outcome.set_result((False, state if state.mark.found.settled else None))
                 return
         except Exception as exc:  # noqa: BLE001 - a damaged record; whoever asked is told
-            outcome.fail(exc)
+            outcome.set_exception(exc)
             return
         if swap.foreign:
             self._look(swap)
         elif not swap.unseen:
-            outcome.resolve((True, _state(swap.new)))
+            outcome.set_result((True, _state(swap.new)))
         elif swap.early is not None:
-            swap.early.then(partial(self._early, swap))
+            swap.early.add_done_callback(partial(self._early, swap))
         else:
             self._read(swap)
 
@@ -207,22 +207,24 @@ class CassandraCas:
         ballot = None if read.error else read.result()
         self._ballots.learn(hit=ballot is not None)
         if ballot is not None:
-            swap.outcome.resolve((True, _state(settled(swap.new, ballot))))
+            swap.outcome.set_result((True, _state(settled(swap.new, ballot))))
         else:
             self._read(swap)
 
     def _read(self, swap: _Swap) -> None:
         key, version = swap.resource.row, swap.new.version
         assert version is not None, "what is granted has a version"
-        self._ballots.read(key, version, swap.node).then(partial(self._told, swap))
+        self._ballots.read(key, version, swap.node).add_done_callback(
+            partial(self._told, swap)
+        )
 
     def _told(self, swap: _Swap, read: Pending[Ballot]) -> None:
         if read.error is not None:
-            swap.outcome.fail(after_doubt(read.error))  # it was granted before
+            swap.outcome.set_exception(after_doubt(read.error))  # it was granted before
             return
         ballot = read.result()
         if ballot is not None:
-            swap.outcome.resolve((True, _state(settled(swap.new, ballot))))
+            swap.outcome.set_result((True, _state(settled(swap.new, ballot))))
         else:  # unheard of at that replica, changed since, or hidden
             self._look(swap)
 
@@ -230,27 +232,29 @@ class CassandraCas:
         swap.looks += 1
         request = self._table.request("shown", *swap.resource.row)
         asked = self._table.ask(self._host, request)
-        asked.then(lambda _: self._looked(swap, asked))
+        asked.add_done_callback(lambda _: self._looked(swap, asked))
 
-    def _looked(self, swap: _Swap, asked: Asked) -> None:
+    def _looked(self, swap: _Swap, asked: PendingRows) -> None:
         if asked.error is not None:
-            swap.outcome.fail(after_doubt(asked.error))  # it was carried out before
+            swap.outcome.set_exception(
+                after_doubt(asked.error)
+            )  # it was carried out before
             return
         rows, wall = asked.result(), micros(self._host.clock.wall())
         row = rows[0] if rows else None
         if swap.foreign:
             if row is not None and condition_of(row)[1:] == swap.found.condition[1:]:
-                swap.outcome.fail(not_removed(swap.resource, row, wall))
+                swap.outcome.set_exception(not_removed(swap.resource, row, wall))
             else:
-                swap.outcome.resolve((True, _state(swap.new)))
+                swap.outcome.set_result((True, _state(swap.new)))
             return
         seen = shown(swap.new, row)
         if seen is not None:
-            swap.outcome.resolve((True, self._seen(seen)))
+            swap.outcome.set_result((True, self._seen(seen)))
             return
         error = not_shown(swap.resource, row, wall)
         if row is None or not left_of(swap.new, row):
-            swap.outcome.fail(error)
+            swap.outcome.set_exception(error)
         else:
             self._undo(swap, row, error)
 
@@ -272,31 +276,31 @@ class CassandraCas:
 
         def undone(_: Pending[Rows]) -> None:
             if asked.error is not None:
-                swap.outcome.fail(after_doubt(asked.error))
+                swap.outcome.set_exception(after_doubt(asked.error))
             elif asked.result()[0][APPLIED]:
-                swap.outcome.fail(error)
+                swap.outcome.set_exception(error)
             elif swap.looks < LOOKS:
                 self._look(swap)
             else:
-                swap.outcome.fail(after_change(error))
+                swap.outcome.set_exception(after_change(error))
 
-        asked.then(undone)
+        asked.add_done_callback(undone)
 
     def _over(self, _: Pending[Outcome]) -> None:
         self._under_way -= 1
 
-    def _loaded(self, rows: Rows) -> State:
+    def _loaded(self, rows: Rows) -> StoredState:
         return self._seen(found_of(rows[0] if rows else None))
 
-    def _seen(self, found: Found) -> State:
+    def _seen(self, found: CassandraRow) -> StoredState:
         record = found.record
         if record is not None:
-            written = Written(found.frame or 0, record.updated, self.clock())
+            written = WrittenAt(found.frame or 0, record.updated, self.clock())
             self._memory.add(_known_by(found), written)
         return _state(found)
 
 
-def _known_by(found: Found) -> UUID:
+def _known_by(found: CassandraRow) -> UUID:
     """Its version; its time, if another program took the version away.
 
     Time has to go on all the same: a renewal that finds nothing to be changed would be
@@ -314,22 +318,22 @@ def _without_version(resource: Resource) -> BadRecord:
     )
 
 
-def newer(one: State | None, other: State | None) -> State | None:
+def newer(one: StoredState | None, other: StoredState | None) -> StoredState | None:
     """Which of two states of one resource was written later, as far as they tell."""
     if one is None or other is None:
         return one or other
     return one if _frame(one) > _frame(other) else other
 
 
-def _frame(state: State) -> int:
-    found: Found = state.mark.found
+def _frame(state: StoredState) -> int:
+    found: CassandraRow = state.mark.found
     return found.frame or 0
 
 
-def _state(found: Found) -> State:
+def _state(found: CassandraRow) -> StoredState:
     if found is NOTHING:
         return _FREE
-    return State(found.record, found.seat, _Mark(found.condition, found))
+    return StoredState(found.record, found.seat, _Mark(found.condition, found))
 
 
-_FREE = State(None, None, _Mark(NOTHING.condition, NOTHING))
+_FREE = StoredState(None, None, _Mark(NOTHING.condition, NOTHING))

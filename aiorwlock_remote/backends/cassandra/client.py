@@ -13,7 +13,7 @@ from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.ports import Bell, Host, Settings
+from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
 
 if TYPE_CHECKING:
     from aiorwlock_remote.backends.cassandra.store import CassandraStore
@@ -90,7 +90,7 @@ class CassandraBackend:
         return f"<CassandraBackend of {self._options.quoted}>"
 
     def open(
-        self, host: Host, bell: Bell, settings: Settings
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Awaitable[CassandraStore]:
         """As ``Opener``."""
         from aiorwlock_remote.backends.cassandra import opening, store  # noqa: PLC0415 - they need the driver
@@ -125,4 +125,4 @@ class CassandraBackend:
                 self._session.execute, cql, abandon_on_cancel=True
             )
         except Exception as exc:
-            raise errors.of(exc, self._options.where) from exc
+            raise errors.from_driver(exc, self._options.where) from exc

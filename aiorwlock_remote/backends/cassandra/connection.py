@@ -1,4 +1,4 @@
-"""A connection of cassandra-driver whose socket a ``Reader`` reads."""
+"""A connection of cassandra-driver whose socket a ``SocketReader`` reads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 from aiorwlock_remote.backends.cassandra.driver import Connection, ConnectionShutdown
 from aiorwlock_remote.backends.cassandra.segments import SEGMENTS
-from aiorwlock_remote.backends.cassandra.socket_reader import PATIENCE, Reader
+from aiorwlock_remote.backends.cassandra.socket_reader import TURN_GRACE, SocketReader
 from aiorwlock_remote.backends.cassandra.timers import Timer
 
-SIZE = 1 << 16
+READ_BUFFER_BYTES = 1 << 16
 _NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-def read_by(reader: Reader) -> type[ReadConnection]:
+def read_by(reader: SocketReader) -> type[ReadConnection]:
     """The ``connection_class`` of a cluster object."""
     return type("ReadConnection", (ReadConnection,), {"reader": reader})
 
@@ -34,7 +34,7 @@ class ReadConnection(Connection):
     What the driver calls is named as the driver wants it; see its own reactors.
     """
 
-    reader: ClassVar[Reader]
+    reader: ClassVar[SocketReader]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the driver's
         """Connect and greet the server. Blocks: the driver does it in threads."""
@@ -80,7 +80,7 @@ class ReadConnection(Connection):
         self._behind = in_loop and self.reader.behind and not self._unsent
         if in_loop and self._gathering:
             if not self._unsent:
-                self.reader.expect(PATIENCE)
+                self.reader.expect(TURN_GRACE)
             with self._io:
                 self._unsent += data
             return
@@ -122,7 +122,7 @@ class ReadConnection(Connection):
                     break
                 self._iobuf.write(data)
                 self.process_io_buffer()
-                if len(data) < SIZE and self.ssl_context is None:
+                if len(data) < READ_BUFFER_BYTES and self.ssl_context is None:
                     break  # under TLS more may have been decrypted
         except Exception as exc:  # noqa: BLE001 - the driver tells all who wait
             self.defunct(exc)
@@ -182,6 +182,6 @@ class ReadConnection(Connection):
             if self.is_closed:
                 return None
             try:
-                return self._socket.recv(SIZE)
+                return self._socket.recv(READ_BUFFER_BYTES)
             except _NOT_NOW:
                 return None

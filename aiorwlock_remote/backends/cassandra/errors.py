@@ -56,7 +56,7 @@ from aiorwlock_remote.backends.cassandra.driver import (
     UnresolvableContactPoints,
     WriteTimeout,
 )
-from aiorwlock_remote.cas import GaveUp
+from aiorwlock_remote.cas import CasContention
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, Unsupported
 
 Failure = BackendUnavailable | Unsupported | ConfigurationError
@@ -71,7 +71,7 @@ _OUTBID = re.compile(r"after [1-9]\d* contention retries")
 _SERIAL = (ConsistencyLevel.SERIAL, ConsistencyLevel.LOCAL_SERIAL)
 
 
-def of(exc: BaseException, where: str) -> Failure:
+def from_driver(exc: BaseException, where: str) -> Failure:
     """The error of ours for what the driver raised for one request."""
     if isinstance(exc, BackendUnavailable | Unsupported | ConfigurationError):
         return exc
@@ -103,7 +103,7 @@ def of(exc: BaseException, where: str) -> Failure:
             hint="set default_timeout, row_factory and the like before connect()",
         )
     if _gave_up(exc):
-        return GaveUp(
+        return CasContention(
             what=f"{where}: {type(exc).__name__}: {said(exc)}",
             hint="are the clocks of the nodes in step?",
         )
@@ -127,7 +127,7 @@ def of_hosts(exc: BaseException, where: str) -> Failure:
         found = list(errors.values())
     for error in found:
         if isinstance(error, _LOGIN):
-            return of(error, where)
+            return from_driver(error, where)
         # The driver makes another error of the one of ssl; only the text stays.
         if untrusted := _UNTRUSTED.search(str(error)):
             return Unsupported(

@@ -11,13 +11,13 @@ from typing import Any
 from aiorwlock_remote.backends.cassandra.schema import Layout
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.ports import Finding, Host
+from aiorwlock_remote.ports import EventLoop, Finding
 
 _HOURS = 3600.0
 _SAFE_LOGS = ("batch", "group")
 
 
-async def examine(table: Table, host: Host) -> AsyncIterator[Finding]:
+async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
     """One finding after another."""
     yield await _version(table, host)
     yield await _paxos(table, host)
@@ -27,7 +27,7 @@ async def examine(table: Table, host: Host) -> AsyncIterator[Finding]:
     yield await _commit_log(table, host)
 
 
-async def _ask(table: Table, host: Host, cql: str) -> list[Any]:
+async def _ask(table: Table, host: EventLoop, cql: str) -> list[Any]:
     """The rows; none if the role may not ask, or the server does not know that."""
     try:
         return list(await table.query(host, cql))
@@ -37,12 +37,12 @@ async def _ask(table: Table, host: Host, cql: str) -> list[Any]:
         return []
 
 
-async def _setting(table: Table, host: Host, name: str) -> str | None:
+async def _setting(table: Table, host: EventLoop, name: str) -> str | None:
     rows = await _ask(table, host, "SELECT name, value FROM system_views.settings")
     return next((str(row["value"]) for row in rows if row["name"] == name), None)
 
 
-async def _version(table: Table, host: Host) -> Finding:
+async def _version(table: Table, host: EventLoop) -> Finding:
     rows = await _ask(table, host, "SELECT release_version FROM system.local")
     if not rows:
         return Finding("version", "not told", "the role may not ask", "note")
@@ -52,7 +52,7 @@ async def _version(table: Table, host: Host) -> Finding:
     return Finding("version", version, "fit for locks")
 
 
-async def _paxos(table: Table, host: Host) -> Finding:
+async def _paxos(table: Table, host: EventLoop) -> Finding:
     variant = await _setting(table, host, "paxos_variant")
     if variant is None:
         return Finding("paxos", "not told", "v2 needs fewer round trips", "note")
@@ -61,7 +61,7 @@ async def _paxos(table: Table, host: Host) -> Finding:
     return Finding("paxos", variant, "v2 needs half the round trips", "note")
 
 
-async def _replication(table: Table, host: Host) -> Finding:
+async def _replication(table: Table, host: EventLoop) -> Finding:
     rows = await _ask(table, host, "SELECT * FROM system_schema.keyspaces")
     ours = [r for r in rows if r["keyspace_name"] == table.options.keyspace]
     if not ours:
@@ -89,7 +89,7 @@ def _memory(gc_grace: int) -> Finding:
     return Finding("memory", value, meaning, "good" if gc_grace >= _HOURS else "bad")
 
 
-async def _commit_log(table: Table, host: Host) -> Finding:
+async def _commit_log(table: Table, host: EventLoop) -> Finding:
     sync = await _setting(table, host, "commitlog_sync")
     if sync is None:
         return Finding(

@@ -11,10 +11,10 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import LossReason
 
-MANY = 1024
+CACHE_SIZE = 1024
 
 
-class Holders:
+class LocalGrants:
     """Our own grants and when the first of them may run out, by local clock.
 
     A grant that is gone before that time did not expire: somebody deleted its row, and
@@ -25,7 +25,7 @@ class Holders:
         """Nobody yet."""
         self._lock = threading.Lock()
         self._ends: dict[str, float] = {}
-        self._many = MANY
+        self._many = CACHE_SIZE
 
     def granted(self, grants: Sequence[Grant], now: int, sent: int) -> None:
         """They were granted by a request sent at ``sent``, ``now`` of the row's time.
@@ -38,7 +38,7 @@ class Holders:
                 self._ends[grant.ticket] = sent + left
             if len(self._ends) > self._many:
                 alive = {t: e for t, e in self._ends.items() if e > sent}
-                self._ends, self._many = alive, max(MANY, 2 * len(alive))
+                self._ends, self._many = alive, max(CACHE_SIZE, 2 * len(alive))
 
     def why(self, ticket: str, told: LossReason, clock: int) -> LossReason:
         """Why it is gone, if the row says so."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote._util.threads import running
+from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.backends.cassandra import errors
 from aiorwlock_remote.backends.cassandra.connection import read_by
 from aiorwlock_remote.backends.cassandra.driver import (
@@ -30,12 +30,15 @@ from aiorwlock_remote.backends.cassandra.driver import (
     is_legacy,
 )
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.session_client import Wire, wishes
-from aiorwlock_remote.backends.cassandra.socket_reader import Reader, reading
+from aiorwlock_remote.backends.cassandra.session_client import (
+    SessionClient,
+    execution_profile,
+)
+from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader, reading
 from aiorwlock_remote.backends.cassandra.table import Table, open_table
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
@@ -43,18 +46,18 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 # request timeout this bounds how long a stopped node holds up those who ask it.
 HEARTBEAT = 0.5
 HEARTBEAT_TIMEOUT = 1.25
-DIAL = 2.0
+NODE_TIMEOUT = 2.0
 """Seconds for one try at one node; who says nothing is tried again."""
 # Seconds between tries to reach a node that is down, first and at most. The driver's
 # own policy ends at ten minutes: so long locks would stay away after a long outage.
-KNOCKS = (0.5, 2.0)
+RETRY_INTERVALS = (0.5, 2.0)
 # Of Cassandra 4.0 and later: the driver would dial three times to find that out.
 PROTOCOL = 5
 
 T = TypeVar("T")
 
 
-async def connect(options: Options, host: Host) -> Table:
+async def connect(options: Options, host: EventLoop) -> Table:
     """The table over a session of our own.
 
     Raises:
@@ -69,17 +72,17 @@ async def connect(options: Options, host: Host) -> Table:
     def opened() -> Table:
         while True:
             try:
-                reader = None if reads is None else Reader(reads, loop)
+                reader = None if reads is None else SocketReader(reads, loop)
                 return _opened(options, context, reader)
             except NoHostAvailable as exc:
                 if not _silent(exc) or host.clock.now() >= until:
                     raise
 
-    return await aside(host, opened, options.connect_timeout, _closed, options)
+    return await run_in_thread(host, opened, options.connect_timeout, _closed, options)
 
 
 def _opened(
-    options: Options, context: ssl.SSLContext | None, reader: Reader | None
+    options: Options, context: ssl.SSLContext | None, reader: SocketReader | None
 ) -> Table:
     closing = ExitStack()
     if reader is not None:
@@ -89,7 +92,7 @@ def _opened(
         closing.callback(cluster.shutdown)
         session = _session(cluster, options)
         profile = session.get_execution_profile(EXEC_PROFILE_DEFAULT)
-        wire = Wire(session, profile, options, reader)
+        wire = SessionClient(session, profile, options, reader)
         return open_table(wire, options, closing.close)
     except BaseException:
         closing.close()
@@ -103,7 +106,7 @@ def _silent(exc: Exception) -> bool:
     return any(isinstance(error, OperationTimedOut) for error in told)
 
 
-async def borrow(session: Session, options: Options, host: Host) -> Table:
+async def borrow(session: Session, options: Options, host: EventLoop) -> Table:
     """The table over a user's session, which is never closed or changed.
 
     One with legacy settings cannot be asked for rows of our kind: then another session
@@ -120,22 +123,24 @@ async def borrow(session: Session, options: Options, host: Host) -> Table:
         if is_legacy(session.cluster):
             own = session.cluster.connect()
             own.row_factory = dict_factory
-            wire = Wire(own, None, options)
+            wire = SessionClient(own, None, options)
             try:
                 return open_table(wire, options, own.shutdown)
             except BaseException:
                 own.shutdown()
                 raise
         profile = session.execution_profile_clone_update(
-            EXEC_PROFILE_DEFAULT, **wishes(options)
+            EXEC_PROFILE_DEFAULT, **execution_profile(options)
         )
-        return open_table(Wire(session, profile, options), options, _leave_open)
+        return open_table(
+            SessionClient(session, profile, options), options, _leave_open
+        )
 
-    return await aside(host, opened, options.connect_timeout, _closed, options)
+    return await run_in_thread(host, opened, options.connect_timeout, _closed, options)
 
 
-async def aside(
-    host: Host,
+async def run_in_thread(
+    host: EventLoop,
     function: Callable[[], T],
     timeout: float,
     undo: Callable[[T], object],
@@ -156,11 +161,11 @@ async def aside(
         try:
             value = function()
         except Exception as exc:  # noqa: BLE001 - handed to the caller
-            error = errors.of(exc, options.where)
+            error = errors.from_driver(exc, options.where)
             error.__cause__ = None if error is exc else exc
-            host.call_soon(pending.fail, error)
+            host.call_soon(pending.set_exception, error)
         else:
-            host.call_soon(pending.resolve, value)
+            host.call_soon(pending.set_result, value)
 
     def unwanted(pending: Pending[T]) -> None:
         if pending.error is None:
@@ -177,7 +182,7 @@ async def aside(
         )
     finally:
         if not taken:
-            pending.then(unwanted)
+            pending.add_done_callback(unwanted)
 
 
 def _start(function: Callable[[], object]) -> None:
@@ -187,7 +192,7 @@ def _start(function: Callable[[], object]) -> None:
         except Exception:  # noqa: BLE001 - it is logged
             log_event(log, "background thread failed", logging.ERROR, exc_info=True)
 
-    running(run, "cassandra")
+    start_thread(run, "cassandra")
 
 
 def _near(options: Options) -> object:
@@ -199,7 +204,7 @@ def _near(options: Options) -> object:
 
 
 def _cluster(
-    options: Options, context: ssl.SSLContext | None, reader: Reader | None
+    options: Options, context: ssl.SSLContext | None, reader: SocketReader | None
 ) -> Any:  # noqa: ANN401 - the driver's Cluster
     auth = None
     if options.username is not None:
@@ -210,14 +215,16 @@ def _cluster(
         protocol_version=PROTOCOL,
         compression=False,  # requests are small
         execution_profiles={
-            EXEC_PROFILE_DEFAULT: ExecutionProfile(_near(options), **wishes(options))
+            EXEC_PROFILE_DEFAULT: ExecutionProfile(
+                _near(options), **execution_profile(options)
+            )
         },
         auth_provider=auth,
         ssl_context=context,
         connection_class=None if reader is None else read_by(reader),
-        connect_timeout=min(DIAL, options.connect_timeout),
-        control_connection_timeout=min(DIAL, options.connect_timeout),
-        reconnection_policy=ExponentialReconnectionPolicy(*KNOCKS),
+        connect_timeout=min(NODE_TIMEOUT, options.connect_timeout),
+        control_connection_timeout=min(NODE_TIMEOUT, options.connect_timeout),
+        reconnection_policy=ExponentialReconnectionPolicy(*RETRY_INTERVALS),
         idle_heartbeat_interval=HEARTBEAT,
         idle_heartbeat_timeout=HEARTBEAT_TIMEOUT,
         # Else a stopped node would be waited for; one that lacks a statement asks.

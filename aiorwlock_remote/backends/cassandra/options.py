@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from aiorwlock_remote._util.tls import OPTIONS as TLS_OPTIONS
-from aiorwlock_remote._util.tls import Secured, Tls, tls_of
+from aiorwlock_remote._util.tls import TlsOptions, TlsOptionsMixin, tls_of
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, whole_number
 from aiorwlock_remote.errors import ConfigurationError
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 
 
 @dataclass(frozen=True, slots=True)
-class Options(Secured):
+class Options(TlsOptionsMixin):
     """Where the cluster is and how to ask it. Its ``repr`` shows no password.
 
     Seconds: ``connect_timeout`` until the session is up, ``request_timeout`` until a
@@ -45,7 +45,7 @@ class Options(Secured):
     connect_timeout: float = 5.0
     request_timeout: float = 2.0
     clock_skew: float = 10.0
-    tls: Tls | None = None
+    tls: TlsOptions | None = None
 
     @property
     def where(self) -> str:

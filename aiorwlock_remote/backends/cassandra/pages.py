@@ -7,21 +7,23 @@ from typing import Any, Protocol
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra import errors
-from aiorwlock_remote.backends.cassandra.callback_queue import Inbox
+from aiorwlock_remote.backends.cassandra.callback_queue import CallbackQueue
 from aiorwlock_remote.backends.cassandra.requests import Request, Rows
 
 
 class Sender(Protocol):
     """What requests go over: a ``Wire``."""
 
-    def send(self, request: Request, answer: Answer, page: bytes | None = None) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
+    def send(
+        self, request: Request, answer: ReplyHandler, page: bytes | None = None
+    ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
         """Send it; ``answer`` is told, from any thread, this one included.
 
         ``page``: which page of its answer, if not the first.
         """
 
 
-class Asked(Pending[Rows]):
+class PendingRows(Pending[Rows]):
     """The rows of an answer that is awaited."""
 
     __slots__ = ("node",)
@@ -33,7 +35,7 @@ class Asked(Pending[Rows]):
         """Who answered; None: nobody, or nobody knows."""
 
 
-class Answer:
+class ReplyHandler:
     """What becomes of one request, for whoever awaits it in a loop.
 
     ``future``: the driver's, which refers to this. So it is kept no longer than until
@@ -43,9 +45,9 @@ class Answer:
 
     __slots__ = ("_inbox", "_where", "future", "pending")
 
-    def __init__(self, inbox: Inbox, where: str) -> None:
+    def __init__(self, inbox: CallbackQueue, where: str) -> None:
         """``where``: the cluster, for messages."""
-        self.pending: Asked = Asked()
+        self.pending: PendingRows = PendingRows()
         self.future: Any = None
         self._inbox = inbox
         self._where = where
@@ -54,17 +56,17 @@ class Answer:
         """These are its rows."""
         future, self.future = self.future, None
         self.pending.node = future.coordinator_host
-        self._inbox.put(self.pending.resolve, rows or ())
+        self._inbox.put(self.pending.set_result, rows or ())
 
     def failed(self, exc: BaseException) -> None:
         """There is none; the driver's error is the cause of ours."""
         self.future = None
-        error = errors.of(exc, self._where)
+        error = errors.from_driver(exc, self._where)
         error.__cause__ = exc
-        self._inbox.put(self.pending.fail, error)
+        self._inbox.put(self.pending.set_exception, error)
 
 
-class Pages:
+class PagedRequest:
     """Each page is a request of its own.
 
     The driver's ``start_fetching_next_page`` sets no time limit for any but the first,
@@ -72,7 +74,7 @@ class Pages:
     """
 
     def __init__(
-        self, wire: Sender, request: Request, answer: Callable[[], Answer]
+        self, wire: Sender, request: Request, answer: Callable[[], ReplyHandler]
     ) -> None:
         """Nothing is sent yet. ``answer``: makes one for each page."""
         self._wire = wire

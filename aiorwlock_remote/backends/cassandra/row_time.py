@@ -30,11 +30,11 @@ from uuid import UUID
 
 from aiorwlock_remote.core.value import value
 
-REMEMBERED = 4096
+CACHE_SIZE = 4096
 
 
 @value
-class Written:
+class WrittenAt:
     """When a version of a row was written, as far as one process knows. Microseconds.
 
     ``seen``: our boot clock when we knew that it had been written; for one of our own
@@ -46,16 +46,16 @@ class Written:
     seen: int
 
 
-class Memory:
+class VersionClock:
     """When this process first knew of which version; for all of its threads."""
 
     def __init__(self) -> None:
         """Empty."""
         self._lock = threading.Lock()
         # By number: a UUID is hashed by Python code.
-        self._written: OrderedDict[int, Written] = OrderedDict()
+        self._written: OrderedDict[int, WrittenAt] = OrderedDict()
 
-    def get(self, version: UUID) -> Written | None:
+    def get(self, version: UUID) -> WrittenAt | None:
         """None: never seen, or forgotten: those go first that nobody asks for."""
         with self._lock:
             written = self._written.get(version.int)
@@ -63,15 +63,15 @@ class Memory:
                 self._written.move_to_end(version.int)
             return written
 
-    def add(self, version: UUID, written: Written) -> None:
+    def add(self, version: UUID, written: WrittenAt) -> None:
         """Keep it, unless it is known already: the first time counts."""
         with self._lock:
             self._written.setdefault(version.int, written)
-            if len(self._written) > REMEMBERED:
+            if len(self._written) > CACHE_SIZE:
                 self._written.popitem(last=False)
 
 
-def now_of(written: Written, boot: int, wall: int, skew: int | None) -> int:
+def now_of(written: WrittenAt, boot: int, wall: int, skew: int | None) -> int:
     """The least the frame's time can be now; ``skew`` None: trust no wall clock."""
     ago = max(0, boot - written.seen)
     if skew is not None:

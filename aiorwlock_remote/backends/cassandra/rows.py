@@ -16,7 +16,7 @@ from uuid import UUID
 
 from aiorwlock_remote.backends.cassandra.requests import Row
 from aiorwlock_remote.core.codec import loads
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import BadRecord
 
@@ -31,7 +31,7 @@ _MILLI = timedelta(milliseconds=1)
 
 
 @value
-class Found:
+class CassandraRow:
     """A row as it stands, or stood. Nothing at all: every field is None.
 
     ``frame`` and ``record.updated`` say when it was written, see ``frame.py``.
@@ -41,15 +41,15 @@ class Found:
     version: UUID | None = None
     ticket: str | None = field(default=None, repr=False)
     since: int | None = None
-    record: Record | None = None
+    record: Doorman | None = None
     frame: int | None = None
 
     @property
-    def seat(self) -> Seat | None:
+    def seat(self) -> MutexRecord | None:
         """The published mutex record; no lease, since the record knows it."""
         if self.ticket is None:
             return None
-        return Seat(f"{self.ticket},{_seconds(self.since or 0)}")
+        return MutexRecord(f"{self.ticket},{_seconds(self.since or 0)}")
 
     @property
     def condition(self) -> tuple[UUID | None, str | None, int | None]:
@@ -72,10 +72,10 @@ class Found:
         return self.record is None or not 0 < self.record.last < PROVISIONAL
 
 
-NOTHING = Found()
+NOTHING = CassandraRow()
 
 
-def found_of(row: Row | None) -> Found:
+def found_of(row: Row | None) -> CassandraRow:
     """What a read or a refusal tells. Its fences are settled if it tells the ballot.
 
     Raises:
@@ -91,7 +91,7 @@ def found_of(row: Row | None) -> Found:
             hint="delete the row if nobody is in",
             retry_after=LOOK_AGAIN,
         )
-    found = Found(
+    found = CassandraRow(
         version=row["version"],
         ticket=row["ticket"],
         since=None if at is None else millis_of(at),
@@ -101,7 +101,7 @@ def found_of(row: Row | None) -> Found:
     return settled(found, row.get("seated"))
 
 
-def settled(found: Found, ballot: int | None) -> Found:
+def settled(found: CassandraRow, ballot: int | None) -> CassandraRow:
     """With its provisional fences counted from the ballot of its seat.
 
     If another program took the seat away or sits there, the next ballot of ours counts:
@@ -116,7 +116,7 @@ def settled(found: Found, ballot: int | None) -> Found:
     return replace(found, record=counted_from(found.record, ballot))
 
 
-def counted_from(record: Record, ballot: int) -> Record:
+def counted_from(record: Doorman, ballot: int) -> Doorman:
     """Provisional fences made true: the first one is the ballot itself."""
 
     def true(fence: int) -> int:
@@ -127,7 +127,7 @@ def counted_from(record: Record, ballot: int) -> Record:
     return replace(record, last=true(record.last), grants=grants, endings=endings)
 
 
-def columns_of(seat: Seat) -> tuple[str, int]:
+def columns_of(seat: MutexRecord) -> tuple[str, int]:
     """What is to be written of a seat: ticket, ``acquired_at`` in milliseconds."""
     ticket, _, seconds = seat.value.rpartition(",")
     whole, _, rest = seconds.partition(".")

@@ -12,7 +12,7 @@ from io import BytesIO
 
 from aiorwlock_remote.backends.cassandra.driver import SegmentCodec, SegmentHeader
 
-LENGTHS = 1024
+CACHE_SIZE = 1024
 """How many are remembered."""
 
 
@@ -38,13 +38,13 @@ _drivers: SegmentCodec = SegmentCodec()
 SEGMENTS: Segments = Segments()
 
 
-@lru_cache(LENGTHS)
+@lru_cache(CACHE_SIZE)
 def _encoded(length: int, uncompressed: int, contained: bool) -> bytes:  # noqa: FBT001
     buffer = BytesIO()
     _drivers.encode_header(buffer, length, uncompressed, contained)
     return buffer.getvalue()
 
 
-@lru_cache(LENGTHS)
+@lru_cache(CACHE_SIZE)
 def _decoded(header: bytes) -> SegmentHeader:
     return _drivers.decode_header(BytesIO(header))

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from aiorwlock_remote.backends.cassandra import errors
-from aiorwlock_remote.backends.cassandra.callback_queue import Inbox
+from aiorwlock_remote.backends.cassandra.callback_queue import CallbackQueue
 from aiorwlock_remote.backends.cassandra.driver import (
     EXEC_PROFILE_DEFAULT,
     ConsistencyLevel,
@@ -25,10 +25,14 @@ from aiorwlock_remote.backends.cassandra.driver import (
     dict_factory,
 )
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.pages import Answer, Asked, Pages
+from aiorwlock_remote.backends.cassandra.pages import (
+    PagedRequest,
+    PendingRows,
+    ReplyHandler,
+)
 from aiorwlock_remote.backends.cassandra.requests import Request, Rows
-from aiorwlock_remote.backends.cassandra.socket_reader import Reader
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader
+from aiorwlock_remote.ports import EventLoop
 
 ONE: int = ConsistencyLevel.ONE
 
@@ -39,7 +43,7 @@ def consistency(name: str) -> int:
     return level
 
 
-def wishes(options: Options) -> dict[str, Any]:
+def execution_profile(options: Options) -> dict[str, Any]:
     """What an execution profile must say for us: nothing repeated, rows as dicts."""
     return {
         "retry_policy": FallthroughRetryPolicy(),
@@ -52,7 +56,7 @@ def wishes(options: Options) -> dict[str, Any]:
     }
 
 
-class Wire:
+class SessionClient:
     """A session, our own or the user's, as our requests see it.
 
     The user's default retry policy never reaches them: it would send a lightweight
@@ -65,7 +69,7 @@ class Wire:
         session: Session,
         profile: Profile | None,
         options: Options,
-        reader: Reader | None = None,
+        reader: SocketReader | None = None,
     ) -> None:
         """``profile`` None: the session has legacy settings, and is ours.
 
@@ -76,7 +80,7 @@ class Wire:
         self._timeout = options.request_timeout
         self._serial = consistency(options.serial_consistency)
         self._where = options.where
-        self._inboxes: dict[Host, Inbox] = {}
+        self._inboxes: dict[EventLoop, CallbackQueue] = {}
         self._reader = reader
         if reader is not None:
             self._inboxes[reader.inbox.host] = reader.inbox
@@ -90,7 +94,7 @@ class Wire:
         try:
             statement = self._session.prepare(cql)
         except Exception as exc:
-            raise errors.of(exc, self._where) from exc
+            raise errors.from_driver(exc, self._where) from exc
         statement.consistency_level = consistency(level)
         statement.serial_consistency_level = self._serial
         statement.retry_policy = FallthroughRetryPolicy()
@@ -110,10 +114,10 @@ class Wire:
                 execution_profile=self._profile,
             )
         except Exception as exc:
-            raise errors.of(exc, self._where) from exc
+            raise errors.from_driver(exc, self._where) from exc
         return list(rows)
 
-    def ask(self, host: Host, request: Request) -> Asked:
+    def ask(self, host: EventLoop, request: Request) -> PendingRows:
         """Send it; the rows of its answer.
 
         Fails with ``BackendError``. Cancelling whoever awaits it takes nothing back.
@@ -122,13 +126,13 @@ class Wire:
         self.send(request, answer)
         return answer.pending
 
-    async def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
+    async def pages(self, host: EventLoop, request: Request) -> AsyncIterator[Rows]:
         """All rows of its answer, a page at a time; the next is asked for when wanted.
 
         Raises:
             BackendError: as the driver's error says.
         """
-        pages = Pages(self, request, partial(self._answer, host))
+        pages = PagedRequest(self, request, partial(self._answer, host))
         page = pages.first()
         while True:
             rows = await page
@@ -138,12 +142,14 @@ class Wire:
                 return
             page = following
 
-    async def query(self, host: Host, cql: str) -> Rows:
+    async def query(self, host: EventLoop, cql: str) -> Rows:
         """What a statement without values tells, from any one node."""
         request = Request(SimpleStatement(cql, consistency_level=ONE), None)
         return await self.ask(host, request)
 
-    def send(self, request: Request, answer: Answer, page: bytes | None = None) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
+    def send(
+        self, request: Request, answer: ReplyHandler, page: bytes | None = None
+    ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
         """As ``Sender.send``."""
         reader = self._reader if request.behind else None
         try:
@@ -167,8 +173,8 @@ class Wire:
         future.add_callbacks(answer.came, answer.failed)
         return future
 
-    def _answer(self, host: Host) -> Answer:
+    def _answer(self, host: EventLoop) -> ReplyHandler:
         inbox = self._inboxes.get(host)
         if inbox is None:
-            inbox = self._inboxes.setdefault(host, Inbox(host))
-        return Answer(inbox, self._where)
+            inbox = self._inboxes.setdefault(host, CallbackQueue(host))
+        return ReplyHandler(inbox, self._where)

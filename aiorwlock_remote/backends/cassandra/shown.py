@@ -17,7 +17,7 @@ from aiorwlock_remote.backends.cassandra.changes import tickets_of
 from aiorwlock_remote.backends.cassandra.requests import Row
 from aiorwlock_remote.backends.cassandra.rows import (
     LOOK_AGAIN,
-    Found,
+    CassandraRow,
     found_of,
     millis_of,
     settled,
@@ -33,7 +33,7 @@ HINT = (
 )
 
 
-def shown(new: Found, row: Row | None) -> Found | None:
+def shown(new: CassandraRow, row: Row | None) -> CassandraRow | None:
     """What stands there, if the grants of ``new`` do, with their seat and fences.
 
     Whoever queued up since has changed the row, and found the seat as it was written.
@@ -53,7 +53,7 @@ def shown(new: Found, row: Row | None) -> Found | None:
     return found if all(record.grant(ticket) for ticket in tickets_of(new)) else None
 
 
-def left_of(new: Found, row: Row) -> bool:
+def left_of(new: CassandraRow, row: Row) -> bool:
     """Whether a row that does not show its grants shows anything of ``new``.
 
     Others may have stepped over it meanwhile: they voided the grants and left the seat,

@@ -20,21 +20,21 @@ from math import inf
 from socket import socket, socketpair
 from typing import Protocol
 
-from aiorwlock_remote._util.threads import running
-from aiorwlock_remote.backends.cassandra.callback_queue import Inbox
+from aiorwlock_remote._util.threads import start_thread
+from aiorwlock_remote.backends.cassandra.callback_queue import CallbackQueue
 from aiorwlock_remote.backends.cassandra.timers import Timer, Timers
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Host, Reads
+from aiorwlock_remote.ports import EventLoop, SocketEventLoop
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
-GRACE = 0.02
+READ_GRACE = 0.02
 """Seconds that the loop has to read what others than itself are waiting for."""
-PATIENCE = 0.2
+TURN_GRACE = 0.2
 """And to come to the end of a turn, before what it asked there is sent for it."""
 
 
-class Read(Protocol):
+class ReadableConnection(Protocol):
     """A connection whose socket is read here."""
 
     def read(self) -> None:
@@ -47,13 +47,13 @@ class Read(Protocol):
         """Close the socket: nobody looks at it any more."""
 
 
-class ReadingHost(Host, Reads, Protocol):
+class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
     """A loop that tells when a socket can be read."""
 
 
-def reading(host: Host) -> ReadingHost | None:
+def reading(host: EventLoop) -> ReadableEventLoop | None:
     """The host, if it does; Windows' usual loop does not. In the loop's thread."""
-    if not isinstance(host, Reads):
+    if not isinstance(host, SocketEventLoop):
         return None
     one, other = socketpair()
     with one, other, suppress(NotImplementedError):
@@ -62,20 +62,20 @@ def reading(host: Host) -> ReadingHost | None:
     return None
 
 
-class Reader:
+class SocketReader:
     """Reads the connections of one cluster object, in the loop and beside it."""
 
-    def __init__(self, host: ReadingHost, loop: int) -> None:
+    def __init__(self, host: ReadableEventLoop, loop: int) -> None:
         """``loop``: its thread's number. The aide's thread begins.
 
         Raises:
             BackendUnavailable: it could not be started.
         """
-        self.inbox: Inbox = Inbox(host)
+        self.inbox: CallbackQueue = CallbackQueue(host)
         self._host = host
         self._loop = loop
         self._lock = threading.Lock()
-        self._connections: dict[Read, Callable[[], object] | None] = {}
+        self._connections: dict[ReadableConnection, Callable[[], object] | None] = {}
         self._timers = Timers()
         self.behind: bool = False
         """Whether what the loop is asking now has time, see ``ReadConnection``."""
@@ -83,7 +83,7 @@ class Reader:
         self._looks_at = inf
         self._wakes_at = inf
         self._stopped = False
-        running(self._run, "cassandra")
+        start_thread(self._run, "cassandra")
 
     @property
     def in_loop(self) -> bool:
@@ -92,17 +92,17 @@ class Reader:
 
     # ------------------------------------------------------- from any thread
 
-    def join(self, connection: Read, sock: socket) -> None:
+    def join(self, connection: ReadableConnection, sock: socket) -> None:
         """Read it from now on."""
         with self._lock:
             self._connections[connection] = None
         self._host.call_soon(self._watch, connection, sock)
 
-    def leave(self, connection: Read) -> None:
+    def leave(self, connection: ReadableConnection) -> None:
         """Not any more: as soon as the loop has turned away, its socket is closed."""
         self._host.call_soon(self._unwatch, connection)
 
-    def expect(self, within: float = GRACE) -> None:
+    def expect(self, within: float = READ_GRACE) -> None:
         """The loop has to do something; after so many seconds it is looked after."""
         self._looks_at = min(self._looks_at, self._now() + within)
         if self._looks_at < self._wakes_at:
@@ -127,20 +127,20 @@ class Reader:
         """Call it after this turn's tasks have run."""
         self._host.at_end(function)
 
-    def _watch(self, connection: Read, sock: socket) -> None:
+    def _watch(self, connection: ReadableConnection, sock: socket) -> None:
         with self._lock:
             if connection in self._connections:
                 ended = self._host.reads(sock, lambda: self._read(connection))
                 self._connections[connection] = ended
 
-    def _unwatch(self, connection: Read) -> None:
+    def _unwatch(self, connection: ReadableConnection) -> None:
         with self._lock:
             ended = self._connections.pop(connection, None)
         if ended is not None:
             ended()
         connection.end()
 
-    def _read(self, connection: Read) -> None:
+    def _read(self, connection: ReadableConnection) -> None:
         self.inbox.gather(connection.read)
 
     # ------------------------------------------------------- in the aide's thread

@@ -1,13 +1,13 @@
-"""Reads ``statements.cql``: one statement a name, kept out of the code."""
+"""Reads ``load_statements.cql``: one statement a name, kept out of the code."""
 
 from __future__ import annotations
 
-from aiorwlock_remote._util.sql_files import statements
+from aiorwlock_remote._util.sql_files import load_statements
 from aiorwlock_remote.backends.cassandra.options import Options
 
 
 def _all() -> dict[str, str]:
-    return statements("aiorwlock_remote.backends.cassandra", "statements.cql")
+    return load_statements("aiorwlock_remote.backends.cassandra", "statements.cql")
 
 
 def statement(name: str, options: Options) -> str:

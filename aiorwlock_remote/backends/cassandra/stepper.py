@@ -12,10 +12,11 @@ from functools import partial
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
-from aiorwlock_remote.backends.cassandra.local_grants import Holders
-from aiorwlock_remote.cas import Swapping
-from aiorwlock_remote.cas.backoff import Later, Pausing
+from aiorwlock_remote.backends.cassandra.local_grants import LocalGrants
+from aiorwlock_remote.cas import CasStepper
+from aiorwlock_remote.cas.backoff import CasBackoff, Later
 from aiorwlock_remote.cas.replies import each_grant
+from aiorwlock_remote.cas.stepper import CommandQueue
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -36,24 +37,23 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.uncertainty import after_doubt
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.swapping.line import Line
 
-SHORT = micros(10)
+PROVISIONAL_LEASE = micros(10)
 """The lease of a grant that is about to be made to last for ever."""
 
 
-class Steps(Swapping):
+class CassandraStepper(CasStepper):
     """``Store.step`` on the table. Belongs to one thread."""
 
     def __init__(
         self,
         cas: CassandraCas,
-        holders: Holders,
+        holders: LocalGrants,
         wakes: Callable[[Resource, tuple[str, ...]], object],
         later: Later,
     ) -> None:
         """``later(seconds, function)``: called then, in this thread."""
-        super().__init__(cas, wakes, Pausing(cas.peek, later), self._noted)
+        super().__init__(cas, wakes, CasBackoff(cas.peek, later), self._noted)
         self._holders = holders
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -69,7 +69,7 @@ class Steps(Swapping):
         await super().answered(resource)
         await super().answered(resource)  # each was asked for as its grant was told
 
-    def _noted(self, command: Command, reply: Reply, line: Line) -> Reply:
+    def _noted(self, command: Command, reply: Reply, line: CommandQueue) -> Reply:
         """What it says of our grants is remembered, and corrected by what was."""
         if isinstance(reply, Granted):
             self._holders.granted(reply.grants, reply.now, line.sent)
@@ -102,7 +102,7 @@ class Steps(Swapping):
 
         def granted(_: Pending[Reply]) -> None:
             if stepped.error is not None:
-                answer.fail(stepped.error)
+                answer.set_exception(stepped.error)
                 return
             reply = stepped.result()
             ending = tuple(
@@ -111,31 +111,31 @@ class Steps(Swapping):
                 if grant.ticket in wanted and grant.expires is not None
             )
             if not ending:
-                answer.resolve(reply)
+                answer.set_result(reply)
                 return
-            lasting = Swapping.step(self, resource, Renew(ending))
-            lasting.then(partial(_lasting, reply, answer))
+            lasting = CasStepper.step(self, resource, Renew(ending))
+            lasting.add_done_callback(partial(_lasting, reply, answer))
 
-        stepped.then(granted)
+        stepped.add_done_callback(granted)
         return answer
 
 
 def _lasting(reply: Reply, answer: Pending[Reply], renewed: Pending[Reply]) -> None:
     if renewed.error is not None:
-        answer.fail(after_doubt(renewed.error))  # it was granted before
+        answer.set_exception(after_doubt(renewed.error))  # it was granted before
         return
     told = renewed.result()
     assert isinstance(told, Renewed)
     now = {o.ticket: o for o in told.outcomes if isinstance(o, Grant)}
     if len(now) < len(told.outcomes):
-        answer.fail(BackendUnavailable(what="a grant was broken at once"))
+        answer.set_exception(BackendUnavailable(what="a grant was broken at once"))
         return
 
     def lasting(granted: Granted) -> Granted:
         grants = tuple(now.get(g.ticket, g) for g in granted.grants)
         return replace(granted, grants=grants)
 
-    answer.resolve(each_grant(reply, lasting))
+    answer.set_result(each_grant(reply, lasting))
 
 
 def _bounded(command: Command) -> tuple[frozenset[str], Command]:
@@ -146,7 +146,9 @@ def _bounded(command: Command) -> tuple[frozenset[str], Command]:
             if not wanted:
                 return frozenset(), command
             claims = tuple(
-                replace(claim, lease=SHORT) if claim.lease is None else claim
+                replace(claim, lease=PROVISIONAL_LEASE)
+                if claim.lease is None
+                else claim
                 for claim in command.claims
             )
             return frozenset(wanted), replace(command, claims=claims)

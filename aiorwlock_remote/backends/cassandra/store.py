@@ -11,46 +11,54 @@ import anyio
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas, newer
 from aiorwlock_remote.backends.cassandra.examine import examine
-from aiorwlock_remote.backends.cassandra.local_grants import Holders
+from aiorwlock_remote.backends.cassandra.local_grants import LocalGrants
 from aiorwlock_remote.backends.cassandra.options import options_of
-from aiorwlock_remote.backends.cassandra.row_time import Memory
-from aiorwlock_remote.backends.cassandra.stepper import Steps
+from aiorwlock_remote.backends.cassandra.row_time import VersionClock
+from aiorwlock_remote.backends.cassandra.stepper import CassandraStepper
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas import State
-from aiorwlock_remote.cas.poller import Watcher
-from aiorwlock_remote.cas.renewer import SwapRenewer, ThreadHost, nobody
-from aiorwlock_remote.cas.store import SwapStore
-from aiorwlock_remote.core.doorman import UNUSED
+from aiorwlock_remote.cas import StoredState
+from aiorwlock_remote.cas.poller import StatePoller
+from aiorwlock_remote.cas.renewer import CallbackThread, CasRenewer, nobody
+from aiorwlock_remote.cas.store import CasLockStore
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
 from aiorwlock_remote.core.names import Resource, from_row
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Bell, Finding, Host, Settings, Snapshot
+from aiorwlock_remote.ports import (
+    EventLoop,
+    Finding,
+    Snapshot,
+    StoreSettings,
+    WakeCallback,
+)
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
-MANY = 100_000
+LARGE_SCAN_ROWS = 100_000
 """Rows from which on a scan is said to be large."""
 
 
-class CassandraStore(SwapStore):
+class CassandraStore(CasLockStore):
     """Steps are transactions of a session; waiters poll by plain reads."""
 
     def __init__(
-        self, table: Table, host: Host, bell: Bell, settings: Settings
+        self, table: Table, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> None:
         """Over an open table, which is closed with the store."""
         super().__init__(host, bell, settings)
         self._table = table
-        self._memory = Memory()
-        self._holders = Holders()
+        self._memory = VersionClock()
+        self._holders = LocalGrants()
         self._cas = self._new_cas(host)
-        self._steps = Steps(self._cas, self._holders, self._wakes, self._later)
-        self._watcher = Watcher(
+        self._steps = CassandraStepper(
+            self._cas, self._holders, self._wakes, self._later
+        )
+        self._watcher = StatePoller(
             self._cas.peek,
             lambda state: self._cas.times(state).now,
             self._steps.saw,
-            settings.gate,
+            settings.client_id,
             host,
             bell,
             self.looks,
@@ -69,7 +77,7 @@ class CassandraStore(SwapStore):
         seen = 0
         async for rows in self._table.pages(self._host, self._table.request("scan")):
             seen += len(rows)
-            if seen >= MANY > seen - len(rows):
+            if seen >= LARGE_SCAN_ROWS > seen - len(rows):
                 log_event(log, "large_scan", rows=seen)
             for row in rows:
                 resource = from_row(row["resource_type"], row["resource_id"])
@@ -89,13 +97,13 @@ class CassandraStore(SwapStore):
         """The servers' version and settings, and the table's."""
         return examine(self._table, self._host)
 
-    def renewer(self) -> SwapRenewer:
+    def renewer(self) -> CasRenewer:
         """Renews over the same session, whose driver has a thread of its own."""
-        host = ThreadHost(self._host.clock)
+        host = CallbackThread(self._host.clock)
         cas = self._new_cas(host)
-        steps = Steps(cas, self._holders, nobody, host.later)
+        steps = CassandraStepper(cas, self._holders, nobody, host.later)
         tell = partial(self._host.call_soon, self._tell)
-        return SwapRenewer(host, steps, self._steps.known, tell, newer)
+        return CasRenewer(host, steps, self._steps.known, tell, newer)
 
     async def aclose(self) -> None:
         """Wait for what is under way; end the session if it is ours."""
@@ -103,22 +111,22 @@ class CassandraStore(SwapStore):
         await self._over()
         await anyio.to_thread.run_sync(self._table.close)
 
-    def _new_cas(self, host: Host) -> CassandraCas:
+    def _new_cas(self, host: EventLoop) -> CassandraCas:
         return CassandraCas(self._table, host, self._memory)
 
-    def _snapshot(self, resource: Resource, state: State) -> Snapshot:
+    def _snapshot(self, resource: Resource, state: StoredState) -> Snapshot:
         at = self._cas.times(state)
-        record = state.record or UNUSED
+        record = state.record or UNUSED_DOORMAN
         return Snapshot(resource, record, state.seat, at.now, at.wall)
 
-    def _tell(self, resource: Resource, state: State) -> None:
+    def _tell(self, resource: Resource, state: StoredState) -> None:
         latest = newer(state, self._steps.known(resource))
         assert latest is not None
         self._steps.saw(resource, latest)
 
 
 async def open_store(
-    address: Address, host: Host, bell: Bell, settings: Settings
+    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> CassandraStore:
     """Open ``cassandra://host1,host2:9042/keyspace``.
 

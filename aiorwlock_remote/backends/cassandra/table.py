@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from aiorwlock_remote.backends.cassandra.driver import Statement
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.pages import Asked
+from aiorwlock_remote.backends.cassandra.pages import PendingRows
 from aiorwlock_remote.backends.cassandra.requests import Request, Rows
 from aiorwlock_remote.backends.cassandra.schema import Layout, layout_of
-from aiorwlock_remote.backends.cassandra.session_client import Wire
+from aiorwlock_remote.backends.cassandra.session_client import SessionClient
 from aiorwlock_remote.backends.cassandra.statements import statement
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 NOWHERE = ("%", 0)  # no name of a resource is encoded like that
 
@@ -32,7 +32,7 @@ class Table:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: SessionClient,
         options: Options,
         layout: Layout,
         gc_grace: int,
@@ -51,20 +51,22 @@ class Table:
         """A statement of ``statements.cql`` and its values."""
         return Request(self._statements[name], values)
 
-    def ask(self, host: Host, request: Request) -> Asked:
-        """As ``Wire.ask``."""
+    def ask(self, host: EventLoop, request: Request) -> PendingRows:
+        """As ``SessionClient.ask``."""
         return self._wire.ask(host, request)
 
-    def pages(self, host: Host, request: Request) -> AsyncIterator[Rows]:
-        """As ``Wire.pages``."""
+    def pages(self, host: EventLoop, request: Request) -> AsyncIterator[Rows]:
+        """As ``SessionClient.pages``."""
         return self._wire.pages(host, request)
 
-    async def query(self, host: Host, cql: str) -> Rows:
+    async def query(self, host: EventLoop, cql: str) -> Rows:
         """What a statement with no values tells, from one node."""
         return await self._wire.query(host, cql)
 
 
-def open_table(wire: Wire, options: Options, close: Callable[[], object]) -> Table:
+def open_table(
+    wire: SessionClient, options: Options, close: Callable[[], object]
+) -> Table:
     """Look at the table and prepare what is to be asked of it. Blocks.
 
     Raises:
@@ -98,6 +100,8 @@ def open_table(wire: Wire, options: Options, close: Callable[[], object]) -> Tab
     return Table(wire, options, layout, gc_grace, statements, close)
 
 
-def _look(wire: Wire, options: Options, name: str, values: Sequence[object]) -> Rows:
+def _look(
+    wire: SessionClient, options: Options, name: str, values: Sequence[object]
+) -> Rows:
     prepared = wire.prepare(statement(name, options), "ONE")
     return wire.run(Request(prepared, values))

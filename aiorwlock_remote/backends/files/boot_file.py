@@ -10,14 +10,14 @@ import os
 from typing import Any
 
 from aiorwlock_remote.backends.files.safe_open import content
-from aiorwlock_remote.embedded.boot_id import Boot
+from aiorwlock_remote.embedded.boot_id import BootId
 from aiorwlock_remote.errors import BadRecord
 
 BOOT = ".boot"
 _LENGTH = 512
 
 
-def kept_boot(path: str) -> Boot | None:
+def kept_boot(path: str) -> BootId | None:
     """What the file at ``path`` says; None: nothing.
 
     Raises:
@@ -29,7 +29,7 @@ def kept_boot(path: str) -> Boot | None:
         return None
     try:
         told: Any = json.loads(text)
-        return Boot(str(told["boot"]), str(told["shift"]))
+        return BootId(str(told["boot"]), str(told["shift"]))
     except (ValueError, KeyError, TypeError):
         raise BadRecord(
             what=f"{path} is not ours, or damaged",
@@ -37,7 +37,7 @@ def kept_boot(path: str) -> Boot | None:
         ) from None
 
 
-def keep_boot(file: int, boot: Boot) -> None:
+def keep_boot(file: int, boot: BootId) -> None:
     """Write it, in one piece. ``file``: open, and locked."""
     text = json.dumps({"boot": boot.id, "shift": boot.shift})
     os.pwrite(file, text.encode().ljust(_LENGTH - 1) + b"\n", 0)

@@ -7,44 +7,44 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from aiorwlock_remote._util.purge import FIRST_KEY, Key
 from aiorwlock_remote.backends.files import mutex_file
-from aiorwlock_remote.backends.files.directory import Folder
+from aiorwlock_remote.backends.files.directory import LockDirectory
 from aiorwlock_remote.backends.files.errors import mapped
-from aiorwlock_remote.backends.files.mutex_file import Stands
+from aiorwlock_remote.backends.files.mutex_file import MutexFile
 from aiorwlock_remote.backends.files.names import RECORD, SEAT, of_name, stem
 from aiorwlock_remote.backends.files.options import FileOptions
 from aiorwlock_remote.backends.files.purge import forget
-from aiorwlock_remote.backends.files.record_file import Kept, RecordFile
-from aiorwlock_remote.backends.files.resource_files import Outcomes, Place
+from aiorwlock_remote.backends.files.record_file import RecordFile, StoredRecord
+from aiorwlock_remote.backends.files.resource_files import Outcomes, ResourceFiles
 from aiorwlock_remote.backends.files.safe_open import opened
 from aiorwlock_remote.core.commands import Command
-from aiorwlock_remote.core.doorman import UNUSED
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
 from aiorwlock_remote.core.names import Resource, from_key
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import Batch, KeptLocked, Seen
-from aiorwlock_remote.embedded.decode_cache import Decoded
-from aiorwlock_remote.embedded.wake_event import Alarm
+from aiorwlock_remote.embedded.decode_cache import DecodeCache
+from aiorwlock_remote.embedded.wake_event import WakeEvent
 from aiorwlock_remote.errors import BackendError, BadRecord
-from aiorwlock_remote.forgetting import FIRST, Key
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Snapshot
 
-NOBODY = Resource("?", "?")
+NO_RESOURCE = Resource("?", "?")
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.files")
 
 
-class Connection:
+class FilesConnection:
     """As ``embedded.connection.Connection``."""
 
     def __init__(self, options: FileOptions, clock: Clock, gate: str = "") -> None:
         """Not open yet. ``gate``: whose."""
-        self._folder = Folder(options, clock, gate)
+        self._folder = LockDirectory(options, clock, gate)
         self._clock = clock
-        self._decoded = Decoded()
+        self._decoded = DecodeCache()
 
     def open(self, timeout: float) -> None:
-        """See ``Folder.open``."""
+        """See ``LockDirectory.open``."""
         with self._mapping():
             self._folder.open(timeout)
 
@@ -93,30 +93,30 @@ class Connection:
         if kept is not None:
             raise kept
 
-    def forget(self, memory: float, after: Key = FIRST) -> Key | None:
-        """As ``Connection.forget``; once, wherever they are."""
+    def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
+        """As ``FilesConnection.forget``; once, wherever they are."""
         del after  # names are in no order
         with self._mapping():
             forget(self._folder, memory)
         return None
 
-    def alarm(self) -> Alarm:
+    def alarm(self) -> WakeEvent:
         """It hears others' steps on this host; other programs ring for nobody."""
         return self._folder.alarm()
 
     def version(self) -> object:
-        """See ``Folder.version``."""
+        """See ``LockDirectory.version``."""
         with self._mapping():
             return self._folder.version()
 
     def _together(self, resource: Resource, commands: list[Command]) -> Outcomes:
-        place = Place(self._folder, stem(resource), self._decoded)
+        place = ResourceFiles(self._folder, stem(resource), self._decoded)
         with self._mapping(place):
             return place.steps(resource, resource.key, commands)
 
     def _shown(self, name: str) -> Snapshot | None:
         """What there is of that name; None: nothing, or nothing of ours."""
-        key, seen = self._look(name, NOBODY)
+        key, seen = self._look(name, NO_RESOURCE)
         # The name alone may have been cut.
         of = of_name(name) if key is None else from_key(key)
         if of is None or not (seen.record.updated or seen.seat is not None):
@@ -125,7 +125,10 @@ class Connection:
 
     def _look(self, name: str, resource: Resource) -> tuple[str | None, Snapshot]:
         """Its key, and how it stands; locked only if somebody is changing it."""
-        place, clock = Place(self._folder, name, self._decoded), self._folder.clock
+        place, clock = (
+            ResourceFiles(self._folder, name, self._decoded),
+            self._folder.clock,
+        )
         kept, stands = self._glance(place)
         now, wall = clock.times()
         record, seat = place.understood(kept, stands, now)
@@ -134,9 +137,11 @@ class Connection:
             now, wall = clock.times()
             record, seat = place.understood(kept, stands, now)
         key = None if kept is None else kept.key
-        return key, Snapshot(resource, record or UNUSED, seat, now, wall)
+        return key, Snapshot(resource, record or UNUSED_DOORMAN, seat, now, wall)
 
-    def _glance(self, place: Place) -> tuple[Kept | None, Stands | None]:
+    def _glance(
+        self, place: ResourceFiles
+    ) -> tuple[StoredRecord | None, MutexFile | None]:
         """Without a lock."""
         try:
             file = opened(place.record, os.O_RDONLY)
@@ -150,7 +155,9 @@ class Connection:
             os.close(file)
         return kept, mutex_file.read(place.seat)
 
-    def _regard(self, place: Place) -> tuple[Kept | None, Stands | None]:
+    def _regard(
+        self, place: ResourceFiles
+    ) -> tuple[StoredRecord | None, MutexFile | None]:
         """While nobody writes."""
         try:
             with self._folder.locked(place.record, os.O_RDONLY) as file:
@@ -160,7 +167,7 @@ class Connection:
             return None, mutex_file.read(place.seat)
 
     @contextmanager
-    def _mapping(self, place: Place | None = None) -> Iterator[None]:
+    def _mapping(self, place: ResourceFiles | None = None) -> Iterator[None]:
         def untouched() -> bool:
             return place is None or not place.touched
 

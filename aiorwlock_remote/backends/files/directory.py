@@ -14,7 +14,7 @@ from pathlib import Path
 from random import uniform
 from typing import Any
 
-from aiorwlock_remote._util.random_ids import nonce
+from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.backends.files.boot_file import BOOT, keep_boot, kept_boot
 from aiorwlock_remote.backends.files.clocks import BootClock, FileClock, ServerClock
 from aiorwlock_remote.backends.files.errors import busy
@@ -24,8 +24,8 @@ from aiorwlock_remote.backends.files.options import FileOptions
 from aiorwlock_remote.backends.files.safe_open import content, length, opened
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.embedded import boot_id, mounts
-from aiorwlock_remote.embedded.boot_id import Boot
-from aiorwlock_remote.embedded.wake_event import Alarm, Deaf
+from aiorwlock_remote.embedded.boot_id import BootId
+from aiorwlock_remote.embedded.wake_event import PlainWakeEvent, WakeEvent
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, ConfigurationError
 from aiorwlock_remote.ports import Clock
 
@@ -33,11 +33,11 @@ MARK, CHANGES, TEMPORARY = ".rwlock", ".changes", ".new-"
 VERSION = 1
 _LARGEST = 4096
 """Bytes of the files beside the records; ours are shorter."""
-_PAUSE = 0.0002, 0.002
+_RETRY_INTERVAL = 0.0002, 0.002
 """Seconds between two tries for a file's lock, at random."""
 
 
-class Folder:
+class LockDirectory:
     """A directory of locks. Blocks; belongs to one thread."""
 
     def __init__(self, options: FileOptions, clock: Clock, gate: str = "") -> None:
@@ -60,7 +60,7 @@ class Folder:
 
     def new(self) -> str:
         """The path of a file that nobody else makes, to be renamed or removed."""
-        return self.at(f"{TEMPORARY}{nonce().hex()}")
+        return self.at(f"{TEMPORARY}{random_id().hex()}")
 
     def open(self, timeout: float) -> None:
         """See that it is there, fit, and ours; take possession of an empty one.
@@ -153,14 +153,14 @@ class Folder:
         finally:
             os.close(folder)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Tell whoever watches that something has changed."""
         if self._changes is not None:
-            os.pwrite(self._changes, self._ours + nonce()[:8], 0)
+            os.pwrite(self._changes, self._ours + random_id()[:8], 0)
 
-    def alarm(self) -> Alarm:
+    def alarm(self) -> WakeEvent:
         """Hears others who ring on this host, where the system tells."""
-        return Deaf() if self.shared else alarm(self.at(CHANGES), self._ours)
+        return PlainWakeEvent() if self.shared else alarm(self.at(CHANGES), self._ours)
 
     def version(self) -> object:
         """Not equal to the one before if somebody rang, or changed a seat."""
@@ -183,7 +183,7 @@ class Folder:
             except BlockingIOError:
                 if self._clock.now() >= until:
                     raise busy(path) from None
-                time.sleep(uniform(*_PAUSE))
+                time.sleep(uniform(*_RETRY_INTERVAL))
             else:
                 return
 
@@ -221,7 +221,7 @@ class Folder:
             Path(new).unlink()
         self.flush_names()
 
-    def _join(self, until: float) -> Boot:
+    def _join(self, until: float) -> BootId:
         """Of which boot and which clock the times of one host are."""
         boot = boot_id.this_boot()
         path = self.at(BOOT)

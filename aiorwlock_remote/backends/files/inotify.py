@@ -13,14 +13,14 @@ import select
 import time
 from contextlib import ExitStack
 
-from aiorwlock_remote.embedded.wake_event import Alarm, Deaf
+from aiorwlock_remote.embedded.wake_event import PlainWakeEvent, WakeEvent
 
-GAP = 0.0005
+DEBOUNCE = 0.0005
 """Seconds after a look in which no change wakes: many processes may be at work."""
 _MODIFY = 0x2
 
 
-class Listening:
+class InotifyWakeEvent:
     """An alarm that hears when others write the file."""
 
     hears: bool = True
@@ -46,19 +46,19 @@ class Listening:
         self._both.register(self._listener, select.POLLIN)
 
     def set(self) -> None:
-        """As ``Alarm``."""
+        """As ``WakeEvent``."""
         os.eventfd_write(self._event, 1)
 
     def wait(self, seconds: float | None) -> None:
-        """As ``Alarm``."""
+        """As ``WakeEvent``."""
         until = time.monotonic() + (seconds or 0.0)
         heard: set[int] = set()
         while not heard - {self._listener}:
             if seconds is None:
                 found = self._quiet.poll()
             else:
-                left = until - time.monotonic() - GAP
-                found = self._quiet.poll(GAP * 1000)
+                left = until - time.monotonic() - DEBOUNCE
+                found = self._quiet.poll(DEBOUNCE * 1000)
                 found = found or self._both.poll(max(0.0, left) * 1000)
             heard = {file for file, _ in found}
             for file in heard:
@@ -75,15 +75,15 @@ class Listening:
         return os.pread(self._file, len(self._ours), 0) == self._ours
 
 
-def alarm(path: str, ours: bytes) -> Alarm:
+def alarm(path: str, ours: bytes) -> WakeEvent:
     """One that hears when others write ``path``, if the system has it and one is left.
 
     ``ours``: what the file begins with if we wrote it.
     """
     try:
-        return Listening(path, ours)
+        return InotifyWakeEvent(path, ours)
     except (OSError, AttributeError):
-        return Deaf()
+        return PlainWakeEvent()
 
 
 def _listener(path: str) -> int:

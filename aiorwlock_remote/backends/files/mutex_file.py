@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from pathlib import Path
 
-from aiorwlock_remote.core.doorman import Seat
+from aiorwlock_remote.core.doorman import MutexRecord
 
 NANOS = 1_000_000_000
-_MOST = 65_536
+_MAX_BYTES = 65_536
 _CLOSED, _FOLDER = "(unreadable)", "(a directory)"
 
 
 @dataclass(frozen=True, slots=True)
-class Stands:
+class MutexFile:
     """What is seen of a seat's file: ``ticket,unix seconds``, and the tag."""
 
     value: str = field(repr=False)
@@ -39,16 +39,18 @@ def tag_of(boot: str) -> int:
     return int.from_bytes(blake2b(boot.encode(), digest_size=8).digest()) % 1_000_000
 
 
-def read(path: str) -> Stands | None:
+def read(path: str) -> MutexFile | None:
     """Who sits there; None: nobody."""
     try:
         text, since = _whoever(path)
     except FileNotFoundError:
         return None
-    return Stands(f"{text},{since // NANOS}", since % NANOS // 1000)
+    return MutexFile(f"{text},{since // NANOS}", since % NANOS // 1000)
 
 
-def write(path: str, seat: Seat, tag: int, flush: Callable[[int], object]) -> None:
+def write(
+    path: str, seat: MutexRecord, tag: int, flush: Callable[[int], object]
+) -> None:
     """A new file with what a seat has to hold, elsewhere."""
     since = int(seat.value.rpartition(",")[2]) * NANOS + tag * 1000
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -64,7 +66,7 @@ def write(path: str, seat: Seat, tag: int, flush: Callable[[int], object]) -> No
         os.close(file)
 
 
-def sit(new: str, path: str) -> bool:
+def create_exclusive(new: str, path: str) -> bool:
     """Make the new file the seat; False: somebody sits there.
 
     By ``link``, so that it is never seen without its content, and nobody who is killed
@@ -79,7 +81,7 @@ def sit(new: str, path: str) -> bool:
     return True
 
 
-def vacate(path: str) -> None:
+def remove_mutex(path: str) -> None:
     """Remove it; it may be gone already."""
     try:
         os.unlink(path)  # noqa: PTH108 - one of many, and hot
@@ -109,9 +111,9 @@ def _read(path: str) -> tuple[str, int]:
         about = os.fstat(file)
         if stat.S_ISDIR(about.st_mode):
             return _FOLDER, about.st_mtime_ns
-        content = os.read(file, _MOST)
+        content = os.read(file, _MAX_BYTES)
     finally:
         os.close(file)
-    more = f"~{sha256(content).hexdigest()}" if len(content) == _MOST else ""
+    more = f"~{sha256(content).hexdigest()}" if len(content) == _MAX_BYTES else ""
     text = content.decode(errors="backslashreplace").removesuffix("\n")
     return text + more, about.st_mtime_ns

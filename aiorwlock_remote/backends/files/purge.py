@@ -7,39 +7,41 @@ from contextlib import suppress
 from random import sample
 
 from aiorwlock_remote.backends.files import mutex_file
-from aiorwlock_remote.backends.files.directory import TEMPORARY, Folder
+from aiorwlock_remote.backends.files.directory import TEMPORARY, LockDirectory
 from aiorwlock_remote.backends.files.names import RECORD, SEAT
 from aiorwlock_remote.backends.files.record_file import RecordFile, remove
 from aiorwlock_remote.core.codec import loads
-from aiorwlock_remote.core.doorman import Record
+from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.lease import MICROS, micros
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 
-MOST = 500
+MAX_FILES_PER_RUN = 500
 """Files looked at in one go: steps wait for it."""
-STEP = 60.0
+ORPHAN_AGE = 60.0
 """Seconds after which a file of a step's own belongs to nobody."""
 
 
-def forget(folder: Folder, memory: float) -> None:
+def forget(folder: LockDirectory, memory: float) -> None:
     """Remove records unused for ``memory`` seconds, of resources that nobody holds.
 
     A record that is kept locked is left for another time.
     """
     names = os.listdir(folder.path)  # noqa: PTH208 - names are what is wanted
     _, wall = folder.clock.times()
-    for name in sample(names, min(MOST, len(names))):
+    for name in sample(names, min(MAX_FILES_PER_RUN, len(names))):
         path = folder.at(name)
         if name.startswith(TEMPORARY):
-            if _age(path, wall) > micros(STEP):
+            if _age(path, wall) > micros(ORPHAN_AGE):
                 remove(path)
-        elif name.endswith(RECORD) and _age(path, wall) > micros(min(memory, STEP)):
+        elif name.endswith(RECORD) and _age(path, wall) > micros(
+            min(memory, ORPHAN_AGE)
+        ):
             seat = folder.at(name.removesuffix(RECORD) + SEAT)
             with suppress(BackendUnavailable, BadRecord, FileNotFoundError):
                 _forget_one(folder, path, seat, wall - micros(memory))
 
 
-def _forget_one(folder: Folder, path: str, seat: str, since: int) -> None:
+def _forget_one(folder: LockDirectory, path: str, seat: str, since: int) -> None:
     with folder.locked(path, os.O_RDWR) as descriptor:
         file = RecordFile(descriptor, path, folder)
         kept = file.read()
@@ -49,7 +51,7 @@ def _forget_one(folder: Folder, path: str, seat: str, since: int) -> None:
             file.forget()
 
 
-def _idle(record: Record, since: int) -> bool:
+def _idle(record: Doorman, since: int) -> bool:
     busy = record.grants or record.queue or record.upgrader is not None
     return not busy and record.updated < since
 

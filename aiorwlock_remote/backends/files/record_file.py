@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aiorwlock_remote.backends.files.directory import Folder, unlock
+from aiorwlock_remote.backends.files.directory import LockDirectory, unlock
 from aiorwlock_remote.backends.files.slots import Slots
 from aiorwlock_remote.errors import BadRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredRecord:
     """What a record's file holds beside the record's own text.
 
     ``key``: whose it is, as the file's name may be cut. ``boot``: when its times are
@@ -29,7 +29,7 @@ class Kept:
     record: str
 
 
-def packed(kept: Kept) -> bytes:
+def packed(kept: StoredRecord) -> bytes:
     """As content of a file: a line for what is beside the record, and the record."""
     head = {"key": kept.key, "boot": kept.boot}
     if kept.before is not None:
@@ -37,7 +37,7 @@ def packed(kept: Kept) -> bytes:
     return f"{json.dumps(head)}\n{kept.record}\n".encode()
 
 
-def unpacked(content: bytes) -> Kept:
+def unpacked(content: bytes) -> StoredRecord:
     """The inverse.
 
     Raises:
@@ -51,13 +51,13 @@ def unpacked(content: bytes) -> Kept:
         raise BadRecord(what=f"the stored record is damaged ({exc!r})") from exc
     if not all(isinstance(text, str) for text in (key, boot, before or "")):
         raise BadRecord(what="the stored record is damaged")
-    return Kept(key, boot, before, record)
+    return StoredRecord(key, boot, before, record)
 
 
 class RecordFile:
     """Open, and locked by whoever writes."""
 
-    def __init__(self, file: int, path: str, folder: Folder) -> None:
+    def __init__(self, file: int, path: str, folder: LockDirectory) -> None:
         """``file``: its descriptor, which stays the caller's to close."""
         self._file = file
         self._path = path
@@ -67,7 +67,7 @@ class RecordFile:
         self._unplaced: str = ""
         self.empty: bool = False
 
-    def read(self) -> Kept | None:
+    def read(self) -> StoredRecord | None:
         """What it holds; None: nothing yet.
 
         Raises:
@@ -77,7 +77,7 @@ class RecordFile:
         self.empty = content is None
         return None if content is None else unpacked(content)
 
-    def prepared(self, kept: Kept, *, synced: bool) -> Callable[[], None]:
+    def prepared(self, kept: StoredRecord, *, synced: bool) -> Callable[[], None]:
         """All that can be done before it counts; what is returned makes it count.
 
         ``synced``: it has to outlive a power cut.

@@ -18,25 +18,25 @@ import os
 from collections.abc import Sequence
 
 from aiorwlock_remote.backends.files import mutex_file
-from aiorwlock_remote.backends.files.directory import Folder
-from aiorwlock_remote.backends.files.mutex_file import Stands, tag_of
+from aiorwlock_remote.backends.files.directory import LockDirectory
+from aiorwlock_remote.backends.files.mutex_file import MutexFile, tag_of
 from aiorwlock_remote.backends.files.names import RECORD, SEAT
-from aiorwlock_remote.backends.files.record_file import Kept, RecordFile, remove
+from aiorwlock_remote.backends.files.record_file import RecordFile, StoredRecord, remove
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.commands import Command
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.embedded.boot_id import another_boot, of_this_boot
-from aiorwlock_remote.embedded.decode_cache import Decoded, outcome
+from aiorwlock_remote.embedded.decode_cache import DecodeCache, outcome
 
 Outcomes = list[Step | Exception]
 
 
-class Place:
+class ResourceFiles:
     """Where a resource's files are. For one thread."""
 
-    def __init__(self, folder: Folder, name: str, decoded: Decoded) -> None:
+    def __init__(self, folder: LockDirectory, name: str, decoded: DecodeCache) -> None:
         """``name``: of both files, without their endings."""
         self.record: str = folder.at(name + RECORD)
         self.seat: str = folder.at(name + SEAT)
@@ -70,10 +70,10 @@ class Place:
                 file.close()
 
     def understood(
-        self, kept: Kept | None, stands: Stands | None, now: int
-    ) -> tuple[Record | None, Seat | None]:
+        self, kept: StoredRecord | None, stands: MutexFile | None, now: int
+    ) -> tuple[Doorman | None, MutexRecord | None]:
         """The record and the seat as they count."""
-        seat = None if stands is None else Seat(stands.value)
+        seat = None if stands is None else MutexRecord(stands.value)
         if kept is None:
             return None, seat
         record = self._decoded(kept.record)
@@ -82,7 +82,7 @@ class Place:
             (kept.before == stands.value and record.seat is not None)
             or self._is_old(kept, stands)
         ):
-            seat = None if record.seat is None else Seat(record.seat)
+            seat = None if record.seat is None else MutexRecord(record.seat)
         return record, seat
 
     def _carried_out(
@@ -106,7 +106,7 @@ class Place:
             if isinstance(step, Step):
                 record, seat = step.record, step.seat
         if stands is not None and self._is_old(kept, stands):
-            mutex_file.vacate(self.seat)
+            mutex_file.remove_mutex(self.seat)
             self._folder.flush_names()  # or the next power cut would bring it back
             stands = None
         if record is not None and (record is before or not record.updated):
@@ -118,10 +118,10 @@ class Place:
         self,
         file: RecordFile,
         key: str,
-        record: Record | None,
+        record: Doorman | None,
         last: int,
-        stands: Stands | None,
-        seat: Seat | None,
+        stands: MutexFile | None,
+        seat: MutexRecord | None,
     ) -> bool:
         """Write the record, unless None; from the seat that stands to this one.
 
@@ -137,7 +137,7 @@ class Place:
             self._decoded.keep(text, record)
             # On one host a power cut ends all but the fence.
             synced = self._folder.shared or record.last > last
-            kept = Kept(key, self._boot, replaced, text)
+            kept = StoredRecord(key, self._boot, replaced, text)
             commit = file.prepared(kept, synced=synced)
         if seat is not None and not same:
             new = self._folder.new()
@@ -145,13 +145,13 @@ class Place:
         try:
             self.touched = True
             if seat is None and stands is not None:
-                mutex_file.vacate(self.seat)
+                mutex_file.remove_mutex(self.seat)
             if commit is not None:
                 commit()
             if new is None:
                 return True
             if stands is None:
-                return mutex_file.sit(new, self.seat)
+                return mutex_file.create_exclusive(new, self.seat)
             os.rename(new, self.seat)  # noqa: PTH104 - one of many, and hot
             new = None
             return True
@@ -160,9 +160,9 @@ class Place:
                 remove(new)
             if self._folder.shared and not same:
                 self._folder.flush_names()
-            self._folder.ring()
+            self._folder.wake()
 
-    def _is_old(self, kept: Kept | None, stands: Stands) -> bool:
+    def _is_old(self, kept: StoredRecord | None, stands: MutexFile) -> bool:
         """Whether the seat is ours, of another boot of this host."""
         return (
             kept is not None

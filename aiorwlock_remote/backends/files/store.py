@@ -6,15 +6,21 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 
-from aiorwlock_remote.backends.files.connection import Connection
-from aiorwlock_remote.backends.files.directory import Folder
+from aiorwlock_remote.backends.files.connection import FilesConnection
+from aiorwlock_remote.backends.files.directory import LockDirectory
 from aiorwlock_remote.backends.files.options import FileOptions
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.embedded.mounts import mount_of, recovers_lost_locks
 from aiorwlock_remote.embedded.store import EmbeddedStore
-from aiorwlock_remote.embedded.watcher import Rhythm
-from aiorwlock_remote.ports import Bell, Capability, Finding, Host, Settings
+from aiorwlock_remote.embedded.watcher import WatchIntervals
+from aiorwlock_remote.ports import (
+    Capability,
+    EventLoop,
+    Finding,
+    StoreSettings,
+    WakeCallback,
+)
 
 
 class FileStore(EmbeddedStore):
@@ -23,18 +29,22 @@ class FileStore(EmbeddedStore):
     capabilities: Capability = EmbeddedStore.capabilities
 
     def __init__(
-        self, options: FileOptions, host: Host, bell: Bell, settings: Settings
+        self,
+        options: FileOptions,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
     ) -> None:
         """The directory is opened by the first job of the worker."""
-        connect = partial(Connection, options, host.clock, settings.gate)
-        rhythm = Rhythm(0.02, 0.25) if options.shared else Rhythm()
+        connect = partial(FilesConnection, options, host.clock, settings.client_id)
+        rhythm = WatchIntervals(0.02, 0.25) if options.shared else WatchIntervals()
         super().__init__(connect, "files", host, bell, settings, rhythm)
         self.capabilities: Capability = EmbeddedStore.capabilities
         self._options = options
         if options.shared:  # each look goes over the network
             self.capabilities |= Capability.MANY_HOSTS
             self.capabilities &= ~Capability.NOTIFIES
-            self.pace: Pace = Pace(claim_window=0.6)
+            self.pace: PollPolicy = PollPolicy(claim_window=0.6)
 
     async def examine(self) -> AsyncIterator[Finding]:
         """What it lies on, and what that means."""
@@ -58,15 +68,15 @@ class FileStore(EmbeddedStore):
             yield Finding("sync", "no", meaning, "bad")
 
 
-def _sync(options: FileOptions, host: Host) -> float:
-    folder = Folder(options, host.clock)
+def _sync(options: FileOptions, host: EventLoop) -> float:
+    folder = LockDirectory(options, host.clock)
     before = time.perf_counter()
     folder.flush_names()
     return time.perf_counter() - before
 
 
 async def open_store(
-    address: Address, host: Host, bell: Bell, settings: Settings
+    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> FileStore:
     """Open ``file:///absolute/path/of/a/directory``.
 

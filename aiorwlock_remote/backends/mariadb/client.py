@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from aiorwlock_remote._util.driver_loop import check_asyncio
 from aiorwlock_remote.backends.mariadb.options import Options, check_name, check_timeout
-from aiorwlock_remote.ports import Bell, Host, Settings
+from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
 
 if TYPE_CHECKING:
     from aiorwlock_remote.backends.mariadb.store import MariadbStore
@@ -53,7 +53,7 @@ class MariadbBackend:
         return f"<MariadbBackend of {database}>"
 
     def open(
-        self, host: Host, bell: Bell, settings: Settings
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Awaitable[MariadbStore]:
         """As ``Opener``.
 

@@ -11,29 +11,29 @@ from dataclasses import dataclass
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.driver import DRIVER, Connection, run
 from aiorwlock_remote.backends.mariadb.options import Options
-from aiorwlock_remote.backends.mariadb.statements import ALL
-from aiorwlock_remote.cas.driver.pool import OwnLines
-from aiorwlock_remote.swapping.carrying import Custom
+from aiorwlock_remote.backends.mariadb.statements import NO_ROW_LIMIT
+from aiorwlock_remote.cas.driver.pool import ConnectionPool
+from aiorwlock_remote.cas.driver.runner import DriverHooks
 
 # Not what the server is set to, or begins a session with (`init_connect`): a name too
 # long must not be cut, reads must not see what is not committed, must see all there is
 # and tell it in our characters, and the server must give up a little before we do: then
 # it is known that nothing was done.
-_SOONER = 0.8
+_SERVER_TIMEOUT_SHARE = 0.8
 _SESSION = (
     "SET NAMES utf8mb4",
     (
         "SET SESSION sql_mode = 'STRICT_ALL_TABLES', max_statement_time = {seconds}, "
-        f"sql_select_limit = {ALL}, sql_big_selects = ON, sql_safe_updates = OFF, "
-        "unique_checks = ON"
+        f"sql_select_limit = {NO_ROW_LIMIT}, sql_big_selects = ON, "
+        "sql_safe_updates = OFF, unique_checks = ON"
     ),
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class _Dialling:
-    """asyncmy, as ``OwnLines`` uses it."""
+class MariadbConnector:
+    """asyncmy, as ``ConnectionPool`` uses it."""
 
     options: Options
 
@@ -53,7 +53,7 @@ class _Dialling:
             ssl=options.tls_context(),
             program_name="aiorwlock_remote",
         )
-        seconds = _SOONER * options.call_timeout
+        seconds = _SERVER_TIMEOUT_SHARE * options.call_timeout
         try:
             await run(connection, *(text.format(seconds=seconds) for text in _SESSION))
         except BaseException:
@@ -65,18 +65,20 @@ class _Dialling:
         """As far as the driver knows."""
         return healthy(connection)
 
-    async def log_off(self, connection: Connection) -> None:
+    async def close(self, connection: Connection) -> None:
         """In order."""
         await connection.ensure_closed()
 
-    def hang_up(self, connection: Connection) -> None:
+    def abort(self, connection: Connection) -> None:
         """Without a word."""
         hung_up(connection)
 
 
-def own_lines(options: Options, most: int) -> OwnLines[Connection]:
+def own_lines(options: Options, most: int) -> ConnectionPool[Connection]:
     """Our own, so many at most."""
-    return OwnLines(_Dialling(options), options.where, options.connect_timeout, most)
+    return ConnectionPool(
+        MariadbConnector(options), options.where, options.connect_timeout, most
+    )
 
 
 def healthy(connection: Connection) -> bool:
@@ -92,10 +94,10 @@ def hung_up(connection: Connection) -> None:
         transport.abort()
 
 
-CUSTOM: Custom[Connection] = Custom(
-    healthy=healthy,
-    hang_up=hung_up,
-    spoilt=errors.spoilt,
-    meant=errors.of,
+CUSTOM: DriverHooks[Connection] = DriverHooks(
+    is_healthy=healthy,
+    abort=hung_up,
+    is_broken=errors.spoilt,
+    map_error=errors.from_driver,
     not_connected=errors.of_connecting,
 )

@@ -24,7 +24,7 @@ DRIVER: Any = asyncmy
 _CURSOR: Any = cursors.Cursor
 
 
-class Answer(NamedTuple):
+class MariadbResult(NamedTuple):
     """What one statement tells: rows changed, ``LAST_INSERT_ID``, rows found."""
 
     changed: int
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     rows: list[Row]
 
 
-async def run(connection: Connection, *statements: str) -> list[Answer]:
+async def run(connection: Connection, *statements: str) -> list[MariadbResult]:
     """Several statements in one request, until one of them fails.
 
     With autocommit off a transaction is begun by whatever is asked, and is not to be
@@ -50,13 +50,15 @@ async def run(connection: Connection, *statements: str) -> list[Answer]:
         raise
 
 
-async def _answers(connection: Connection, statements: Sequence[str]) -> list[Answer]:
-    answers: list[Answer] = []
+async def _answers(
+    connection: Connection, statements: Sequence[str]
+) -> list[MariadbResult]:
+    answers: list[MariadbResult] = []
     async with connection.cursor(_CURSOR) as cursor:
         await cursor.execute(";".join(statements))
         while True:
             rows: list[Row] = list(await cursor.fetchall())
-            answers.append(Answer(cursor.rowcount, cursor.lastrowid, rows))
+            answers.append(MariadbResult(cursor.rowcount, cursor.lastrowid, rows))
             if not await cursor.nextset():
                 break
         # asyncmy takes a status of 0, no autocommit and no transaction, for none that

@@ -34,7 +34,7 @@ import ssl
 from aiorwlock_remote._util.tls import not_trusted
 from aiorwlock_remote.backends.mariadb.driver import Error
 from aiorwlock_remote.backends.mariadb.options import EXAMPLE, SCHEMA
-from aiorwlock_remote.cas import GaveUp, RowLocked
+from aiorwlock_remote.cas import CasContention, RowLocked
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -86,7 +86,7 @@ def spoilt(exc: BaseException) -> bool:
     return not code or code in _CLIENT or code in _GONE
 
 
-def of(exc: BaseException, where: str) -> Failure:
+def from_driver(exc: BaseException, where: str) -> Failure:
     """The error of ours for what the driver raised for one request."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
@@ -95,7 +95,7 @@ def of(exc: BaseException, where: str) -> Failure:
     if spoilt(exc):
         return BackendUnavailable(what=what)
     if code in _MET:
-        return GaveUp(what=what, nothing_done=True)
+        return CasContention(what=what, nothing_done=True)
     if code in _LOCKED:
         return RowLocked(what=what, nothing_done=True)
     if code in _LOGIN:
@@ -124,7 +124,7 @@ def said(exc: BaseException) -> str:
 
 def of_connecting(exc: BaseException, where: str) -> Failure:
     """The same for what happened before anything was asked."""
-    error = of(exc, where)
+    error = from_driver(exc, where)
     bad = _certificate(exc)
     if bad is not None:
         return not_trusted(where, bad.verify_message)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from aiorwlock_remote.backends.mariadb.executor import MariadbDesk
+from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
 from aiorwlock_remote.backends.mariadb.options import Options
+from aiorwlock_remote.cas.tables import clock_finding
 from aiorwlock_remote.ports import Clock, Finding
-from aiorwlock_remote.swapping.telling_time import clock_found
 
 FLUSH = "innodb_flush_log_at_trx_commit"
 
 
 async def examine(
-    desk: MariadbDesk, options: Options, clock: Clock
+    desk: MariadbExecutor, options: Options, clock: Clock
 ) -> AsyncIterator[Finding]:
     """Look at its settings; changes nothing."""
     server = await desk.server()
@@ -30,4 +30,4 @@ async def examine(
     if server.get("wsrep_on") == "ON":
         meaning = "let all programs lock at one node: nodes lag behind each other"
         yield Finding("cluster", "Galera", meaning, "note")
-    yield await clock_found(desk, clock)
+    yield await clock_finding(desk, clock)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from functools import partial
 
-from aiorwlock_remote._util.driver_loop import Side
+from aiorwlock_remote._util.driver_loop import DriverLoop
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.connector import CUSTOM
 from aiorwlock_remote.backends.mariadb.driver import Connection, Error, Row, run
 from aiorwlock_remote.backends.mariadb.options import Options
 from aiorwlock_remote.backends.mariadb.statements import ROLLBACK, Door, statement, step
 from aiorwlock_remote.cas.backoff import repeated
-from aiorwlock_remote.cas.driver.pool import Lines
-from aiorwlock_remote.cas.table_rows import Found, micros_of, text_at
-from aiorwlock_remote.swapping.hosted_desk import EachDesk, seat_of
-from aiorwlock_remote.swapping.tables import Values
+from aiorwlock_remote.cas.driver.executor import PerCallExecutor, seat_of
+from aiorwlock_remote.cas.driver.pool import ConnectionSource
+from aiorwlock_remote.cas.table_rows import StoredRow, micros_of, text_at
+from aiorwlock_remote.cas.tables import Values
 
 
-class MariadbDesk(EachDesk):
+class MariadbExecutor(PerCallExecutor):
     """Requests of one thread or loop, carried on a side by its connections."""
 
-    def __init__(self, side: Side, lines: Lines[Connection], options: Options) -> None:
+    def __init__(
+        self, side: DriverLoop, lines: ConnectionSource[Connection], options: Options
+    ) -> None:
         """``lines`` live on ``side``."""
         super().__init__(side, lines, CUSTOM, options.where, options.call_timeout)
         self._options = options
@@ -39,7 +41,7 @@ class MariadbDesk(EachDesk):
 
         return await self.begin(work)
 
-    async def page(self, kind: str, number: int) -> list[tuple[str, int, Found]]:
+    async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
         """What stands behind that key.
 
         Raises:
@@ -57,11 +59,11 @@ class MariadbDesk(EachDesk):
         told: list[tuple[str, str]] = await self.rows("server")
         return dict(told)
 
-    async def looked(self, values: Values, connection: Connection) -> Found:
+    async def looked(self, values: Values, connection: Connection) -> StoredRow:
         """Both rows, of one moment."""
         return await self._look(connection, values)
 
-    async def swapped(self, values: Values, connection: Connection) -> Found:
+    async def swapped(self, values: Values, connection: Connection) -> StoredRow:
         """One request; refused, a second one that looks."""
         made = values["i_version"] is not None
         found = await self._step(connection, values, "change" if made else "make")
@@ -69,7 +71,9 @@ class MariadbDesk(EachDesk):
             return found
         return await self._step(connection, values, "adopt")
 
-    async def _step(self, connection: Connection, values: Values, door: Door) -> Found:
+    async def _step(
+        self, connection: Connection, values: Values, door: Door
+    ) -> StoredRow:
         seat, tables = seat_of(values), self._options.tables
         known = {
             **values,
@@ -92,11 +96,11 @@ class MariadbDesk(EachDesk):
             return await self._look(connection, values)
         least = values["n_fence"]
         fence = max(least, first.told) if isinstance(least, int) else None
-        return Found(done=True, now=text_at(first.told), fence=fence)
+        return StoredRow(done=True, now=text_at(first.told), fence=fence)
 
     async def _look(
         self, connection: Connection, values: Values, *before: str
-    ) -> Found:
+    ) -> StoredRow:
         known = {"kind": values["i_kind"], "number": values["i_number"]}
         text = statement("look", self._options.tables, **known)
         asking = partial(run, connection, *before, text)
@@ -105,10 +109,10 @@ class MariadbDesk(EachDesk):
         return found_of(row)
 
 
-def found_of(row: Row) -> Found:
+def found_of(row: Row) -> StoredRow:
     """What a row of ``look``, or the end of one of ``scan``, tells."""
     now, created, version, record, ticket, since = row
-    return Found(
+    return StoredRow(
         done=False,
         now=text_at(now),
         created=None if created is None else text_at(created),

@@ -12,15 +12,20 @@ from aiorwlock_remote.backends.mariadb.connector import CUSTOM, healthy, hung_up
 from aiorwlock_remote.backends.mariadb.driver import POOL, Connection, Pool, run
 from aiorwlock_remote.backends.mariadb.options import Options
 from aiorwlock_remote.backends.mariadb.schema import statements_of
+from aiorwlock_remote.cas.driver.external_pool import (
+    ExternalPool,
+    HealthCheckedPool,
+    engine_lender,
+    is_engine,
+    kind_of,
+)
+from aiorwlock_remote.cas.driver.runner import run_in_sequence
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.swapping.carrying import carried_in_turn
-from aiorwlock_remote.swapping.engines import engine_lender, is_engine, kind_of
-from aiorwlock_remote.swapping.lent_lines import Checked, Lender
 
 WHERE = "the pool"
 
 
-class PoolLender:
+class AsyncmyPool:
     """asyncmy's own pool."""
 
     def __init__(self, pool: Pool) -> None:
@@ -54,17 +59,17 @@ class PoolLender:
         """They are there already."""
 
 
-def lender_of(given: object) -> Lender[Connection]:
+def lender_of(given: object) -> ExternalPool[Connection]:
     """What lends connections of this pool or engine.
 
     Raises:
         ConfigurationError: it is neither, or not over asyncmy.
     """
     if isinstance(given, POOL):
-        return Checked(PoolLender(given), healthy)
+        return HealthCheckedPool(AsyncmyPool(given), healthy)
     if is_engine(given) and given.dialect.driver == "asyncmy":
         meant = partial(errors.of_connecting, where=WHERE)
-        return Checked(engine_lender(given, hung_up, meant), healthy)
+        return HealthCheckedPool(engine_lender(given, hung_up, meant), healthy)
     raise ConfigurationError(
         what=f"{kind_of(given)} is not a pool of asyncmy",
         hint="MariadbBackend(await asyncmy.create_pool(…)), or SQLAlchemy's "
@@ -72,14 +77,14 @@ def lender_of(given: object) -> Lender[Connection]:
     )
 
 
-async def make_tables(lender: Lender[Connection], options: Options) -> None:
+async def make_tables(lender: ExternalPool[Connection], options: Options) -> None:
     """Both, where they are not there.
 
     Raises:
         BackendError, ConfigurationError: as ``errors`` says.
     """
     works = [partial(_run, statement) for statement in statements_of(options.tables)]
-    await carried_in_turn(lender, options, CUSTOM, works)
+    await run_in_sequence(lender, options, CUSTOM, works)
 
 
 async def _run(statement: str, connection: Connection) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.driver import CONNECTION, Connection, first
-from aiorwlock_remote.cas.driver.transactions import Way, not_seen
+from aiorwlock_remote.cas.driver.transactions import TransactionDriver, not_seen
 from aiorwlock_remote.errors import BackendError, ConfigurationError
 
 
@@ -16,16 +16,16 @@ def _begun(connection: Connection) -> bool:
 def _meant(exc: BaseException, where: str) -> BackendError | ConfigurationError:
     # Where the server tells; older ones find no row.
     newer = errors.code_of(exc) == errors.CHANGED
-    return not_seen() if newer else errors.of(exc, where)
+    return not_seen() if newer else errors.from_driver(exc, where)
 
 
-ASYNCMY = Way(
+ASYNCMY = TransactionDriver(
     connections=(CONNECTION,),
     driver="asyncmy",
     dialects=("mariadb", "mysql"),
     first=first,
     begun=_begun,
     knows=lambda exc: bool(errors.code_of(exc)),
-    meant=_meant,
+    map_error=_meant,
     hint="await connection.begin()",
 )

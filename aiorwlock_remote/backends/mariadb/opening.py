@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 
 import anyio
 
-from aiorwlock_remote.backends.mariadb.executor import MariadbDesk
+from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
 from aiorwlock_remote.backends.mariadb.options import Options
 from aiorwlock_remote.backends.mariadb.schema import check
-from aiorwlock_remote.backends.mariadb.statements import ALL
+from aiorwlock_remote.backends.mariadb.statements import NO_ROW_LIMIT
 from aiorwlock_remote.cas.driver.pool import not_connected
+from aiorwlock_remote.cas.server_time import ServerTime
+from aiorwlock_remote.cas.tables import read_server_time
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.swapping.server_time import ServerTime
-from aiorwlock_remote.swapping.telling_time import told_time
 
 LEAST_SERVER = (10, 6)
 LEAST_ROWS = 500
@@ -23,7 +23,7 @@ LEAST_ROWS = 500
 
 
 async def opened(
-    desk: MariadbDesk,
+    desk: MariadbExecutor,
     options: Options,
     clock: Clock,
     let_in: Callable[[], object],
@@ -51,7 +51,7 @@ async def opened(
             )
         columns = await desk.rows("columns", owner=owner)
         check(columns, await desk.rows("keys", owner=owner), options.where)
-        return await told_time(desk, clock)
+        return await read_server_time(desk, clock)
     raise not_connected(options.where, options.connect_timeout)
 
 
@@ -70,7 +70,7 @@ def check_told(server: Mapping[str, str], where: str) -> None:
     if not needed <= {*server} or int(server["sql_select_limit"]) < LEAST_ROWS:
         raise ConfigurationError(
             what=f"{where}: sql_select_limit keeps rows back",
-            hint=f"SET SESSION sql_select_limit = {ALL}",
+            hint=f"SET SESSION sql_select_limit = {NO_ROW_LIMIT}",
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiorwlock_remote._util.tls import OPTIONS as TLS_OPTIONS
-from aiorwlock_remote._util.tls import Secured, Tls, tls_of
+from aiorwlock_remote._util.tls import TlsOptions, TlsOptionsMixin, tls_of
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, in_range
 from aiorwlock_remote.errors import ConfigurationError
@@ -21,7 +21,7 @@ _KNOWN = ("call_timeout", "connections", "socket", "tls")
 
 
 @dataclass(frozen=True, slots=True)
-class Options(Secured):
+class Options(TlsOptionsMixin):
     """Where the database is and how to ask it. Its ``repr`` shows no password.
 
     Seconds: ``connect_timeout`` until a connection is up, ``call_timeout`` until a
@@ -39,7 +39,7 @@ class Options(Secured):
     connections: int = 8
     connect_timeout: float = 5.0
     call_timeout: float = 5.0
-    tls: Tls | None = None
+    tls: TlsOptions | None = None
 
     @property
     def where(self) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from aiorwlock_remote._util.plan_runner import driven
+from aiorwlock_remote._util.plan_runner import run_plan
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.driver import Connection, Error, run
 from aiorwlock_remote.backends.mariadb.options import SCHEMA
 from aiorwlock_remote.backends.mariadb.statements import literal
 from aiorwlock_remote.core.row import CONSTRAINT
-from aiorwlock_remote.core.row_plans import Plan, Ran, Statement
+from aiorwlock_remote.core.row_plans import Plan, Statement, StatementResult
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ async def carried(
     """
     patient = f"SET STATEMENT max_statement_time = {seconds:f} FOR "
 
-    async def execute(statement: Statement) -> Ran:
+    async def execute(statement: Statement) -> StatementResult:
         text = statement.text % tuple(map(literal, statement.values))
         try:
             answer = (await run(connection, patient + text))[0]
@@ -43,7 +43,7 @@ async def carried(
                 raise ConfigurationError(what=what, hint=CONSTRAINT) from exc
             raise
         if statement.tells:
-            return Ran(rows=tuple(answer.rows))
-        return Ran(answer.changed)
+            return StatementResult(rows=tuple(answer.rows))
+        return StatementResult(answer.changed)
 
-    return await driven(plan, execute)
+    return await run_plan(plan, execute)

@@ -1,24 +1,24 @@
-"""Reads ``statements.sql``, and writes values into it."""
+"""Reads ``load_statements.sql``, and writes values into it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Literal
 
-from aiorwlock_remote._util.sql_files import statements
-from aiorwlock_remote.swapping.hosted_desk import Seat
+from aiorwlock_remote._util.sql_files import load_statements
+from aiorwlock_remote.cas.driver.executor import Seat
 
 Door = Literal["change", "make", "adopt"]
 
 COMMIT = "COMMIT AND NO CHAIN NO RELEASE"
 ROLLBACK = "ROLLBACK AND NO CHAIN NO RELEASE"
 """And no more, whatever ``completion_type`` the session has."""
-ALL = 2**64 - 1
+NO_ROW_LIMIT = 2**64 - 1
 """Of ``sql_select_limit``: as many rows as there are."""
 
 
 def _all() -> dict[str, str]:
-    return statements("aiorwlock_remote.backends.mariadb", "statements.sql")
+    return load_statements("aiorwlock_remote.backends.mariadb", "statements.sql")
 
 
 def statement(name: str, tables: str = "", **values: object) -> str:

@@ -9,57 +9,63 @@ from typing import TypeVar
 
 import anyio
 
-from aiorwlock_remote._util.driver_loop import Side, side_of
+from aiorwlock_remote._util.driver_loop import DriverLoop, driver_loop_for
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote.backends.mariadb import opening, rows
 from aiorwlock_remote.backends.mariadb.connector import own_lines
 from aiorwlock_remote.backends.mariadb.driver import Connection
 from aiorwlock_remote.backends.mariadb.examine import examine
-from aiorwlock_remote.backends.mariadb.executor import MariadbDesk
+from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
 from aiorwlock_remote.backends.mariadb.joining import ASYNCMY
 from aiorwlock_remote.backends.mariadb.options import Options, options_of
 from aiorwlock_remote.backends.mariadb.statements import statement
-from aiorwlock_remote.cas.driver.pool import Lines
+from aiorwlock_remote.cas.driver.executor import Send
+from aiorwlock_remote.cas.driver.external_pool import ExternalPool
+from aiorwlock_remote.cas.driver.pool import ConnectionSource
 from aiorwlock_remote.cas.driver.renewal_loop import (
     Renewals,
     closing_on_failure,
-    lines_of,
+    make_connections,
 )
-from aiorwlock_remote.cas.driver.store import HostedStore
+from aiorwlock_remote.cas.driver.store import DriverTableStore
 from aiorwlock_remote.cas.driver.transactions import lock_row
-from aiorwlock_remote.cas.poller import Looks
+from aiorwlock_remote.cas.poller import PollIntervals
+from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.row_dialects import MARIADB, Dialect
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.forgetting import FIRST, PORTION, Key
-from aiorwlock_remote.ports import Bell, Finding, Host, Settings, Snapshot
-from aiorwlock_remote.swapping.gathering import Send
-from aiorwlock_remote.swapping.lent_lines import Lender
-from aiorwlock_remote.swapping.server_time import ServerTime
+from aiorwlock_remote.ports import (
+    EventLoop,
+    Finding,
+    Snapshot,
+    StoreSettings,
+    WakeCallback,
+)
 
 T = TypeVar("T")
 
-LOOKS = tuple(0.001 * 2**look for look in range(9))
+LOOK_INTERVALS = tuple(0.001 * 2**look for look in range(9))
 """Seconds after a look that has told nothing; half a second in all."""
 
 
-class MariadbStore(HostedStore):
+class MariadbStore(DriverTableStore):
     """Each step is one request; waiters poll by plain reads."""
 
     # So that a process whose tasks all wait asks five times a second at most.
-    looks: Looks = Looks(near=0.3, far=0.3)
-    pace: Pace = replace(HostedStore.pace, claim_window=0.8)
+    looks: PollIntervals = PollIntervals(near=0.3, far=0.3)
+    pace: PollPolicy = replace(DriverTableStore.pace, claim_window=0.8)
 
     def __init__(
         self,
-        desk: MariadbDesk,
+        desk: MariadbExecutor,
         options: Options,
         time: ServerTime,
-        host: Host,
-        bell: Bell,
-        settings: Settings,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
         renewals: Renewals[Connection],
     ) -> None:
         """``desk``: of the loop of ``host``."""
@@ -78,16 +84,18 @@ class MariadbStore(HostedStore):
         return MARIADB
 
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
-        """As ``JoinsTransactions``: a connection of asyncmy's, or SQLAlchemy's."""
+        """As ``SupportsTransactions``: a connection of asyncmy's, or SQLAlchemy's."""
         tables = self._options.tables or self._options.database
         values = self._sitting(resource, ticket)
         texts = (statement(name, tables, **values) for name in ("seen", "join"))
         await lock_row(ASYNCMY, transaction, *texts)
 
     async def joined(self, resource: Resource, ticket: str) -> bool:
-        """As ``JoinsTransactions``; whoever has the doorman for long waits for one."""
+        """As ``SupportsTransactions``; whoever has the doorman for long waits for
+        one.
+        """
         values = self._sitting(resource, ticket)
-        for pause in LOOKS:
+        for pause in LOOK_INTERVALS:
             told = await self._desk.rows("free_to_change", **values)
             if told:
                 (free,) = told[0]
@@ -99,10 +107,10 @@ class MariadbStore(HostedStore):
         """The server's version, settings and clock."""
         return examine(self._desk, self._options, self._host.clock)
 
-    async def forget(self, seconds: float, after: Key = FIRST) -> Key | None:
+    async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
         """As ``TableStore.forget``; behind ``after``, in the order of the keys."""
         begin = {"kind": after[0], "number": after[1]}
-        found = await self._desk.rows("portion", **begin, most=PORTION)
+        found = await self._desk.rows("portion", **begin, most=ROWS_PER_REQUEST)
         if not found:
             return None
         kind, number = found[0][0].decode(), found[0][1]
@@ -118,12 +126,12 @@ class MariadbStore(HostedStore):
         kind, number = resource.row
         return {"kind": kind, "number": number, "ticket": ticket}
 
-    def _sending(self, side: Side, lines: Lines[Connection]) -> Send:
-        return MariadbDesk(side, lines, self._options).ask_all
+    def _sending(self, side: DriverLoop, lines: ConnectionSource[Connection]) -> Send:
+        return MariadbExecutor(side, lines, self._options).ask_all
 
 
 async def open_store(
-    address: Address, host: Host, bell: Bell, settings: Settings
+    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> MariadbStore:
     """Open ``mariadb://user:password@host:3306/database``.
 
@@ -137,19 +145,21 @@ async def open_store(
 
 
 async def open_over(
-    lender: Lender[Connection] | None,
+    lender: ExternalPool[Connection] | None,
     options: Options,
-    host: Host,
-    bell: Bell,
-    settings: Settings,
+    host: EventLoop,
+    bell: WakeCallback,
+    settings: StoreSettings,
 ) -> MariadbStore:
     """Over a user's connections, of the running asyncio loop; None: our own.
 
     Raises:
         ConfigurationError, BackendError: as ``open_store``.
     """
-    lines, renewals = lines_of("mariadb", lender, own_lines, options, host.clock)
-    desk = MariadbDesk(side_of(host, "mariadb"), lines, options)
+    lines, renewals = make_connections(
+        "mariadb", lender, own_lines, options, host.clock
+    )
+    desk = MariadbExecutor(driver_loop_for(host, "mariadb"), lines, options)
     async with closing_on_failure(desk.close, renewals) as let_in:
         time = await opening.opened(desk, options, host.clock, let_in)
     return MariadbStore(desk, options, time, host, bell, settings, renewals)

@@ -12,12 +12,12 @@ from aiorwlock_remote.backends.oracle.options import (
     check_schema,
     check_timeout,
 )
-from aiorwlock_remote.ports import Bell, Host, Settings
+from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
 
 if TYPE_CHECKING:
     from aiorwlock_remote.backends.oracle.driver import Pool
     from aiorwlock_remote.backends.oracle.store import OracleStore
-    from aiorwlock_remote.swapping.engines import Engine
+    from aiorwlock_remote.cas.driver.external_pool import SaEngine
 
 
 @final
@@ -36,7 +36,7 @@ class OracleBackend:
 
     def __init__(
         self,
-        pool: Pool | Engine,
+        pool: Pool | SaEngine,
         *,
         schema: str = "",
         call_timeout: float = 5.0,
@@ -58,7 +58,7 @@ class OracleBackend:
         return f"<OracleBackend of {self._options.schema or 'the pool user'}>"
 
     def open(
-        self, host: Host, bell: Bell, settings: Settings
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Awaitable[OracleStore]:
         """As ``Opener``.
 

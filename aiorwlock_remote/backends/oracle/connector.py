@@ -34,18 +34,24 @@ from typing import TypeVar
 from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.driver import DRIVER, Connection, Error
 from aiorwlock_remote.backends.oracle.options import Options
-from aiorwlock_remote.cas.driver.pool import GOODBYE, Lines, OwnLines, heard, in_time
+from aiorwlock_remote.cas.driver.pool import (
+    GOODBYE,
+    ConnectionPool,
+    ConnectionSource,
+    ignore_result,
+    in_time,
+)
 from aiorwlock_remote.errors import BackendUnavailable
 
-GIVE_UP = 0.1
+CANCEL_GRACE = 0.1
 """Seconds for a call to end that has been cancelled."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Dialling:
-    """python-oracledb, as ``OwnLines`` uses it."""
+class OracleConnector:
+    """python-oracledb, as ``ConnectionPool`` uses it."""
 
     options: Options
     trusts: ssl.SSLContext | None
@@ -71,27 +77,27 @@ class _Dialling:
         """As the driver knows."""
         return connection.is_healthy()
 
-    async def log_off(self, connection: Connection) -> None:
+    async def close(self, connection: Connection) -> None:
         """In order."""
         await connection.close()
 
-    def hang_up(self, connection: Connection) -> None:
+    def abort(self, connection: Connection) -> None:
         """Without a word."""
         hung_up(connection)
 
 
-def own_lines(options: Options, most: int) -> OwnLines[Connection]:
+def own_lines(options: Options, most: int) -> ConnectionPool[Connection]:
     """Our own, so many at most.
 
     Raises:
         ConfigurationError: a file of certificates or the key cannot be used.
     """
-    dialling = _Dialling(options, options.tls_context())
-    return OwnLines(dialling, options.where, options.connect_timeout, most)
+    dialling = OracleConnector(options, options.tls_context())
+    return ConnectionPool(dialling, options.where, options.connect_timeout, most)
 
 
 async def carried(
-    lines: Lines[Connection],
+    lines: ConnectionSource[Connection],
     work: Callable[[Connection], Awaitable[T]],
     options: Options,
     *,
@@ -117,14 +123,14 @@ async def carried(
                 connection.cancel()
             ended = await in_time(working, options.call_timeout + GOODBYE)
     except BaseException:  # the loop is about to end
-        working.add_done_callback(heard)
+        working.add_done_callback(ignore_result)
         lines.abandon(connection)
         raise
     if not ended:
-        working.add_done_callback(heard)
+        working.add_done_callback(ignore_result)
         for _ in range(2):  # the first one waits for the server, the second does not
             working.cancel()
-            ended = await in_time(working, GIVE_UP)
+            ended = await in_time(working, CANCEL_GRACE)
         if ended:
             await lines.drop(connection)
         else:

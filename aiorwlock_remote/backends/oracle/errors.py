@@ -24,7 +24,7 @@ DPY-6006 (and what ssl refuses)   Unsupported           no: its certificate
 ORA-00980 01720 06564             Unsupported           no
 ORA-12899 01461 01438             ConfigurationError    no: too long a name
 ORA-06502 22835                   BadRecord             no
-DPY-3001 3010                     see ``of``
+DPY-3001 3010                     see ``from_driver``
 any other                         BackendUnavailable    perhaps
 any, before there is a connection see above             no
 ================================  ====================  ================
@@ -41,7 +41,7 @@ from collections.abc import Iterator
 from aiorwlock_remote._util.tls import not_trusted
 from aiorwlock_remote.backends.oracle.driver import Error
 from aiorwlock_remote.backends.oracle.options import EXAMPLE, SCHEMA
-from aiorwlock_remote.cas import GaveUp, RowLocked
+from aiorwlock_remote.cas import CasContention, RowLocked
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -96,14 +96,14 @@ _WRAPPED = "DPY-6005"
 """Cannot connect: what is beneath tells why."""
 
 
-def of(exc: BaseException, where: str) -> Failure:
+def from_driver(exc: BaseException, where: str) -> Failure:
     """The error of ours for what the driver raised for one request."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)
     said = f"{where}: {_line(exc)}"
     if code in _MET:
-        return GaveUp(what=said, nothing_done=True)
+        return CasContention(what=said, nothing_done=True)
     if code in _LOCKED:
         return RowLocked(what=said, nothing_done=True)
     if code in _NOT_NOW:
@@ -136,7 +136,7 @@ def of_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
     ``known``: whether the service was there before. While a database starts, or another
     one takes over, its listener knows of no service, for a minute perhaps.
     """
-    error = of(exc, where)
+    error = from_driver(exc, where)
     if known and code_of(exc) in _NO_SERVICE:
         return BackendUnavailable(what=error.what, hint=error.hint, nothing_done=True)
     if isinstance(error, BackendError):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from aiorwlock_remote._util.driver_loop import Side
+from aiorwlock_remote._util.driver_loop import DriverLoop
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.connector import carried
@@ -15,11 +15,11 @@ from aiorwlock_remote.backends.oracle.driver import NUMBER, Connection, Error
 from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.backends.oracle.statements import statement
 from aiorwlock_remote.cas.backoff import repeated
-from aiorwlock_remote.cas.driver.pool import Lines
+from aiorwlock_remote.cas.driver.executor import DriverExecutor, T, Work, in_turn
+from aiorwlock_remote.cas.driver.pool import ConnectionSource
 from aiorwlock_remote.cas.port import RowLocked
-from aiorwlock_remote.cas.table_rows import Found
-from aiorwlock_remote.swapping.hosted_desk import HostedDesk, T, Work, in_turn
-from aiorwlock_remote.swapping.tables import MOST, Values
+from aiorwlock_remote.cas.table_rows import StoredRow
+from aiorwlock_remote.cas.tables import MAX_RECORD_BYTES, Values
 
 Row = tuple[Any, ...]
 
@@ -36,7 +36,7 @@ _IN: dict[str, Any] = {
     "t_since": 26,
     "n_version": 32,
     "n_fence": NUMBER,
-    "n_record": MOST,
+    "n_record": MAX_RECORD_BYTES,
     "n_readers": 4000,
     "n_waits": NUMBER,
     "n_writer": 2000,
@@ -46,7 +46,7 @@ _OUT: dict[str, int] = {
     "o_fence": 19,
     "o_created": 26,
     "o_version": 32,
-    "o_record": MOST,
+    "o_record": MAX_RECORD_BYTES,
     "o_ticket": 2000,
     "o_since": 26,
 }
@@ -55,11 +55,11 @@ _OUT: dict[str, int] = {
 LOCKED = "the row in doormans is locked by another transaction"
 _WAS_LOCKED = 2
 """Of ``o_done``, see ``statements.sql``."""
-ROWS = 5000
+ROWS_PER_FETCH = 5000
 """Of a query's, in one round trip."""
 
 
-class OracleDesk(HostedDesk):
+class OracleExecutor(DriverExecutor):
     """Requests of one thread or loop, carried on a side by its connections.
 
     Several of one kind are the same block several times, in one round trip; two, if the
@@ -67,7 +67,9 @@ class OracleDesk(HostedDesk):
     known.
     """
 
-    def __init__(self, side: Side, lines: Lines[Connection], options: Options) -> None:
+    def __init__(
+        self, side: DriverLoop, lines: ConnectionSource[Connection], options: Options
+    ) -> None:
         """``lines`` live on ``side``."""
         super().__init__(side, lines, options.where)
         self._lines = lines
@@ -75,11 +77,11 @@ class OracleDesk(HostedDesk):
         self._known = False
 
     async def carry(self, work: Work[T]) -> T:
-        """As ``HostedDesk.carry``."""
+        """As ``DriverExecutor.carry``."""
         try:
             return await self._carried(work)
         except (Error, OSError) as exc:
-            raise errors.of(exc, self._options.where) from exc
+            raise errors.from_driver(exc, self._options.where) from exc
 
     async def rows(self, name: str, values: Values) -> list[Row]:
         """What a query tells, or the number of rows another statement changed.
@@ -90,7 +92,7 @@ class OracleDesk(HostedDesk):
 
         async def ask(connection: Connection) -> list[Row]:
             with connection.cursor() as cursor:
-                cursor.arraysize = ROWS
+                cursor.arraysize = ROWS_PER_FETCH
                 await cursor.execute(self._text(name), dict(values))
                 if cursor.description is not None:
                     return await cursor.fetchall()
@@ -114,12 +116,12 @@ class OracleDesk(HostedDesk):
         return await self.begin(work)
 
     async def answer(
-        self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[Found]]
+        self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[StoredRow]]
     ) -> None:
         """All at once; what may wait for a locked row, each by itself."""
         if len(rows) > 1 and rows[0].get("wait"):
 
-            async def alone(values: Values, pending: Pending[Found]) -> None:
+            async def alone(values: Values, pending: Pending[StoredRow]) -> None:
                 await self.answer(name, [values], [pending])
 
             some = min(self._lines.at_once, len(rows))
@@ -128,13 +130,13 @@ class OracleDesk(HostedDesk):
         wait = rows[0].get("wait")
         assert wait is None or isinstance(wait, float)
         text = statement(name, self._options.schema, wait)
-        work: Work[list[Found | None]] = partial(_executed, text=text, rows=rows)
+        work: Work[list[StoredRow | None]] = partial(_executed, text=text, rows=rows)
         if name == "look":
             work = partial(_again, work)
         try:
             found = await self._carried(work)
         except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
-            error = errors.of(exc, self._options.where)
+            error = errors.from_driver(exc, self._options.where)
             error.__cause__ = None if error is exc else exc
             self._side.tell(_failed, pendings, error)
         except asyncio.CancelledError:  # the loop ends
@@ -170,7 +172,7 @@ async def _again(work: Work[T], connection: Connection) -> T:
 
 async def _executed(
     connection: Connection, *, text: str, rows: Sequence[Values]
-) -> list[Found | None]:
+) -> list[StoredRow | None]:
     """What each of them found; None: its row was locked."""
     many, names = len(rows), [bind for bind in _IN if bind in rows[0]]
     with connection.cursor() as cursor:
@@ -185,27 +187,27 @@ async def _executed(
         return [_found(outs, row) for row in range(many)]
 
 
-def _found(outs: dict[str, Any], row: int) -> Found | None:
+def _found(outs: dict[str, Any], row: int) -> StoredRow | None:
     told: dict[str, Any] = {b[2:]: var.getvalue(row) for b, var in outs.items()}
     if told["done"] == _WAS_LOCKED:
         return None
     told["done"] = bool(told["done"])
     told["fence"] = None if told["fence"] is None else int(told["fence"])
-    return Found(**told)
+    return StoredRow(**told)
 
 
 def _answered(
-    pendings: Sequence[Pending[Found]],
-    found: Sequence[Found | None],
+    pendings: Sequence[Pending[StoredRow]],
+    found: Sequence[StoredRow | None],
     locked: RowLocked,
 ) -> None:
     for pending, one in zip(pendings, found, strict=True):
         if one is None:
-            pending.fail(locked)
+            pending.set_exception(locked)
         else:
-            pending.resolve(one)
+            pending.set_result(one)
 
 
-def _failed(pendings: Sequence[Pending[Found]], error: Exception) -> None:
+def _failed(pendings: Sequence[Pending[StoredRow]], error: Exception) -> None:
     for pending in pendings:
-        pending.fail(error)
+        pending.set_exception(error)

@@ -15,14 +15,20 @@ from aiorwlock_remote.backends.oracle.connector import carried, hung_up
 from aiorwlock_remote.backends.oracle.driver import DRIVER, Connection, Error, Pool
 from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.backends.oracle.schema import statements_of
+from aiorwlock_remote.cas.driver.external_pool import (
+    ExternalPool,
+    ExternalPoolWrapper,
+    borrowing,
+    engine_lender,
+    is_engine,
+    kind_of,
+)
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.swapping.engines import engine_lender, is_engine, kind_of
-from aiorwlock_remote.swapping.lent_lines import Lender, Lending, lent
 
 WHERE = "the pool"
 
 
-class PoolLender:
+class OracledbPool:
     """python-oracledb's own."""
 
     def __init__(self, pool: Pool) -> None:
@@ -56,10 +62,10 @@ class PoolLender:
         """They are there already."""
 
 
-class Untimed(Lending[Connection]):
+class UntimedPool(ExternalPoolWrapper[Connection]):
     """``call_timeout`` is ours while we use them: 0, see ``lines``."""
 
-    def __init__(self, lender: Lender[Connection]) -> None:
+    def __init__(self, lender: ExternalPool[Connection]) -> None:
         """Whatever it lends."""
         super().__init__(lender)
         self._theirs: dict[Connection, int] = {}
@@ -87,17 +93,17 @@ class Untimed(Lending[Connection]):
         self._lender.abandon(connection)
 
 
-def lender_of(given: object) -> Lender[Connection]:
+def lender_of(given: object) -> ExternalPool[Connection]:
     """What lends connections of this pool or engine.
 
     Raises:
         ConfigurationError: it is neither, or not for asyncio.
     """
     if _is_pool(given):
-        return Untimed(PoolLender(given))
+        return UntimedPool(OracledbPool(given))
     if is_engine(given) and given.dialect.driver == "oracledb":
         meant = partial(errors.of_connecting, where=WHERE, known=False)
-        return Untimed(engine_lender(given, hung_up, meant))
+        return UntimedPool(engine_lender(given, hung_up, meant))
     raise ConfigurationError(
         what=f"{kind_of(given)} is not an asyncio pool of python-oracledb",
         hint="OracleBackend(oracledb.create_pool_async(…)), or SQLAlchemy's "
@@ -105,20 +111,20 @@ def lender_of(given: object) -> Lender[Connection]:
     )
 
 
-async def make_tables(lender: Lender[Connection], options: Options) -> None:
+async def make_tables(lender: ExternalPool[Connection], options: Options) -> None:
     """Both; one that is there stays as it is.
 
     Raises:
         BackendError, ConfigurationError: as ``errors`` says.
     """
     try:
-        async with lent(lender, options) as lines:
+        async with borrowing(lender, options) as lines:
             for statement in statements_of(options.schema):
                 work = partial(_run, statement)
                 # No call of ours is cancelled: see ``lines``.
                 await asyncio.shield(carried(lines, work, options))
     except (Error, OSError) as exc:
-        raise errors.of(exc, options.where) from exc
+        raise errors.from_driver(exc, options.where) from exc
 
 
 async def _run(statement: str, connection: Connection) -> None:

@@ -8,21 +8,21 @@ import anyio
 
 from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.driver import DRIVER
-from aiorwlock_remote.backends.oracle.executor import OracleDesk
+from aiorwlock_remote.backends.oracle.executor import OracleExecutor
 from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.backends.oracle.schema import check
 from aiorwlock_remote.cas.driver.pool import not_connected
+from aiorwlock_remote.cas.server_time import ServerTime
+from aiorwlock_remote.cas.tables import read_server_time
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.swapping.server_time import ServerTime
-from aiorwlock_remote.swapping.telling_time import told_time
 
 LEAST_DRIVER = 26
 LEAST_SERVER = (12, 2)
 
 
 async def opened(
-    desk: OracleDesk, options: Options, clock: Clock, let_in: Callable[[], object]
+    desk: OracleExecutor, options: Options, clock: Clock, let_in: Callable[[], object]
 ) -> ServerTime:
     """Look at the server and the tables; what time it is there.
 
@@ -40,7 +40,7 @@ async def opened(
             [(t, c, k, n) for t, c, k, n, _ in columns], options.schema, options.where
         )
         check_version(await desk.version(), options)
-        return await told_time(desk, clock)
+        return await read_server_time(desk, clock)
     raise not_connected(options.where, options.connect_timeout)
 
 

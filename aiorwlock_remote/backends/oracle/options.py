@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from aiorwlock_remote._util.tls import OPTIONS as TLS_OPTIONS
-from aiorwlock_remote._util.tls import Secured, Tls, tls_of
+from aiorwlock_remote._util.tls import TlsOptions, TlsOptionsMixin, tls_of
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, in_range
 from aiorwlock_remote.errors import ConfigurationError
@@ -17,11 +17,11 @@ EXAMPLE = "oracle://user:password@host:1521/service"
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_$#]{0,127}")
 _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.$#-]*")
-_MOST = 100
+_MAX_CONNECTIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Options(Secured):
+class Options(TlsOptionsMixin):
     """Where the database is and how to ask it. Its ``repr`` shows no password.
 
     Seconds: ``connect_timeout`` until a connection is up, ``call_timeout`` until a
@@ -38,7 +38,7 @@ class Options(Secured):
     connections: int = 8
     connect_timeout: float = 5.0
     call_timeout: float = 5.0
-    tls: Tls | None = None
+    tls: TlsOptions | None = None
 
     @property
     def where(self) -> str:
@@ -75,7 +75,7 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
         username=address.username,
         password=address.password,
         schema=check_schema(address.query.get("schema", "")),
-        connections=address.whole("connections", 8, least=1, most=_MOST),
+        connections=address.whole("connections", 8, least=1, most=_MAX_CONNECTIONS),
         connect_timeout=connect_timeout,
         call_timeout=check_timeout(address.number("call_timeout", 5.0)),
         tls=tls_of(address) if tls else None,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from aiorwlock_remote._util.plan_runner import driven
+from aiorwlock_remote._util.plan_runner import run_plan
 from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.driver import Connection, Error
 from aiorwlock_remote.backends.oracle.options import SCHEMA
-from aiorwlock_remote.core.row_plans import Plan, Ran, Statement
+from aiorwlock_remote.core.row_plans import Plan, Statement, StatementResult
 from aiorwlock_remote.errors import Unsupported
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ _NO_MARK = {"ORA-01722", "ORA-00932"}
 async def carried(plan: Plan[Statement, T], connection: Connection) -> T:
     """Carry it out, each statement for itself."""
 
-    async def run(statement: Statement) -> Ran:
+    async def run(statement: Statement) -> StatementResult:
         with connection.cursor() as cursor:
             try:
                 await cursor.execute(statement.text, list(statement.values))
@@ -29,9 +29,9 @@ async def carried(plan: Plan[Statement, T], connection: Connection) -> T:
                     raise Unsupported(what=str(exc), hint=SCHEMA) from exc
                 raise
             if statement.tells:
-                return Ran(rows=tuple(await cursor.fetchall()))
+                return StatementResult(rows=tuple(await cursor.fetchall()))
             changed = cursor.rowcount
         await connection.commit()
-        return Ran(changed)
+        return StatementResult(changed)
 
-    return await driven(plan, run)
+    return await run_plan(plan, run)

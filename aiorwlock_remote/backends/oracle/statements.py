@@ -1,16 +1,16 @@
-"""Reads ``statements.sql``: one statement a name, kept out of the code."""
+"""Reads ``load_statements.sql``: one statement a name, kept out of the code."""
 
 from __future__ import annotations
 
 import math
 
-from aiorwlock_remote._util.sql_files import statements
+from aiorwlock_remote._util.sql_files import load_statements
 
 SCHEMA = ("schema_locks", "schema_doormans")
 
 
 def _all() -> dict[str, str]:
-    return statements("aiorwlock_remote.backends.oracle", "statements.sql")
+    return load_statements("aiorwlock_remote.backends.oracle", "statements.sql")
 
 
 def statement(name: str, schema: str = "", wait: float | None = None) -> str:

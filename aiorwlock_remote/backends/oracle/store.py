@@ -7,51 +7,57 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from aiorwlock_remote._util.driver_loop import Side, side_of
+from aiorwlock_remote._util.driver_loop import DriverLoop, driver_loop_for
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote.backends.oracle import opening, rows
 from aiorwlock_remote.backends.oracle.connector import own_lines
 from aiorwlock_remote.backends.oracle.driver import Connection
 from aiorwlock_remote.backends.oracle.examine import examine
-from aiorwlock_remote.backends.oracle.executor import OracleDesk
+from aiorwlock_remote.backends.oracle.executor import OracleExecutor
 from aiorwlock_remote.backends.oracle.options import Options, options_of
-from aiorwlock_remote.cas.driver.pool import Lines
+from aiorwlock_remote.cas.driver.executor import Send
+from aiorwlock_remote.cas.driver.external_pool import ExternalPool
+from aiorwlock_remote.cas.driver.pool import ConnectionSource
 from aiorwlock_remote.cas.driver.renewal_loop import (
     Renewals,
     closing_on_failure,
-    lines_of,
+    make_connections,
 )
-from aiorwlock_remote.cas.driver.store import HostedStore
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.cas.driver.store import DriverTableStore
+from aiorwlock_remote.cas.server_time import ServerTime
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.forgetting import FIRST, PORTION, Key
-from aiorwlock_remote.ports import Bell, Finding, Host, Settings, Snapshot
-from aiorwlock_remote.swapping.gathering import Send
-from aiorwlock_remote.swapping.lent_lines import Lender
-from aiorwlock_remote.swapping.server_time import ServerTime
+from aiorwlock_remote.ports import (
+    EventLoop,
+    Finding,
+    Snapshot,
+    StoreSettings,
+    WakeCallback,
+)
 
 T = TypeVar("T")
 
-TOGETHER = 200
+MAX_LOOKS_PER_REQUEST = 200
 """Resources that are looked at by one request."""
 
 
-class OracleStore(HostedStore):
+class OracleStore(DriverTableStore):
     """Each step is one anonymous block; waiters poll by plain reads."""
 
     # Who is next needs a read and a block for it, each of them a round trip.
-    pace: Pace = replace(HostedStore.pace, claim_window=1.0)
+    pace: PollPolicy = replace(DriverTableStore.pace, claim_window=1.0)
 
     def __init__(
         self,
-        desk: OracleDesk,
+        desk: OracleExecutor,
         options: Options,
         time: ServerTime,
-        host: Host,
-        bell: Bell,
-        settings: Settings,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
         renewals: Renewals[Connection],
     ) -> None:
         """``desk``: of the loop of ``host``."""
@@ -66,8 +72,8 @@ class OracleStore(HostedStore):
         ]
         found = [(key, self._wanted(*key, resource_type)) for key in keys]
         wanted = [(key, resource) for key, resource in found if resource]
-        for first in range(0, len(wanted), TOGETHER):
-            some = wanted[first : first + TOGETHER]
+        for first in range(0, len(wanted), MAX_LOOKS_PER_REQUEST):
+            some = wanted[first : first + MAX_LOOKS_PER_REQUEST]
             binds = [{"i_kind": key[0], "i_number": key[1]} for key, _ in some]
             asked = self._desk.ask_all("look", binds)
             for (_, resource), answer in zip(some, asked, strict=True):
@@ -84,21 +90,21 @@ class OracleStore(HostedStore):
         """The server's version and clock, and where the tables are."""
         return examine(self._desk, self._options, self._host.clock)
 
-    async def forget(self, seconds: float, after: Key = FIRST) -> Key | None:
+    async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
         """As ``TableStore.forget``; wherever they are: keys are in no order here."""
-        binds = {"i_seconds": seconds, "i_most": PORTION}
+        binds = {"i_seconds": seconds, "i_most": ROWS_PER_REQUEST}
         ((gone,),) = await self._desk.rows("forget", binds)
-        return after if gone == PORTION else None
+        return after if gone == ROWS_PER_REQUEST else None
 
     def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         return self._desk.begin(partial(rows.carried, plan))
 
-    def _sending(self, side: Side, lines: Lines[Connection]) -> Send:
-        return OracleDesk(side, lines, self._options).ask_all
+    def _sending(self, side: DriverLoop, lines: ConnectionSource[Connection]) -> Send:
+        return OracleExecutor(side, lines, self._options).ask_all
 
 
 async def open_store(
-    address: Address, host: Host, bell: Bell, settings: Settings
+    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> OracleStore:
     """Open ``oracle://user:password@host:1521/service``.
 
@@ -113,19 +119,19 @@ async def open_store(
 
 
 async def open_over(
-    lender: Lender[Connection] | None,
+    lender: ExternalPool[Connection] | None,
     options: Options,
-    host: Host,
-    bell: Bell,
-    settings: Settings,
+    host: EventLoop,
+    bell: WakeCallback,
+    settings: StoreSettings,
 ) -> OracleStore:
     """Over a user's connections, of the running asyncio loop; None: our own.
 
     Raises:
         ConfigurationError, BackendError: as ``open_store``.
     """
-    lines, renewals = lines_of("oracle", lender, own_lines, options, host.clock)
-    desk = OracleDesk(side_of(host, "oracle"), lines, options)
+    lines, renewals = make_connections("oracle", lender, own_lines, options, host.clock)
+    desk = OracleExecutor(driver_loop_for(host, "oracle"), lines, options)
     async with closing_on_failure(desk.close, renewals) as let_in:
         time = await opening.opened(desk, options, host.clock, let_in)
     return OracleStore(desk, options, time, host, bell, settings, renewals)

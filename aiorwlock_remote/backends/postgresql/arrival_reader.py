@@ -9,18 +9,18 @@ from collections.abc import Callable
 from functools import partial
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.port import State
+from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.core.names import Resource
 
 
-class Newcomers:
+class ArrivalReader:
     """Reads one resource once at a time, however many come. Lives in the loop."""
 
     def __init__(
         self,
-        read: Callable[[Resource], Pending[State]],
-        known: Callable[[Resource], State | None],
-        saw: Callable[[Resource, State], object],
+        read: Callable[[Resource], Pending[StoredState]],
+        known: Callable[[Resource], StoredState | None],
+        saw: Callable[[Resource, StoredState], object],
     ) -> None:
         """``known``: what was seen last. ``saw``: told of what was read."""
         self._read = read
@@ -36,9 +36,13 @@ class Newcomers:
         under_way = resource in self._told
         self._told[resource] = version
         if not under_way:
-            self._read(resource).then(partial(self._looked, resource, version))
+            self._read(resource).add_done_callback(
+                partial(self._looked, resource, version)
+            )
 
-    def _looked(self, resource: Resource, version: str, read: Pending[State]) -> None:
+    def _looked(
+        self, resource: Resource, version: str, read: Pending[StoredState]
+    ) -> None:
         last = self._told.pop(resource)
         if read.error is None:  # else the release will tell
             self._saw(resource, read.result())

@@ -12,7 +12,7 @@ from aiorwlock_remote.backends.postgresql.options import (
     check_schema,
     check_timeout,
 )
-from aiorwlock_remote.ports import Bell, Host, Settings
+from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
 
 if TYPE_CHECKING:
     from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
@@ -45,21 +45,21 @@ class PostgresqlBackend:
         Raises:
             ConfigurationError: it is neither, or an option cannot be used.
         """
-        from aiorwlock_remote.backends.postgresql.external_pool import lender_of  # noqa: PLC0415 - an extra
+        from aiorwlock_remote.backends.postgresql.external_pool import external_pool_for  # noqa: PLC0415 - an extra
 
         self._options = Options(
             schema=check_schema(schema),
             listen=False,
             call_timeout=check_timeout(call_timeout),
         )
-        self._lender = lender_of(pool)
+        self._lender = external_pool_for(pool)
 
     def __repr__(self) -> str:
         """Without the pool, which knows a password."""
         return f"<PostgresqlBackend of {self._options.schema or 'the search path'}>"
 
     def open(
-        self, host: Host, bell: Bell, settings: Settings
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Awaitable[PostgresqlStore]:
         """As ``Opener``.
 
@@ -81,6 +81,6 @@ class PostgresqlBackend:
         Raises:
             BackendError: the role may not, nobody answers.
         """
-        from aiorwlock_remote.backends.postgresql.external_pool import make_tables  # noqa: PLC0415
+        from aiorwlock_remote.backends.postgresql.external_pool import create_tables  # noqa: PLC0415
 
-        await make_tables(self._lender, self._options)
+        await create_tables(self._lender, self._options)

@@ -14,18 +14,18 @@ from aiorwlock_remote.backends.postgresql.driver import (
     PostgresError,
 )
 from aiorwlock_remote.backends.postgresql.options import Options
-from aiorwlock_remote.cas.driver.pool import OwnLines
-from aiorwlock_remote.swapping.carrying import Custom
+from aiorwlock_remote.cas.driver.pool import ConnectionPool
+from aiorwlock_remote.cas.driver.runner import DriverHooks
 
 NAME = "aiorwlock_remote"
-_SOONER = 0.8
+_SERVER_TIMEOUT_SHARE = 0.8
 """Part of ``call_timeout`` after which the server gives a request up."""
 _UNKNOWN_SETTING = "08P01"
 """Of PgBouncer, for what it does not pass on."""
 
 
-class Dialling:
-    """For ``OwnLines``. Nothing is reset: what we ask for leaves nothing behind.
+class PostgresqlConnector:
+    """For ``ConnectionPool``. Nothing is reset: what we ask for leaves nothing behind.
 
     Not asyncpg's pool, which wakes the loop several times a request.
     """
@@ -45,7 +45,9 @@ class Dialling:
         from what that one has left, and is not refused.
         """
         if self._setting:
-            milliseconds = round(_SOONER * 1_000 * self._options.call_timeout)
+            milliseconds = round(
+                _SERVER_TIMEOUT_SHARE * 1_000 * self._options.call_timeout
+            )
             settings = {
                 "statement_timeout": str(milliseconds),
                 "default_transaction_isolation": "read committed",
@@ -62,18 +64,20 @@ class Dialling:
         """Whether nothing was heard of its end."""
         return healthy(connection)
 
-    async def log_off(self, connection: Connection) -> None:
+    async def close(self, connection: Connection) -> None:
         """Take leave."""
         await connection.close()
 
-    def hang_up(self, connection: Connection) -> None:
+    def abort(self, connection: Connection) -> None:
         """Without a word; what waits for it ends."""
         terminate(connection)
 
 
-def own_lines(options: Options, most: int) -> OwnLines[Connection]:
+def own_lines(options: Options, most: int) -> ConnectionPool[Connection]:
     """As many as that at the same time."""
-    return OwnLines(Dialling(options), options.where, options.connect_timeout, most)
+    return ConnectionPool(
+        PostgresqlConnector(options), options.where, options.connect_timeout, most
+    )
 
 
 def connecting(
@@ -106,10 +110,10 @@ def terminate(connection: Connection) -> None:
 
 # asyncpg's own way to end a call, a request to cancel over a second connection, may not
 # be heard by a silent server either.
-CUSTOM: Custom[Connection] = Custom(
-    healthy=healthy,
-    hang_up=terminate,
-    spoilt=errors.spoilt,
-    meant=errors.of,
+CUSTOM: DriverHooks[Connection] = DriverHooks(
+    is_healthy=healthy,
+    abort=terminate,
+    is_broken=errors.spoilt,
+    map_error=errors.from_driver,
     not_connected=errors.of_connecting,
 )

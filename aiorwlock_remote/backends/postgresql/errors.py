@@ -35,7 +35,7 @@ from ssl import SSLCertVerificationError
 from aiorwlock_remote._util.tls import not_trusted
 from aiorwlock_remote.backends.postgresql.driver import PostgresError
 from aiorwlock_remote.backends.postgresql.options import SCHEMA
-from aiorwlock_remote.cas import GaveUp, RowLocked
+from aiorwlock_remote.cas import CasContention, RowLocked
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -101,7 +101,7 @@ def said(exc: BaseException) -> str:
     return " ".join(str(text).split()) or type(exc).__name__
 
 
-def of(exc: BaseException, where: str) -> Failure:
+def from_driver(exc: BaseException, where: str) -> Failure:
     """The error of ours for what the driver raised for one request."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
@@ -110,7 +110,7 @@ def of(exc: BaseException, where: str) -> Failure:
     if not code or code.startswith(_UNKNOWN):
         return BackendUnavailable(what=what)
     if code in _MET:
-        return GaveUp(what=what, nothing_done=True)
+        return CasContention(what=what, nothing_done=True)
     if code == _LOCKED:
         return RowLocked(what=what, nothing_done=True)
     if code in _REWRITTEN and "plan" not in what.lower():  # "cached plan must not …"
@@ -128,7 +128,7 @@ def of_connecting(exc: BaseException, where: str) -> Failure:
     """The same for what happened before anything was asked."""
     if isinstance(exc, SSLCertVerificationError):
         return not_trusted(where, exc.verify_message)
-    error = of(exc, where)
+    error = from_driver(exc, where)
     if isinstance(error, BackendError):
         error.nothing_done = True
     return error

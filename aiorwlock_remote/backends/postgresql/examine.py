@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from aiorwlock_remote.backends.postgresql.executor import PostgresqlDesk
+from aiorwlock_remote.backends.postgresql.executor import PostgresqlExecutor
 from aiorwlock_remote.backends.postgresql.options import Options
+from aiorwlock_remote.cas.tables import clock_finding
 from aiorwlock_remote.ports import Clock, Finding
-from aiorwlock_remote.swapping.telling_time import clock_found
 
 
 async def examine(
-    desk: PostgresqlDesk, options: Options, clock: Clock
+    desk: PostgresqlExecutor, options: Options, clock: Clock
 ) -> AsyncIterator[Finding]:
     """Look at its settings; changes nothing."""
     (server,) = await desk.rows("server")
@@ -33,4 +33,4 @@ async def examine(
         yield Finding("isolation", server["isolation"], meaning, "note")
     if not options.listen:
         yield Finding("waiting", "listen=no", "waiters poll", "note")
-    yield await clock_found(desk, clock)
+    yield await clock_finding(desk, clock)

@@ -5,32 +5,34 @@ from __future__ import annotations
 import json
 from functools import partial
 
-from aiorwlock_remote._util.driver_loop import Side
+from aiorwlock_remote._util.driver_loop import DriverLoop
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.connector import CUSTOM
 from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError, Row
 from aiorwlock_remote.backends.postgresql.notices import Notices
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.statements import (
-    Asking,
+    BoundStatement,
     look,
     statement,
     swap,
 )
 from aiorwlock_remote.cas.backoff import repeated
-from aiorwlock_remote.cas.driver.pool import Lines
-from aiorwlock_remote.cas.table_rows import Found
-from aiorwlock_remote.swapping.hosted_desk import EachDesk, seat_of
-from aiorwlock_remote.swapping.tables import Values
+from aiorwlock_remote.cas.driver.executor import PerCallExecutor, seat_of
+from aiorwlock_remote.cas.driver.pool import ConnectionSource
+from aiorwlock_remote.cas.table_rows import StoredRow
+from aiorwlock_remote.cas.tables import Values
 
-TOLD = 7_800
+MAX_NOTIFY_BYTES = 7_800
 """Bytes in a notification, without two times."""
 
 
-class PostgresqlDesk(EachDesk):
+class PostgresqlExecutor(PerCallExecutor):
     """Requests of one thread or loop, carried on a side by its connections."""
 
-    def __init__(self, side: Side, lines: Lines[Connection], options: Options) -> None:
+    def __init__(
+        self, side: DriverLoop, lines: ConnectionSource[Connection], options: Options
+    ) -> None:
         """``lines`` live on ``side``."""
         super().__init__(side, lines, CUSTOM, options.where, options.call_timeout)
         self._options = options
@@ -49,7 +51,7 @@ class PostgresqlDesk(EachDesk):
 
         return await self.begin(work)
 
-    async def page(self, kind: str, number: int) -> list[tuple[str, int, Found]]:
+    async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
         """What stands behind that key.
 
         Raises:
@@ -60,12 +62,12 @@ class PostgresqlDesk(EachDesk):
             (row["resource_type"], row["resource_id"], found_of(row)) for row in rows
         ]
 
-    async def looked(self, values: Values, connection: Connection) -> Found:
+    async def looked(self, values: Values, connection: Connection) -> StoredRow:
         """Both rows, of one moment."""
         asking = partial(self._row, look(self._options.schema), values, connection)
         return found_of(await repeated(asking, errors.met))
 
-    async def swapped(self, values: Values, connection: Connection) -> Found:
+    async def swapped(self, values: Values, connection: Connection) -> StoredRow:
         """One statement; it tells what stands there if a refusal is no surprise.
 
         That is a plan of its own, a tenth of the server's work for any statement.
@@ -78,7 +80,7 @@ class PostgresqlDesk(EachDesk):
             partial(self._swapped, quiet, connection),
         )
 
-    async def _swapped(self, values: Values, connection: Connection) -> Found:
+    async def _swapped(self, values: Values, connection: Connection) -> StoredRow:
         seat, wakes = seat_of(values), bool(values.get("wakes"))
         wait = values.get("wait")
         if isinstance(wait, float):
@@ -107,16 +109,16 @@ class PostgresqlDesk(EachDesk):
             return await self.looked(values, connection)
         return found_of(row, done=row["done"])
 
-    async def _row(self, asking: Asking, values: Values, on: Connection) -> Row:
+    async def _row(self, asking: BoundStatement, values: Values, on: Connection) -> Row:
         return await on.fetchrow(asking.text, *asking.picked(values))
 
     def _text(self, name: str) -> str:
         return statement(name, self._options.schema)
 
 
-def found_of(row: Row, *, done: bool = False) -> Found:
+def found_of(row: Row, *, done: bool = False) -> StoredRow:
     """What a row of ``tell``, ``look`` or ``scan`` tells."""
-    return Found(
+    return StoredRow(
         done=done,
         now=row["now"],
         fence=None if row["fence"] is None else int(row["fence"]),
@@ -131,7 +133,7 @@ def found_of(row: Row, *, done: bool = False) -> Found:
 def _can_be_told(values: Values) -> bool:
     """Whether there is room in a notification: our JSON is the longer one."""
     told = (values["i_kind"], values["i_number"], values["n_version"])
-    return len(json.dumps((*told, values["n_record"]))) <= TOLD
+    return len(json.dumps((*told, values["n_record"]))) <= MAX_NOTIFY_BYTES
 
 
 def _as_believed(row: Row, values: Values) -> bool:

@@ -12,17 +12,22 @@ from aiorwlock_remote.backends.postgresql.connector import CUSTOM, healthy, term
 from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection, Pool
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.schema import statements_of
-from aiorwlock_remote.cas.driver.pool import later
+from aiorwlock_remote.cas.driver.external_pool import (
+    BackgroundReturnPool,
+    ExternalPool,
+    HealthCheckedPool,
+    engine_lender,
+    is_engine,
+    kind_of,
+)
+from aiorwlock_remote.cas.driver.pool import spawn_detached
+from aiorwlock_remote.cas.driver.runner import run_in_sequence
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.swapping.carrying import carried_in_turn
-from aiorwlock_remote.swapping.engines import engine_lender, is_engine, kind_of
-from aiorwlock_remote.swapping.lent_lines import Checked, Lender
-from aiorwlock_remote.swapping.returning import Returning
 
 WHERE = "the pool"
 
 
-class PoolLender:
+class AsyncpgPool:
     """asyncpg's own pool."""
 
     def __init__(self, pool: Pool) -> None:
@@ -50,36 +55,38 @@ class PoolLender:
 
     def abandon(self, connection: Connection) -> None:
         """As ``drop``, soon."""
-        later(self.drop(connection))
+        spawn_detached(self.drop(connection))
 
     async def settle(self) -> None:
         """They are there already."""
 
 
-def lender_of(given: object) -> Lender[Connection]:
+def external_pool_for(given: object) -> ExternalPool[Connection]:
     """What lends connections of this pool or engine.
 
     Raises:
         ConfigurationError: neither a pool of asyncpg nor an async engine over it.
     """
     if isinstance(given, DRIVER.Pool):
-        return Returning(PoolLender(given), terminate)
+        return BackgroundReturnPool(AsyncpgPool(given), terminate)
     if is_engine(given) and given.dialect.driver == "asyncpg":
-        return Checked(engine_lender(given, terminate, _meant, asks=False), healthy)
+        return HealthCheckedPool(
+            engine_lender(given, terminate, _meant, asks=False), healthy
+        )
     raise ConfigurationError(
         what=f"{kind_of(given)} is no pool of asyncpg, nor an async engine over it",
         hint="asyncpg.create_pool(…), create_async_engine('postgresql+asyncpg://…')",
     )
 
 
-async def make_tables(lender: Lender[Connection], options: Options) -> None:
+async def create_tables(lender: ExternalPool[Connection], options: Options) -> None:
     """Both, where they are not there.
 
     Raises:
         BackendError, ConfigurationError: as ``errors`` says.
     """
     works = [partial(_run, statement) for statement in statements_of(options.schema)]
-    await carried_in_turn(lender, options, CUSTOM, works)
+    await run_in_sequence(lender, options, CUSTOM, works)
 
 
 async def _run(statement: str, connection: Connection) -> None:

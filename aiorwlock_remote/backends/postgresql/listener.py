@@ -14,23 +14,23 @@ from contextlib import suppress
 from random import random
 from typing import Any
 
-from aiorwlock_remote._util.driver_loop import Side
+from aiorwlock_remote._util.driver_loop import DriverLoop
 from aiorwlock_remote.backends.postgresql.connector import connecting
 from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection
 from aiorwlock_remote.backends.postgresql.errors import said
 from aiorwlock_remote.backends.postgresql.options import Options
-from aiorwlock_remote.backends.postgresql.row_waiters import Attendance
+from aiorwlock_remote.backends.postgresql.row_waiters import RowWaiterPresence
 from aiorwlock_remote.backends.postgresql.statements import statement
-from aiorwlock_remote.cas.table_rows import Found
+from aiorwlock_remote.cas.table_rows import StoredRow
 from aiorwlock_remote.core.polling import back_off
 from aiorwlock_remote.logs import log_event
 
 CHANNEL = "rwlock_"
 """Before the gate of a process: the channel on which it is told. As ``wake`` has it."""
-CHECKED = 5.0
+CHECK_INTERVAL = 5.0
 """Seconds after which a quiet connection is asked whether it is still there."""
 
-AGAIN = 0.1
+RETRY_INTERVAL = 0.1
 """The same, while a row could not be attended to: somebody had locked its numbers."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
@@ -41,11 +41,11 @@ class Listener:
 
     def __init__(
         self,
-        side: Side,
+        side: DriverLoop,
         options: Options,
         gate: str,
-        attendance: Attendance,
-        heard: Callable[[str, int, Found | None], object],
+        attendance: RowWaiterPresence,
+        heard: Callable[[str, int, StoredRow | None], object],
         came: Callable[[str, int, str], object],
         listens: Callable[[bool], object],
     ) -> None:
@@ -111,7 +111,12 @@ class Listener:
         try:
             if self._options.listen_at is None and await _pooled(connection):
                 hint = "listen=no, or the URL of the server itself"
-                log_event(log, "listener_not_told", server=options.where, hint=hint)
+                log_event(
+                    log,
+                    "listen_needs_direct_connection",
+                    server=options.where,
+                    hint=hint,
+                )
                 return False
             attendance.begin()
             connection.add_termination_listener(ended)
@@ -123,7 +128,9 @@ class Listener:
                 async with asyncio.timeout(patience):
                     done = await attendance.settle(connection)
                 try:
-                    async with asyncio.timeout(CHECKED if done else AGAIN):
+                    async with asyncio.timeout(
+                        CHECK_INTERVAL if done else RETRY_INTERVAL
+                    ):
                         await attendance.changed.wait()
                 except TimeoutError:
                     await connection.execute("SELECT 1", timeout=patience)
@@ -146,9 +153,9 @@ class Listener:
             self._side.tell(self._heard, kind, number, found)
 
 
-def _found(version: str, record: str, now: str) -> Found:
+def _found(version: str, record: str, now: str) -> StoredRow:
     """What stands there since: nobody sits there."""
-    return Found(
+    return StoredRow(
         done=False,
         now=str(now),
         version=str(version),
@@ -162,6 +169,6 @@ async def _pooled(connection: Connection) -> bool:
     A session may be another one for each transaction there, and nobody would be told.
     """
     return bool(
-        await connection.fetchval("SELECT pg_backend_pid()", timeout=CHECKED)
+        await connection.fetchval("SELECT pg_backend_pid()", timeout=CHECK_INTERVAL)
         != connection.get_server_pid()
     )

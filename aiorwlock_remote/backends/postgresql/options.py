@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiorwlock_remote._util.tls import OPTIONS as TLS_OPTIONS
-from aiorwlock_remote._util.tls import Secured, Tls, tls_of
+from aiorwlock_remote._util.tls import TlsOptions, TlsOptionsMixin, tls_of
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, in_range, parse
 from aiorwlock_remote.errors import ConfigurationError
@@ -17,7 +17,7 @@ SCHEMA = "rwlock schema postgresql prints the tables and grants"
 EXAMPLE = "postgresql://user:password@host:5432/database"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
-_MOST = 100
+_MAX_CONNECTIONS = 100
 _KNOWN = (
     *("call_timeout", "connections", "host", "listen", "schema", "statement_cache"),
     "tls",
@@ -25,7 +25,7 @@ _KNOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Options(Secured):
+class Options(TlsOptionsMixin):
     """Where the database is and how to ask it. Its ``repr`` shows no password.
 
     Seconds: ``connect_timeout`` until a connection is up, ``call_timeout`` until a
@@ -47,7 +47,7 @@ class Options(Secured):
     statement_cache: bool = True
     connect_timeout: float = 5.0
     call_timeout: float = 5.0
-    tls: Tls | None = None
+    tls: TlsOptions | None = None
 
     @property
     def where(self) -> str:
@@ -82,7 +82,7 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
         username=address.username or "",
         password=address.password or "",
         schema=check_schema(query.get("schema", "")),
-        connections=address.whole("connections", 8, least=1, most=_MOST),
+        connections=address.whole("connections", 8, least=1, most=_MAX_CONNECTIONS),
         listen=elsewhere is not None or address.yes("listen", default=True),
         listen_at=elsewhere,
         statement_cache=address.yes("statement_cache", default=True),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TypeVar
 
-from aiorwlock_remote._util.plan_runner import driven
+from aiorwlock_remote._util.plan_runner import run_plan
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError
 from aiorwlock_remote.backends.postgresql.notices import Notices
 from aiorwlock_remote.backends.postgresql.options import SCHEMA
 from aiorwlock_remote.core.row import CONSTRAINT
 from aiorwlock_remote.core.row_dialects import WAKES
-from aiorwlock_remote.core.row_plans import Plan, Ran, Statement
+from aiorwlock_remote.core.row_plans import Plan, Statement, StatementResult
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
 T = TypeVar("T")
@@ -25,16 +25,16 @@ _CONSTRAINTS = ("23", "22003")
 """The table's own, and a count that is out of its column's range."""
 
 
-async def carried(
+async def run_row_plan(
     plan: Plan[Statement, T], notices: Notices, connection: Connection
 ) -> T:
     """Carry it out, each statement for itself."""
 
-    async def run(statement: Statement) -> Ran:
+    async def run(statement: Statement) -> StatementResult:
         text, values = statement.text, statement.values
         try:
             if statement.tells:
-                return Ran(
+                return StatementResult(
                     rows=tuple(map(tuple, await connection.fetch(text, *values)))
                 )
             asking = partial(connection.execute, text, *values)
@@ -51,6 +51,6 @@ async def carried(
             if code.startswith(_CONSTRAINTS):
                 raise ConfigurationError(what=said, hint=CONSTRAINT) from exc
             raise
-        return Ran(int(status.rpartition(" ")[2]))
+        return StatementResult(int(status.rpartition(" ")[2]))
 
-    return await driven(plan, run)
+    return await run_plan(plan, run)

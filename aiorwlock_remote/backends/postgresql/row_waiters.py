@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from aiorwlock_remote._util.driver_loop import Side
+from aiorwlock_remote._util.driver_loop import DriverLoop
 from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError
 from aiorwlock_remote.backends.postgresql.statements import statement
 
@@ -27,10 +27,10 @@ Row = tuple[str, str]
 """A table as it stands in statements, and a key as text."""
 
 
-class Attendance:
+class RowWaiterPresence:
     """Of one process. Rows come and go at home; the rest is on the listener's side."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: DriverLoop) -> None:
         """Nobody waits."""
         self.changed: asyncio.Event = asyncio.Event()
         self._side = side

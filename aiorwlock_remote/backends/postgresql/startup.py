@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 import anyio
 
-from aiorwlock_remote.backends.postgresql.executor import PostgresqlDesk
+from aiorwlock_remote.backends.postgresql.executor import PostgresqlExecutor
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.schema import check
 from aiorwlock_remote.cas.driver.pool import not_connected
+from aiorwlock_remote.cas.server_time import ServerTime
+from aiorwlock_remote.cas.tables import read_server_time
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.swapping.server_time import ServerTime
-from aiorwlock_remote.swapping.telling_time import told_time
 
 LEAST_SERVER = 120000
 
 
-async def opened(
-    desk: PostgresqlDesk,
+async def check_server(
+    desk: PostgresqlExecutor,
     options: Options,
     clock: Clock,
     let_in: Callable[[], object],
@@ -43,5 +43,5 @@ async def opened(
         columns = [tuple(row) for row in await desk.rows("columns", schema)]
         keyless = {row["table_name"] for row in await desk.rows("keyless", schema)}
         check(columns, keyless, options.schema, options.where)
-        return await told_time(desk, clock)
+        return await read_server_time(desk, clock)
     raise not_connected(options.where, options.connect_timeout)

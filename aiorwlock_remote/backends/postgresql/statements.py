@@ -1,4 +1,6 @@
-"""The statements of ``statements.sql``, and how a step is put together from them."""
+"""The statements of ``load_statements.sql``, and how a step is put together from
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ from functools import cache
 from operator import itemgetter
 from typing import NamedTuple
 
-from aiorwlock_remote._util.sql_files import statements
-from aiorwlock_remote.swapping.hosted_desk import Seat
-from aiorwlock_remote.swapping.tables import Values
+from aiorwlock_remote._util.sql_files import load_statements
+from aiorwlock_remote.cas.driver.executor import Seat
+from aiorwlock_remote.cas.tables import Values
 
 _VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
 
-class Asking(NamedTuple):
+class BoundStatement(NamedTuple):
     """A statement, and what picks its $1, $2, and so on, out of the values."""
 
     text: str
@@ -23,7 +25,7 @@ class Asking(NamedTuple):
 
 
 def _all() -> dict[str, str]:
-    return statements("aiorwlock_remote.backends.postgresql", "statements.sql")
+    return load_statements("aiorwlock_remote.backends.postgresql", "statements.sql")
 
 
 @cache
@@ -33,7 +35,7 @@ def statement(name: str, schema: str = "") -> str:
 
 
 @cache
-def look(schema: str = "") -> Asking:
+def look(schema: str = "") -> BoundStatement:
     """What stands there."""
     return _asking(statement("look", schema))
 
@@ -52,7 +54,7 @@ def swap(
     lazily: bool = False,
     asks: bool = True,
     waits: bool = False,
-) -> Asking:
+) -> BoundStatement:
     """A step: what is believed and what becomes of the seat.
 
     ``begins``: whether a phase does, so that the server chooses its fence.
@@ -89,7 +91,7 @@ def swap(
     return _asking("\n".join(parts))
 
 
-def _asking(text: str) -> Asking:
+def _asking(text: str) -> BoundStatement:
     names = tuple(dict.fromkeys(_VALUE.findall(text)))
     numbered = _VALUE.sub(lambda match: f"${names.index(match[1]) + 1}", text)
-    return Asking(numbered, itemgetter(*names))
+    return BoundStatement(numbered, itemgetter(*names))

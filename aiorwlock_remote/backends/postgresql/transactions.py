@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection
-from aiorwlock_remote.cas.driver.transactions import Way
+from aiorwlock_remote.cas.driver.transactions import TransactionDriver
 
 
 async def _first(connection: Connection, text: str, *values: object) -> object:
@@ -16,13 +16,13 @@ def _begun(connection: Connection) -> bool:
     return begun
 
 
-ASYNCPG = Way(
+ASYNCPG = TransactionDriver(
     connections=(DRIVER.Connection, DRIVER.pool.PoolConnectionProxy),
     driver="asyncpg",
     dialects=("postgresql",),
     first=_first,
     begun=_begun,
     knows=lambda exc: bool(errors.code_of(exc)),
-    meant=errors.of,
+    map_error=errors.from_driver,
     hint="async with connection.transaction(): …",
 )

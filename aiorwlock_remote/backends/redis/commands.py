@@ -17,7 +17,7 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     Downgrade,
-    Force,
+    ForceRelease,
     Release,
     Renew,
     Upgrade,
@@ -75,7 +75,7 @@ def _release(keys: Keys, command: Release, gate: str) -> Request:
 def _carries_on(ask: Acquire, gate: str) -> bool:
     """Whether it is one writer of our own process."""
     claim = ask.claims[0]
-    ours = ask.mode is WRITE and ask.gate == gate
+    ours = ask.mode is WRITE and ask.client_id == gate
     return ours and claim.lease is not None and not claim.lock_delay
 
 
@@ -87,7 +87,7 @@ def _withdraw(keys: Keys, command: Withdraw, gate: str) -> Request:
         _MODES[command.mode],
         int(command.keep),
         command.upgrader,
-        command.gate,
+        command.client_id,
         *command.tickets,
     )
 
@@ -112,15 +112,15 @@ def _adopt(keys: Keys, command: Adopt, gate: str) -> Request:
 
 
 def _upgrade(keys: Keys, command: Upgrade, gate: str) -> Request:
-    life = command.place_life if command.may_wait else 0
+    life = command.entry_ttl if command.may_wait else 0
     claim = _claims((command.claim,))
     return keys.enter, (
         *(*keys.args, "u", gate, command.ticket, *claim),
-        *(life, command.gate),
+        *(life, command.client_id),
     )
 
 
-def _force(keys: Keys, command: Force, gate: str) -> Request:
+def _force(keys: Keys, command: ForceRelease, gate: str) -> Request:
     if command.seat is not None:
         seat = command.seat.encode("utf-8", "surrogateescape")
         return keys.leave, (*keys.args, "s", gate, seat)
@@ -135,7 +135,7 @@ _ENCODERS: dict[type[Any], Callable[[Keys, Any, str], Request]] = {
     Downgrade: _downgrade,
     Upgrade: _upgrade,
     Adopt: _adopt,
-    Force: _force,
+    ForceRelease: _force,
 }
 
 
@@ -166,9 +166,9 @@ def _ask_of(command: Acquire, gate: str) -> str:
         command.more,
         command.waiting,
         command.max_waiters,
-        command.place_life,
-        command.window,
-        "=" if command.gate == gate else command.gate,
+        command.entry_ttl,
+        command.claim_window,
+        "=" if command.client_id == gate else command.client_id,
     )
 
 

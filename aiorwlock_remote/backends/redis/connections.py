@@ -7,26 +7,34 @@ from functools import partial
 from typing import Any, Protocol, TypeVar, Unpack
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.cluster.client import Cluster
-from aiorwlock_remote.backends.redis.cluster.renewal_channel import NodeBatches
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
+from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
+    ClusterRenewalChannel,
+)
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
 from aiorwlock_remote.backends.redis.connection.calls import Ask, Call
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
-    OnTheLoop,
-    WithSpare,
+    FallbackChannel,
+    MainLoopChannel,
 )
 from aiorwlock_remote.backends.redis.connection.script import Arg, Request, Script
-from aiorwlock_remote.backends.redis.opening import Ears, open_cluster, open_link
+from aiorwlock_remote.backends.redis.opening import (
+    ConnectionCallbacks,
+    open_cluster,
+    open_link,
+)
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
 
 
 class Endpoint(Protocol):
-    """What a store talks to: a ``Link`` or, with the same promises, a ``Cluster``."""
+    """What a store talks to: a ``Link`` or, with the same promises, a
+    ``ClusterClient``.
+    """
 
     def run(
         self,
@@ -63,7 +71,7 @@ class Endpoint(Protocol):
         """Wait for the answers still to come, 1 s at most, and close for good."""
 
 
-class Batches(Protocol):
+class RenewalChannel(Protocol):
     """What renewals go over. Used, and closed, in the keeper's thread."""
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
@@ -79,14 +87,14 @@ class Batches(Protocol):
     def give_up(self) -> None:
         """Let what is under way fail soon, and all after it; from any thread."""
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """Let what is under way fail soon; from any thread."""
 
     def close(self) -> None:
         """Close what it opened."""
 
 
-class Lines(Protocol):
+class ConnectionFactory(Protocol):
     """Where connections come from.
 
     Whatever opens them: commands, answers and messages are our link's, over one
@@ -101,10 +109,10 @@ class Lines(Protocol):
     async def open(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         own: bytes,
         finder: PrimaryFinder | None,
-        **ears: Unpack[Ears],
+        **ears: Unpack[ConnectionCallbacks],
     ) -> Endpoint:
         """Connect, and hear the channel ``own``; see ``open_link``.
 
@@ -118,14 +126,14 @@ class Lines(Protocol):
     def batches(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         endpoint: Endpoint,
         finder: PrimaryFinder | None,
-    ) -> Batches:
+    ) -> RenewalChannel:
         """What renewals go over; ``endpoint`` and ``finder`` are the store's own."""
 
 
-class UrlLines:
+class UrlConnectionFactory:
     """Connections of our own."""
 
     off_loop = True
@@ -133,10 +141,10 @@ class UrlLines:
     async def open(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         own: bytes,
         finder: PrimaryFinder | None,
-        **ears: Unpack[Ears],
+        **ears: Unpack[ConnectionCallbacks],
     ) -> Endpoint:
         """By the driver of the running loop."""
         if options.seeds:
@@ -148,13 +156,15 @@ class UrlLines:
     def batches(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         endpoint: Endpoint,
         finder: PrimaryFinder | None,
-    ) -> Batches:
+    ) -> RenewalChannel:
         """Over blocking connections; over the store's where there is no other."""
-        if isinstance(endpoint, Cluster):
+        if isinstance(endpoint, ClusterClient):
             tell = partial(host.call_soon, endpoint.told)
-            return NodeBatches(options, host.clock, ALL, endpoint.slots, tell)
-        own = BlockingLink(options, host.clock, ALL, finder)
-        return WithSpare(own, OnTheLoop(options.where, host, endpoint), host)
+            return ClusterRenewalChannel(options, host.clock, ALL, endpoint.slots, tell)
+        own = BlockingConnection(options, host.clock, ALL, finder)
+        return FallbackChannel(
+            own, MainLoopChannel(options.where, host, endpoint), host
+        )

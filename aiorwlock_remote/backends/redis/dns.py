@@ -11,14 +11,14 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from aiorwlock_remote._util.threads import running
+from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.backends.redis.hosts import Server
 
 Target = tuple[socket.AddressFamily, Any]
 """The family, and what ``connect`` wants."""
 
 
-class Lookups:
+class DnsResolver:
     """Asks for each host in a thread, one at a time.
 
     What comes too late is there for who asks next, so that a slow resolver is no
@@ -79,7 +79,7 @@ class _Lookup:
         try:
             self._ask(socket.AI_NUMERICHOST)
         except (OSError, UnicodeError):
-            running(self._look_up, "lookup")
+            start_thread(self._look_up, "lookup")
         else:
             self.over.set()
 

@@ -19,19 +19,19 @@ from typing import Any
 
 import anyio
 
-from aiorwlock_remote.backends.redis.connection.background_task import Errand
-from aiorwlock_remote.backends.redis.connection.connection import Link
+from aiorwlock_remote.backends.redis.connection.background_task import BackgroundTask
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import (
-    AGAIN,
+    RETRY_INTERVAL,
     Connector,
     Dial,
     dial_url,
     in_thread,
 )
-from aiorwlock_remote.backends.redis.connection.handshake import Greeting
-from aiorwlock_remote.backends.redis.connection.protocol import FORMER, Conversation
+from aiorwlock_remote.backends.redis.connection.handshake import Handshake
+from aiorwlock_remote.backends.redis.connection.protocol import FORMER, RespProtocol
 from aiorwlock_remote.backends.redis.connection.script import Request
-from aiorwlock_remote.backends.redis.connections import Batches
+from aiorwlock_remote.backends.redis.connections import RenewalChannel
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
@@ -41,7 +41,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.ports import Clock, Host
+from aiorwlock_remote.ports import Clock, EventLoop
 
 CHANNELS = (b"+switch-master", b"+promoted-slave")
 """The Sentinel that leads a failover tells of the second some seconds earlier: it waits
@@ -51,7 +51,7 @@ FIRST_AFTER = 0.05
 POLL = 1.0
 """Seconds between two questions over the subscription, which may be dead, and seconds
 that an answer may take."""
-PAUSES = (0.0, AGAIN, 0.1, 0.2, 0.4, 0.8)
+PAUSES = (0.0, RETRY_INTERVAL, 0.1, 0.2, 0.4, 0.8)
 """Seconds before the Sentinels are asked, and asked again: the others learn of a
 failover a moment after the one that told."""
 ASKING = 0.5
@@ -70,15 +70,15 @@ class FailoverListener:
         self,
         finder: PrimaryFinder,
         options: Options,
-        host: Host,
+        host: EventLoop,
         dial: Dial = dial_url,
     ) -> None:
         """Not started. ``options``: the store's."""
         self._finder = finder
         self._name = finder.sentinels.name.encode()
         self._link = _SentinelLink(self, finder, options, host, dial)
-        self._polling = Errand(host, self._poll)
-        self._asking = Errand(host, self._ask)
+        self._polling = BackgroundTask(host, self._poll)
+        self._asking = BackgroundTask(host, self._ask)
         self._said: Server | None = None
         self._pauses: list[float] = []
         """Before each time that the Sentinels are still to be asked."""
@@ -92,10 +92,10 @@ class FailoverListener:
         """Listen no more; waits for nothing that a Sentinel has to say."""
         self._polling.call_off()
         self._asking.call_off()
-        self._link.hang_up()
+        self._link.abort()
         try:
-            await self._polling.over()
-            await self._asking.over()
+            await self._polling.wait_closed()
+            await self._asking.wait_closed()
         finally:
             await self._link.aclose()
 
@@ -146,7 +146,7 @@ class FailoverListener:
             self._pauses.clear()
 
 
-class _SentinelGreeting(Greeting):
+class _SentinelGreeting(Handshake):
     """As a store's, at a Sentinel of any version that knows RESP3."""
 
     def _fit(self, hello: dict[str, str]) -> None:
@@ -154,15 +154,15 @@ class _SentinelGreeting(Greeting):
             raise Unsupported(what=f"{self._options.where}: it is no Sentinel")
 
 
-class _SentinelLink(Link):
-    """A ``Link`` to one Sentinel after the other."""
+class _SentinelLink(RedisConnection):
+    """A ``RedisConnection`` to one Sentinel after the other."""
 
     def __init__(
         self,
         listener: FailoverListener,
         finder: PrimaryFinder,
         options: Options,
-        host: Host,
+        host: EventLoop,
         dial: Dial,
     ) -> None:
         asked = finder.sentinels
@@ -192,8 +192,8 @@ class _SentinelConnector(Connector):
         self,
         servers: Sequence[Server],
         options: Options,
-        host: Host,
-        link: Link,
+        host: EventLoop,
+        link: RedisConnection,
         dial: Dial,
     ) -> None:
         super().__init__(options, host, (), link, dial)
@@ -202,7 +202,7 @@ class _SentinelConnector(Connector):
 
     greeting = _SentinelGreeting
 
-    async def connect(self, channels: Sequence[bytes]) -> Conversation:
+    async def connect(self, channels: Sequence[bytes]) -> RespProtocol:
         """A subscription to the next Sentinel."""
         server = self._servers[self._next % len(self._servers)]
         self._next += 1
@@ -217,7 +217,9 @@ class PrimaryBatches:
     what a former primary answers is not believed.
     """
 
-    def __init__(self, batches: Batches, finder: PrimaryFinder, clock: Clock) -> None:
+    def __init__(
+        self, batches: RenewalChannel, finder: PrimaryFinder, clock: Clock
+    ) -> None:
         """``batches`` go to the primary that ``finder`` knows when they connect."""
         self._batches = batches
         self._finder = finder
@@ -227,7 +229,7 @@ class PrimaryBatches:
         finder.on_switch(self._leave_former)
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """As ``Batches``."""
+        """As ``RenewalChannel``."""
         deadline = self._clock.now() + timeout
         self._finder.confirm(min(ASKING, timeout / 4))
         if self._switches != self._finder.switches:
@@ -244,18 +246,18 @@ class PrimaryBatches:
         return answers
 
     def give_up(self) -> None:
-        """As ``Batches``."""
+        """As ``RenewalChannel``."""
         self._batches.give_up()
 
-    def hang_up(self) -> None:
-        """As ``Batches``."""
-        self._batches.hang_up()
+    def abort(self) -> None:
+        """As ``RenewalChannel``."""
+        self._batches.abort()
 
     def close(self) -> None:
-        """As ``Batches``."""
+        """As ``RenewalChannel``."""
         self._batches.close()
 
     def _leave_former(self) -> None:
         """In any thread. A batch that has not connected yet goes to the new one."""
         if self._busy and self._switches != self._finder.switches:
-            self._batches.hang_up()
+            self._batches.abort()

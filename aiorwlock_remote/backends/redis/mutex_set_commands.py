@@ -30,10 +30,10 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.lease import micros
-from aiorwlock_remote.core.mutex_set import ANY, Ask, Busy, Took
+from aiorwlock_remote.core.mutex_set import ANY, Busy, Taken, TakeRequest
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import LossReason, Unsupported
-from aiorwlock_remote.ports import Settings
+from aiorwlock_remote.ports import StoreSettings
 
 _REASONS: dict[bytes, LossReason] = {
     b"expired": "expired",
@@ -51,7 +51,7 @@ class SetKeys:
     __slots__ = ("args", "key")
 
     def __init__(
-        self, settings: Settings, name: str, gate: str, *, cluster: bool = False
+        self, settings: StoreSettings, name: str, gate: str, *, cluster: bool = False
     ) -> None:
         """``gate``: whose own places are rung by the answer, not by a message.
 
@@ -107,17 +107,17 @@ def decode_member(command: Command, answer: Raw) -> Reply:
 
 
 def encode_ask(
-    keys: SetKeys, pool: bytes, asks: Sequence[Ask], place_life: int
+    keys: SetKeys, pool: bytes, asks: Sequence[TakeRequest], entry_ttl: int
 ) -> Request:
     """Ask for all of these, in order."""
-    args: list[Arg] = [*keys.args, "a", pool, place_life]
+    args: list[Arg] = [*keys.args, "a", pool, entry_ttl]
     for ask in asks:
         args += (raw(ask.target), ask.ticket, ask.lease, int(ask.more))
     return SET_ENTER, tuple(args)
 
 
 @legible()
-def decode_ask(asks: Sequence[Ask], answer: Raw) -> tuple[Took | Busy, ...]:
+def decode_ask(asks: Sequence[TakeRequest], answer: Raw) -> tuple[Taken | Busy, ...]:
     """Who got what of what was asked for.
 
     Raises:
@@ -127,12 +127,12 @@ def decode_ask(asks: Sequence[Ask], answer: Raw) -> tuple[Took | Busy, ...]:
     return tuple(_asked(ask, *items_of(told)) for ask, told in both)
 
 
-def _asked(ask: Ask, first: Raw, second: Raw) -> Took | Busy:
+def _asked(ask: TakeRequest, first: Raw, second: Raw) -> Taken | Busy:
     if number_of(first) > 0:
         name = shown(bytes_of(second))
         if ask.target not in {ANY, name}:
             raise ValueError("another mutex than was asked for")
-        return Took(name, first)
+        return Taken(name, first)
     return Busy(None if number_of(second) < 0 else second)
 
 

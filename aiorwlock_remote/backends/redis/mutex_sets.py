@@ -32,32 +32,32 @@ from aiorwlock_remote.backends.redis.mutex_set_commands import (
     shown,
     target_of,
 )
-from aiorwlock_remote.backends.redis.replica_acks import Doubt, Replicas
+from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, UnackedGrant
 from aiorwlock_remote.backends.redis.replies import legible, yes_no
 from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE
 from aiorwlock_remote.core.commands import Command, Release, Reply
 from aiorwlock_remote.core.lease import micros
-from aiorwlock_remote.core.mutex_set import Ask, Member, Told, Took
-from aiorwlock_remote.ports import Settings
+from aiorwlock_remote.core.mutex_set import SetMember, Taken, TakeReplies, TakeRequest
+from aiorwlock_remote.ports import StoreSettings
 
 T = TypeVar("T")
 
 Ring = Callable[[str | None], object]
 
-REMEMBERED = 1024
+CACHE_SIZE = 1024
 SCAN_COUNT = 1000
 _CHANGED = frozenset("zA")
 
 
-class Sets:
+class MutexSets:
     """Every mutex set of a ``RedisStore``. Lives in the loop's thread."""
 
-    def __init__(self, db: int, settings: Settings, *, cluster: bool) -> None:
+    def __init__(self, db: int, settings: StoreSettings, *, cluster: bool) -> None:
         """``db``: the number is part of what the server tells."""
         self._events = f"__keyspace@{db}__:".encode()
         self._settings = settings
-        self.keys: Callable[[str], SetKeys] = lru_cache(REMEMBERED)(
-            partial(SetKeys, settings, gate=settings.gate, cluster=cluster)
+        self.keys: Callable[[str], SetKeys] = lru_cache(CACHE_SIZE)(
+            partial(SetKeys, settings, gate=settings.client_id, cluster=cluster)
         )
         self._members: WeakValueDictionary[bytes, RedisMembers]  # by pool
         self._members = WeakValueDictionary()
@@ -65,10 +65,10 @@ class Sets:
         self._numbers = count()
         self._tells = False
         self.link: Endpoint
-        self.replicas: Replicas | None = None
+        self.replicas: ReplicaAcks | None = None
 
     def use(
-        self, link: Endpoint, events: frozenset[str], replicas: Replicas | None
+        self, link: Endpoint, events: frozenset[str], replicas: ReplicaAcks | None
     ) -> None:
         """The connection, which events the server tells, who has to have grants."""
         self.link, self._tells = link, bool(events & _CHANGED)
@@ -76,11 +76,11 @@ class Sets:
 
     def members(self, name: str, ring: Ring) -> RedisMembers:
         """A user of that set."""
-        pool = f"{self._settings.gate}.{next(self._numbers)}".encode()
+        pool = f"{self._settings.client_id}.{next(self._numbers)}".encode()
         members = self._members[pool] = RedisMembers(self, self.keys(name), pool, ring)
         return members
 
-    def step(self, member: Member, command: Command) -> Pending[Reply]:
+    def step(self, member: SetMember, command: Command) -> Pending[Reply]:
         """Release or renew one; what comes of it for our own pools is rung."""
         keys = self.keys(member.type)
         script, args = encode_member(keys, command)
@@ -97,7 +97,7 @@ class Sets:
             return True
         return self.rung(payload)
 
-    def ring_all(self) -> None:
+    def wake_all(self) -> None:
         """The connection was lost, and messages with it."""
         for members in list(self._members.values()):
             members.ring(None)
@@ -142,15 +142,17 @@ class Sets:
 class RedisMembers:
     """One set, as one pool of ours uses it."""
 
-    def __init__(self, sets: Sets, keys: SetKeys, pool: bytes, ring: Ring) -> None:
+    def __init__(self, sets: MutexSets, keys: SetKeys, pool: bytes, ring: Ring) -> None:
         self._sets = sets
         self.keys: SetKeys = keys
         self._pool = pool
         self.ring: Ring = ring
 
-    def ask(self, asks: Sequence[Ask], place_life: float) -> Pending[Told]:
+    def ask(
+        self, asks: Sequence[TakeRequest], entry_ttl: float
+    ) -> Pending[TakeReplies]:
         """Take what is wanted, in one script."""
-        script, args = encode_ask(self.keys, self._pool, asks, micros(place_life))
+        script, args = encode_ask(self.keys, self._pool, asks, micros(entry_ttl))
         told = partial(self._told, asks)
         if self._sets.replicas is None:
             return self._sets.link.run(script, args, told)
@@ -198,7 +200,7 @@ class RedisMembers:
                 return
 
     @legible()
-    def _told(self, asks: Sequence[Ask], answer: Raw) -> Told:
+    def _told(self, asks: Sequence[TakeRequest], answer: Raw) -> TakeReplies:
         mine: list[str] = []
         told = decode_ask(asks, answer)
         for place in answer[0]:
@@ -206,22 +208,24 @@ class RedisMembers:
                 mine.append(target_of(place))
             else:
                 self._sets.rung(place)
-        return Told(told, tuple(mine))
+        return TakeReplies(told, tuple(mine))
 
-    def _doubt(self, asks: Sequence[Ask], told: Told) -> Doubt[Told] | None:
+    def _doubt(
+        self, asks: Sequence[TakeRequest], told: TakeReplies
+    ) -> UnackedGrant[TakeReplies] | None:
         both = zip(asks, told.answers, strict=True)
-        took = [ask for ask, answer in both if isinstance(answer, Took)]
+        took = [ask for ask, answer in both if isinstance(answer, Taken)]
         if not took:
             return None
 
-        def instead(error: BaseException) -> Told:
+        def instead(error: BaseException) -> TakeReplies:
             tickets = [ask.ticket for ask in took]
-            self.withdraw((), tickets, took[0].lease).unawaited()
+            self.withdraw((), tickets, took[0].lease).log_failure()
             # A raised exception collects tracebacks: one each.
-            answers = (copy(error) if isinstance(a, Took) else a for a in told.answers)
-            return Told(tuple(answers), told.rung)
+            answers = (copy(error) if isinstance(a, Taken) else a for a in told.answers)
+            return TakeReplies(tuple(answers), told.rung)
 
-        return Doubt(instead)
+        return UnackedGrant(instead)
 
     def watch(self) -> None:
         """Listen to the set."""

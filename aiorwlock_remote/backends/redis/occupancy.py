@@ -12,14 +12,14 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote._util.random_ids import nonce
+from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.backends.redis.cluster.slots import beside, one_slot
 from aiorwlock_remote.backends.redis.connection.calls import Call, Raw
 from aiorwlock_remote.backends.redis.connection.script import Arg, Script
 from aiorwlock_remote.backends.redis.connections import Endpoint
 from aiorwlock_remote.backends.redis.keys import WAKE
 from aiorwlock_remote.backends.redis.mutex_set_commands import raw, shown
-from aiorwlock_remote.backends.redis.replica_acks import Doubt, Replicas
+from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, UnackedGrant
 from aiorwlock_remote.backends.redis.replies import (
     bytes_of,
     items_of,
@@ -29,14 +29,14 @@ from aiorwlock_remote.backends.redis.replies import (
 )
 from aiorwlock_remote.backends.redis.scripts import OCCUPY, VACATE
 from aiorwlock_remote.core.lease import MICROS
-from aiorwlock_remote.core.occupancy import Ages, Record, signed
+from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges, signed
 
 T = TypeVar("T")
 
-REMEMBERED = 1024
+CACHE_SIZE = 1024
 
 
-class RedisOccupations:
+class RedisOccupancyStore:
     """Those of one ``Locks`` under one pair of names."""
 
     confirms: bool = False
@@ -44,9 +44,9 @@ class RedisOccupations:
     def __init__(
         self,
         link: Endpoint,
-        replicas: Replicas | None,
+        replicas: ReplicaAcks | None,
         names: tuple[str, str],
-        ages: Ages,
+        ages: ExpiryAges,
         *,
         cluster: bool,
     ) -> None:
@@ -55,32 +55,32 @@ class RedisOccupations:
         Raises:
             ConfigurationError: in a cluster, two keys would lie in different slots.
         """
-        self.ages: Ages = ages
+        self.ages: ExpiryAges = ages
         self._link = link
         self._replicas = replicas
         self._lives: Arg = "" if ages.using is None else round(ages.using * 1000)
-        self._keys = lru_cache(REMEMBERED)(partial(_keys, names, cluster=cluster))
+        self._keys = lru_cache(CACHE_SIZE)(partial(_keys, names, cluster=cluster))
 
     def sign(self, label: str) -> str:
         """With 128 random bits."""
-        return signed(label, nonce())
+        return signed(label, random_id())
 
     async def write(self, thing: str, who: str) -> None:
         """Add it to the set."""
         await self._run(OCCUPY, thing, _done, "w", who)
 
-    async def pendings(self, thing: str, who: str) -> Sequence[Record]:
+    async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         """The rest of the set; one that is not of this library is as old as its sight.
 
         As long as a look follows the other within three seconds.
         """
         return await self._run(OCCUPY, thing, _records, "p", who)
 
-    async def usings(self, thing: str, who: str) -> Sequence[Record]:
+    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         """The string; as young as can be: the server removes it when its time comes."""
         return await self._run(OCCUPY, thing, _user, "u", who)
 
-    async def drop(self, thing: str, record: Record, *, using: bool) -> None:
+    async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
         """Take it out if it has that mark still."""
         kind = "x" if using else "d"
         await self._run(VACATE, thing, _done, kind, record.who, str(record.mark))
@@ -140,19 +140,19 @@ def _done(answer: Raw) -> bool:
 
 
 @legible()
-def _records(answer: Raw) -> list[Record]:
+def _records(answer: Raw) -> list[ContenderRecord]:
     return [_record(*items_of(told)) for told in items_of(answer)]
 
 
-def _record(who: Raw, age: Raw, mark: Raw) -> Record:
+def _record(who: Raw, age: Raw, mark: Raw) -> ContenderRecord:
     name = shown(bytes_of(who))
-    return Record(name, number_of(age) / MICROS, mark=int(bytes_of(mark)))
+    return ContenderRecord(name, number_of(age) / MICROS, mark=int(bytes_of(mark)))
 
 
 @legible()
-def _user(answer: Raw) -> list[Record]:
-    return [] if answer is None else [Record(shown(bytes_of(answer)), 0.0)]
+def _user(answer: Raw) -> list[ContenderRecord]:
+    return [] if answer is None else [ContenderRecord(shown(bytes_of(answer)), 0.0)]
 
 
-def _doubt(promoted: bool) -> Doubt[bool] | None:  # noqa: FBT001 - an answer
-    return Doubt(lambda error: error) if promoted else None
+def _doubt(promoted: bool) -> UnackedGrant[bool] | None:  # noqa: FBT001 - an answer
+    return UnackedGrant(lambda error: error) if promoted else None

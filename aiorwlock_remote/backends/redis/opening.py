@@ -8,16 +8,16 @@ from typing import TypedDict, Unpack
 
 import anyio
 
-from aiorwlock_remote.backends.redis.cluster.client import Cluster
-from aiorwlock_remote.backends.redis.connection.connection import Link
+from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 
-class Ears(TypedDict):
+class ConnectionCallbacks(TypedDict):
     """Who is told what comes by itself.
 
     ``on_message(channel, payload)`` is called for each message, ``on_reconnect()`` when
@@ -31,14 +31,14 @@ class Ears(TypedDict):
 
 async def open_link(
     options: Options,
-    host: Host,
+    host: EventLoop,
     scripts: Sequence[Script],
     *,
     channels: Iterable[bytes] = (),
     dial: Dial = dial_url,
     finder: PrimaryFinder | None = None,
-    **ears: Unpack[Ears],
-) -> Link:
+    **ears: Unpack[ConnectionCallbacks],
+) -> RedisConnection:
     """A link over the running loop, connected and subscribed to the channels.
 
     Without these there is no connection, now or later.
@@ -47,7 +47,7 @@ async def open_link(
         BackendError: the server cannot be reached, or is not fit for us.
         ConfigurationError: no such database, or unusable certificates.
     """
-    link = Link(
+    link = RedisConnection(
         *(options, host, scripts), channels=channels, dial=dial, finder=finder, **ears
     )
     if finder is not None:
@@ -58,11 +58,11 @@ async def open_link(
 
 async def open_cluster(
     options: Options,
-    host: Host,
+    host: EventLoop,
     scripts: Sequence[Script],
     own: bytes,
-    **ears: Unpack[Ears],
-) -> Cluster:
+    **ears: Unpack[ConnectionCallbacks],
+) -> ClusterClient:
     """Likewise for a cluster: to one node; to the others when they are needed.
 
     ``own``: a channel of ours, heard at the node that has its slot, to see that the
@@ -72,7 +72,7 @@ async def open_cluster(
         BackendError: no node answers, one is not fit for us, or slots have no node.
         ConfigurationError: it is no cluster, or unusable certificates.
     """
-    cluster = Cluster(options, host, scripts, own, **ears)
+    cluster = ClusterClient(options, host, scripts, own, **ears)
     try:
         await cluster.open()
     except BaseException:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from aiorwlock_remote._util.tls import OPTIONS as TLS_OPTIONS
-from aiorwlock_remote._util.tls import Secured, Tls, tls_of
+from aiorwlock_remote._util.tls import TlsOptions, TlsOptionsMixin, tls_of
 from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
 from aiorwlock_remote.backends.redis.sentinel import Sentinels, sentinels_of
 from aiorwlock_remote.core.text import quoted
@@ -21,7 +21,7 @@ _SENTINEL = ("sentinel_password", "sentinel_username")
 
 
 @dataclass(frozen=True, slots=True)
-class Options(Secured):
+class Options(TlsOptionsMixin):
     """Where the server is and how to talk to it. Its ``repr`` shows no password.
 
     A ``path`` is a Unix socket, else it is ``host`` and ``port``, or ``sentinels`` say
@@ -39,7 +39,7 @@ class Options(Secured):
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     client_name: str = CLIENT_NAME
-    tls: Tls | None = None
+    tls: TlsOptions | None = None
     connect_timeout: float = 5.0
     command_timeout: float = 5.0
     name: str = ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from aiorwlock_remote.backends.redis.cluster.slots import one_slot, tag_of
 from aiorwlock_remote.backends.redis.keys import WAKE, Keys
 from aiorwlock_remote.backends.redis.scripts import PAIR_ENTER, PAIR_LEAVE, PAIR_LOOK
-from aiorwlock_remote.core.key_pair import READ_LOCK, WRITE_LOCK, Pair
+from aiorwlock_remote.core.key_pair import READ_LOCK, WRITE_LOCK, KeyPair
 from aiorwlock_remote.core.names import Resource
 
 _PARTS = ("state", "expiry", "queue")
@@ -61,6 +61,6 @@ def keys_of(
     Raises:
         ConfigurationError: in a cluster, they would lie in several slots.
     """
-    if isinstance(resource, Pair):
+    if isinstance(resource, KeyPair):
         return PairKeys(resource, fence_memory, cluster=cluster, prefix=prefix)
     return Keys(resource, fence_memory, cluster=cluster)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import cast
 
-from aiorwlock_remote.backends.redis.cluster.renewal_channel import NodeBatches
+from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
+    ClusterRenewalChannel,
+)
 from aiorwlock_remote.backends.redis.commands import decode, encode
 from aiorwlock_remote.backends.redis.connection.script import Request
-from aiorwlock_remote.backends.redis.connections import Batches
+from aiorwlock_remote.backends.redis.connections import RenewalChannel
 from aiorwlock_remote.backends.redis.mutex_set_commands import (
     SetKeys,
     decode_member,
@@ -17,20 +19,20 @@ from aiorwlock_remote.backends.redis.mutex_set_commands import (
 from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.core.commands import NotHeld, Renew, Renewed
 from aiorwlock_remote.core.doorman import Grant
-from aiorwlock_remote.core.mutex_set import Member
+from aiorwlock_remote.core.mutex_set import SetMember
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendError
-from aiorwlock_remote.ports import Renewal, Settings
+from aiorwlock_remote.ports import Renewal, StoreSettings
 
 
 class RedisRenewer:
     """Renewals of the keeper's thread: one script each, all in one write."""
 
-    def __init__(self, batches: Batches, settings: Settings) -> None:
+    def __init__(self, batches: RenewalChannel, settings: StoreSettings) -> None:
         """Connects at the first renewal."""
         self._batches = batches
         self._settings = settings
-        self._cluster = isinstance(batches, NodeBatches)
+        self._cluster = isinstance(batches, ClusterRenewalChannel)
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
@@ -49,7 +51,7 @@ class RedisRenewer:
 
     def lane(self, resource: Resource) -> Hashable:
         """The node of a cluster that has it."""
-        if not isinstance(self._batches, NodeBatches):
+        if not isinstance(self._batches, ClusterRenewalChannel):
             return None
         _, args = self._request(resource, Renew(()))
         return self._batches.lane(cast("bytes", args[1]))
@@ -65,7 +67,7 @@ class RedisRenewer:
     def _request(self, resource: Resource, command: Renew) -> Request:
         told = self._settings
         # Without our gate: nobody here rings the bell, so we get a message, too.
-        if isinstance(resource, Member):
+        if isinstance(resource, SetMember):
             set_keys = SetKeys(told, resource.type, gate="", cluster=self._cluster)
             return encode_member(set_keys, command)
         keys = keys_of(told.prefix, resource, told.fence_memory, cluster=self._cluster)
@@ -78,7 +80,7 @@ def _outcome(
     if isinstance(raw, Exception):
         return raw
     try:
-        member = isinstance(resource, Member)
+        member = isinstance(resource, SetMember)
         reply = (decode_member if member else decode)(command, raw)
     except BackendError as exc:
         return exc

@@ -40,7 +40,7 @@ Undo = Callable[[tuple[str, ...]], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt(Generic[T]):
+class UnackedGrant(Generic[T]):
     """Something is granted, and nobody is told of it before replicas have it.
 
     ``instead(error)`` takes it back; what is told then. ``old``: it may have come over
@@ -58,7 +58,7 @@ def may_grant(command: Command) -> bool:
     return isinstance(command, Acquire | Upgrade | Downgrade | Adopt)
 
 
-class Replicas:
+class ReplicaAcks:
     """Asks for grants, and gives back what fewer than ``needed`` replicas have."""
 
     def __init__(self, link: Endpoint, needed: int, seconds: float, where: str) -> None:
@@ -79,7 +79,7 @@ class Replicas:
         return self.confirm(call, partial(_doubt, undo))
 
     def confirm(
-        self, call: Call[T], doubt: Callable[[T], Doubt[T] | None]
+        self, call: Call[T], doubt: Callable[[T], UnackedGrant[T] | None]
     ) -> Pending[T]:
         """The same for any answer; ``doubt`` finds what is granted in it, if anything.
 
@@ -89,7 +89,7 @@ class Replicas:
         told: Pending[T] = Pending()
         wait = self._wait()
         key = cast("bytes", call.args[2])  # not the seat: what is beside it is ours
-        call.then(partial(self._answered, key, told, wait, doubt))
+        call.add_done_callback(partial(self._answered, key, told, wait, doubt))
         self._link.send(call, wait)
         return told
 
@@ -101,39 +101,41 @@ class Replicas:
         key: bytes,
         told: Pending[T],
         wait: Call[int],
-        doubt: Callable[[T], Doubt[T] | None],
+        doubt: Callable[[T], UnackedGrant[T] | None],
         call: Pending[T],
     ) -> None:
         if call.error is not None:
-            told.fail(call.error)
+            told.set_exception(call.error)
             return
         answer = call.result()
         doubted = doubt(answer)
         if doubted is None:
-            told.resolve(answer)
+            told.set_result(answer)
             return
-        if doubted.old or wait.done:  # done: the script was forgotten, and ran after it
+        if (
+            doubted.old or wait.done()
+        ):  # done: the script was forgotten, and ran after it
             wait = self._wait()
             mark: Call[Any] = Call(as_is, ("SET", beside(key, b".mark"), "", "PX", 1))
-            mark.then(partial(_worthless, wait))
+            mark.add_done_callback(partial(_worthless, wait))
             if not self._link.send_at_once(key, mark, wait):
-                wait.fail(BackendUnavailable(what=f"{self._where}: not sent"))
-        wait.then(partial(self._judged, told, answer, doubted))
+                wait.set_exception(BackendUnavailable(what=f"{self._where}: not sent"))
+        wait.add_done_callback(partial(self._judged, told, answer, doubted))
 
     def _judged(
-        self, told: Pending[T], answer: T, doubted: Doubt[T], wait: Pending[int]
+        self, told: Pending[T], answer: T, doubted: UnackedGrant[T], wait: Pending[int]
     ) -> None:
         error = wait.error
         if error is None:
             if wait.result() >= self._needed:
-                told.resolve(answer)
+                told.set_result(answer)
                 return
             error = self._too_few(wait.result())
         instead = doubted.instead(error)
         if isinstance(instead, BaseException):
-            told.fail(instead)
+            told.set_exception(instead)
         else:
-            told.resolve(instead)
+            told.set_result(instead)
 
     def _too_few(self, count: int) -> BackendError:
         seconds = self._milliseconds / 1000
@@ -144,7 +146,7 @@ class Replicas:
         )
 
 
-def _doubt(undo: Undo, reply: Reply) -> Doubt[Reply] | None:
+def _doubt(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
     answers = reply.then if isinstance(reply, Released) else (reply,)
     grants = [
         (grant.ticket, grant.since == answer.now)
@@ -163,13 +165,13 @@ def _doubt(undo: Undo, reply: Reply) -> Doubt[Reply] | None:
             return Released(reply.held, reply.reason, then)
         return error
 
-    return Doubt(instead, old=len(fresh) < len(grants))
+    return UnackedGrant(instead, old=len(fresh) < len(grants))
 
 
 def _worthless(wait: Call[int], mark: Pending[Any]) -> None:
     """Without the mark WAIT asks for nothing: the slot may have been given away."""
-    if mark.error is not None and not wait.done:
-        wait.fail(mark.error)
+    if mark.error is not None and not wait.done():
+        wait.set_exception(mark.error)
 
 
 def _without_grant(answer: Answer) -> Answer:

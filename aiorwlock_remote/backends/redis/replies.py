@@ -26,8 +26,8 @@ from aiorwlock_remote.core.commands import (
     Command,
     Conflict,
     Downgrade,
-    Force,
     Forced,
+    ForceRelease,
     Granted,
     NotHeld,
     Refused,
@@ -41,15 +41,15 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
     Withdrawn,
 )
-from aiorwlock_remote.core.doorman import Ending, Grant, Record, Who
+from aiorwlock_remote.core.doorman import Doorman, Grant, LossNote, Requester
 from aiorwlock_remote.core.mutex_record import why_gone
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import BackendError, LossReason
 
-RUNG = -9
+NOTIFIED = -9
 LIVE, WAITING, REFUSED, NOT_HELD, CONFLICT, RELEASED = 0, -1, -2, -3, -4, -5
 
-NONSENSE = (ValueError, LookupError, TypeError, AttributeError)
+PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError)
 """What comes of reading an answer that makes no sense."""
 
 _YES_NO = (0, 1)
@@ -77,10 +77,10 @@ def decode_step(
     """
     decoder = _DECODERS[type(command)]
     try:
-        if _is_a(list, raw) and len(raw) == 2 and raw[0] == RUNG:
+        if _is_a(list, raw) and len(raw) == 2 and raw[0] == NOTIFIED:
             return decoder(command, raw[1]), True
         return decoder(command, raw), False
-    except NONSENSE as exc:
+    except PARSE_ERRORS as exc:
         raise unreadable(exc) from exc
 
 
@@ -93,7 +93,7 @@ def legible() -> Generator[None, None, None]:
     """
     try:
         yield
-    except NONSENSE as exc:
+    except PARSE_ERRORS as exc:
         raise unreadable(exc) from exc
 
 
@@ -132,15 +132,15 @@ def bytes_of(raw: Raw) -> bytes:
     return raw
 
 
-def who_of(text: str) -> Who:
+def who_of(text: str) -> Requester:
     """Who asked; there may be more of it in a newer version."""
     host, pid, task, reason = items_of(json.loads(text))[:4]
     if not (type(host) is type(task) is type(reason) is str):
         raise TypeError("who asked is no text")
-    return Who(host, number_of(pid), task, reason)
+    return Requester(host, number_of(pid), task, reason)
 
 
-def endings_of(text: str) -> tuple[Ending, ...]:
+def endings_of(text: str) -> tuple[LossNote, ...]:
     """Why grants ended early."""
     return tuple(_ending(part) for part in text.split(";") if part)
 
@@ -153,10 +153,10 @@ def grant_of(
     return Grant(ticket, mode, fence, since, expires, who_of(who), int(delay))
 
 
-def _ending(text: str) -> Ending:
+def _ending(text: str) -> LossNote:
     fence, holder, reason = text.split(",")
     known: dict[str, LossReason] = {"stolen": "stolen"}
-    return Ending(int(fence), holder, known.get(reason, "forced"))
+    return LossNote(int(fence), holder, known.get(reason, "forced"))
 
 
 def _acquired(command: Acquire, raw: Raw) -> Answer:
@@ -225,7 +225,7 @@ def _time(value: Raw) -> int | None:
 
 def _why(last: Raw, endings: Raw, ticket: str) -> LossReason:
     noted = endings_of(bytes_of(endings).decode())
-    return why_gone(Record(last=number_of(last), endings=noted), holder_of(ticket))
+    return why_gone(Doorman(last=number_of(last), endings=noted), holder_of(ticket))
 
 
 def _released(command: Release, raw: Raw) -> Released:
@@ -300,7 +300,7 @@ def _adopted(command: Adopt, raw: Raw) -> Granted | NotHeld:
     return Granted((grant,), now)
 
 
-def _forced(_command: Force, raw: Raw) -> Forced:
+def _forced(_command: ForceRelease, raw: Raw) -> Forced:
     return Forced(yes_no(raw))
 
 
@@ -319,5 +319,5 @@ _DECODERS: dict[type[Any], Callable[[Any, Any], Reply]] = {
     Downgrade: _moved,
     Upgrade: _moved,
     Adopt: _adopted,
-    Force: _forced,
+    ForceRelease: _forced,
 }

@@ -11,7 +11,7 @@ from aiorwlock_remote.core.key_pair import READ_LOCK, WRITE_LOCK, pair_of
 from aiorwlock_remote.core.names import Resource, decode, from_key, under
 from aiorwlock_remote.errors import ConfigurationError
 
-COUNT = 1000
+SCAN_COUNT = 1000
 
 
 async def found_at(
@@ -25,7 +25,7 @@ async def found_at(
     pattern = scan_pattern(prefix, resource_type)
     wanted = None if resource_type is None else decode(resource_type)
     while True:
-        page = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", COUNT)
+        page = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
         try:
             cursor, names = int(page[0]), page[1]
             found = [resource_of(prefix, name) for name in names]

@@ -3,8 +3,8 @@
 All Sentinels are asked at once, by blocking sockets: the keeper's thread does it as it
 is, a loop does it in a thread. The one that knows of the latest failover is believed
 (the highest ``config-epoch``); the first answer is waited for, the others have
-``LINGER`` seconds more. Whether the server named is a primary is not theirs to say:
-``HELLO`` tells, see ``greeting``.
+``RETRY_INTERVAL`` seconds more. Whether the server named is a primary is not theirs to
+say: ``HELLO`` tells, see ``greeting``.
 
 ``PrimaryFinder`` remembers what they said last, and notices when they name another
 server: after a planned failover the old primary stays up and writable for about ten
@@ -22,11 +22,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from aiorwlock_remote._util.tls import Secured, Tls
-from aiorwlock_remote.backends.redis.dns import Lookups, Target
+from aiorwlock_remote._util.tls import TlsOptions, TlsOptionsMixin
+from aiorwlock_remote.backends.redis.dns import DnsResolver, Target
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
-from aiorwlock_remote.backends.redis.sentinel_query import UNTOLD, Found, Inquiry, Login
+from aiorwlock_remote.backends.redis.sentinel_query import (
+    UNTOLD,
+    Found,
+    Login,
+    SentinelQuery,
+)
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
     BackendError,
@@ -38,7 +43,7 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 
 PORT = 26379
-LINGER = 0.1
+RETRY_INTERVAL = 0.1
 ATTEMPTS = 4
 """In ``connect_timeout``, of finding the primary and being greeted by it."""
 CONFIRMED = 1.0
@@ -51,14 +56,14 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 
 @dataclass(frozen=True, slots=True)
-class Sentinels(Secured):
+class Sentinels(TlsOptionsMixin):
     """Whom to ask, and the name of the primary. Its ``repr`` shows no password."""
 
     name: str
     servers: tuple[Server, ...]
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    tls: Tls | None = None
+    tls: TlsOptions | None = None
     min_others: int = 0
     """A Sentinel that knows fewer others is not believed (redis-py's own option)."""
 
@@ -75,7 +80,7 @@ class Sentinels(Secured):
         return None
 
 
-def sentinels_of(address: Address, tls: Tls | None) -> tuple[Sentinels, str]:
+def sentinels_of(address: Address, tls: TlsOptions | None) -> tuple[Sentinels, str]:
     """What ``redis+sentinel://h1,h2/name/db`` says, and the database.
 
     Raises:
@@ -124,7 +129,7 @@ class PrimaryFinder:
         self.switches: int = 0
         """How often the primary has become another server."""
         self._clock = clock
-        self._lookups = Lookups()
+        self._lookups = DnsResolver()
         self._lock = threading.Lock()
         self._known: Found | None = None
         self._told_at = -math.inf
@@ -225,13 +230,13 @@ def ask_sentinels(
     sentinels: Sentinels,
     clock: Clock,
     timeout: float,
-    lookups: Lookups,
+    lookups: DnsResolver,
     enough: int = UNTOLD,
 ) -> dict[Server, Found]:
     """Ask all; what each Sentinel that answers says, ``timeout`` seconds at most.
 
     Half of that is for their addresses: who has none by then is not asked. Others are
-    waited for ``LINGER`` seconds once one knows of the failover ``enough``.
+    waited for ``RETRY_INTERVAL`` seconds once one knows of the failover ``enough``.
 
     Raises:
         BackendUnavailable: no Sentinel answers, or none knows where it is now.
@@ -264,7 +269,7 @@ def ask_sentinels(
                     server = inquiry.server
                     answers[server] = max(found, answers.get(server, found))
                     if found[0] >= enough:
-                        deadline = min(deadline, clock.now() + LINGER)
+                        deadline = min(deadline, clock.now() + RETRY_INTERVAL)
                 selector.unregister(key.fd)
     if answers:
         return answers
@@ -275,10 +280,10 @@ def _begin(
     sentinels: Sentinels,
     clock: Clock,
     deadline: float,
-    lookups: Lookups,
+    lookups: DnsResolver,
     context: ssl.SSLContext | None,
     failures: list[BackendError | ConfigurationError],
-) -> Iterator[Inquiry]:
+) -> Iterator[SentinelQuery]:
     """Begin to connect to every address of every Sentinel."""
     lookups.start(sentinels.servers)
     for server in sentinels.servers:
@@ -289,7 +294,7 @@ def _begin(
             failures.append(of_failure(exc, shown(server)))
         for address in addresses:
             try:
-                yield Inquiry(
+                yield SentinelQuery(
                     *(server, address, sentinels.name, sentinels.login, context),
                     min_others=sentinels.min_others,
                 )

@@ -37,7 +37,7 @@ _MORE = object()
 _Steps = Generator[int, None, Found]
 
 
-class Inquiry:
+class SentinelQuery:
     """Asks for the primary ``name``: after each ``event`` of its socket, ``go_on``."""
 
     def __init__(

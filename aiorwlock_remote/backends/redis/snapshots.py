@@ -7,18 +7,25 @@ from contextlib import contextmanager
 
 from aiorwlock_remote.backends.redis.connection.calls import Raw
 from aiorwlock_remote.backends.redis.replies import (
-    NONSENSE,
+    PARSE_ERRORS,
     endings_of,
     grant_of,
     who_of,
 )
-from aiorwlock_remote.core.doorman import Extra, Grant, Place, Record, Seat, Upgrader
+from aiorwlock_remote.core.doorman import (
+    Doorman,
+    Extra,
+    Grant,
+    MutexRecord,
+    PendingUpgrade,
+    QueueEntry,
+)
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import one_line
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
-from aiorwlock_remote.ports import Guest, Snapshot
+from aiorwlock_remote.ports import ForeignHolder, Snapshot
 
 VERSION = "1"
 _DIGITS = 17
@@ -51,7 +58,7 @@ def decode_look(resource: Resource, raw: Raw) -> Snapshot:
         return _pair(resource, record, value, ends, members[0], now)
     seat = None
     if value is not None:
-        seat = Seat(_text(value), None if ends < 0 else ends * 1000)
+        seat = MutexRecord(_text(value), None if ends < 0 else ends * 1000)
     return Snapshot(resource, record, seat, now, now)
 
 
@@ -63,13 +70,13 @@ class _Damaged(Exception):
 def _field(name: str) -> Generator[None, None, None]:
     try:
         yield
-    except NONSENSE as exc:
+    except PARSE_ERRORS as exc:
         raise _Damaged(name) from exc
 
 
 def _pair(
     resource: Resource,
-    record: Record,
+    record: Doorman,
     writer: bytes | None,
     ends: int,
     members: list[bytes],
@@ -83,14 +90,14 @@ def _pair(
         if grant.mode is Mode.WRITE or grant.ticket in there
     )
     ours = {grant.ticket for grant in grants}
-    guests = [Guest(value, Mode.READ) for value in sorted(there - ours)]
-    seat = Seat("r") if record.seat == "r" and there else None
+    guests = [ForeignHolder(value, Mode.READ) for value in sorted(there - ours)]
+    seat = MutexRecord("r") if record.seat == "r" and there else None
     if writer is not None:
         value, expires = _text(writer), None if ends < 0 else ends * 1000
         if record.seat == f"w{value}":
-            seat = Seat(f"w{value}", expires)
+            seat = MutexRecord(f"w{value}", expires)
         else:
-            guests.append(Guest(value, Mode.WRITE, expires))
+            guests.append(ForeignHolder(value, Mode.WRITE, expires))
     record = replace(record, grants=grants)
     return Snapshot(resource, record, seat, now, now, tuple(guests))
 
@@ -113,11 +120,11 @@ def _number(text: str) -> int:
 
 def _record(
     state: dict[str, str], queue: dict[str, str], readers: dict[str, str]
-) -> Record:
+) -> Doorman:
     fields = {name: text for name, text in state.items() if text}
     version = fields.get("v")
     if version is None and not fields.keys() & {*_KNOWN, *_SCALARS}:
-        return Record(extra=_extra(state))
+        return Doorman(extra=_extra(state))
     if version != VERSION:
         raise BadRecord(
             what="the stored record is of an unknown version",
@@ -138,7 +145,7 @@ def _record(
                 _reader(ticket, score, state[_READER + ticket], scalars["last"])
                 for ticket, score in readers.items()
             )
-    places: list[Place] = []
+    places: list[QueueEntry] = []
     for name, text in queue.items():
         with _field(f"field {one_line(name, 40)} of the queue"):
             places.append(_place(name, text))
@@ -146,7 +153,7 @@ def _record(
         endings = endings_of(fields.get("endings", ""))
     with _field("field upgrader of the state"):
         upgrader = None if slot is None else _slot(slot)
-    return Record(
+    return Doorman(
         grants=grants,
         queue=tuple(sorted(places, key=lambda place: place.number)),
         seat=fields.get("seat") if grants else None,
@@ -170,24 +177,24 @@ def _reader(ticket: str, score: str, text: str, fence: int) -> Grant:
     return grant_of(ticket, Mode.READ, fence, _number(since), ends, details)
 
 
-def _place(field: str, text: str) -> Place:
+def _place(field: str, text: str) -> QueueEntry:
     number, since, expires, window, waiting, claim_until, who = text.split(",", 6)
-    return Place(
+    return QueueEntry(
         number=_number(number),
-        gate=field[2:],
+        client_id=field[2:],
         mode=_MODES[field[0]],
         since=_number(since),
         expires=_number(expires),
-        window=_number(window),
+        claim_window=_number(window),
         waiting=_number(waiting),
         claim_until=_number(claim_until) if claim_until else None,
         who=who_of(who),
     )
 
 
-def _slot(text: str) -> Upgrader:
+def _slot(text: str) -> PendingUpgrade:
     expires, called, gate, ticket = text.split(",", 3)
-    return Upgrader(ticket, gate, _number(expires), called == "1")
+    return PendingUpgrade(ticket, gate, _number(expires), called == "1")
 
 
 def _extra(state: dict[str, str]) -> Extra:

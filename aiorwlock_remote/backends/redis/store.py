@@ -14,19 +14,27 @@ from aiorwlock_remote.backends.redis.commands import (
     encode_look,
 )
 from aiorwlock_remote.backends.redis.connection.calls import Call
-from aiorwlock_remote.backends.redis.connections import Endpoint, Lines, UrlLines
+from aiorwlock_remote.backends.redis.connections import (
+    ConnectionFactory,
+    Endpoint,
+    UrlConnectionFactory,
+)
 from aiorwlock_remote.backends.redis.examine import among, examine
 from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryBatches
 from aiorwlock_remote.backends.redis.keys import Keys, channel
-from aiorwlock_remote.backends.redis.mutex_sets import RedisMembers, Sets
-from aiorwlock_remote.backends.redis.occupancy import RedisOccupations
+from aiorwlock_remote.backends.redis.mutex_sets import MutexSets, RedisMembers
+from aiorwlock_remote.backends.redis.occupancy import RedisOccupancyStore
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.backends.redis.renewer import RedisRenewer
-from aiorwlock_remote.backends.redis.replica_acks import Replicas, may_grant
+from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, may_grant
 from aiorwlock_remote.backends.redis.scanning import found_at
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
-from aiorwlock_remote.backends.redis.wakeups import DELETED, Waking, tells_of_keys
+from aiorwlock_remote.backends.redis.wakeups import (
+    DELETED,
+    WakeupDispatcher,
+    tells_of_keys,
+)
 from aiorwlock_remote.core.commands import (
     Command,
     Release,
@@ -35,21 +43,28 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.key_pair import Pair
-from aiorwlock_remote.core.mutex_set import Member
+from aiorwlock_remote.core.key_pair import KeyPair
+from aiorwlock_remote.core.mutex_set import SetMember
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.occupancy import Ages
-from aiorwlock_remote.core.polling import Pace
+from aiorwlock_remote.core.occupancy import ExpiryAges
+from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.step_context import by_foreigner
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord, ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Bell, Capability, Finding, Host, Settings, Snapshot
+from aiorwlock_remote.ports import (
+    Capability,
+    EventLoop,
+    Finding,
+    Snapshot,
+    StoreSettings,
+    WakeCallback,
+)
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
-REMEMBERED = 4096
+CACHE_SIZE = 4096
 
 
 class RedisStore:
@@ -62,26 +77,26 @@ class RedisStore:
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
     )
-    pace: Pace = Pace()
+    pace: PollPolicy = PollPolicy()
 
     def __init__(
         self,
         options: Options,
-        host: Host,
-        bell: Bell,
-        settings: Settings,
-        lines: Lines | None = None,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
+        lines: ConnectionFactory | None = None,
     ) -> None:
         """Not connected yet; see ``open``. ``lines``: if not those of a URL."""
         self._options = options
-        self._lines: Lines = lines or UrlLines()
+        self._lines: ConnectionFactory = lines or UrlConnectionFactory()
         if not self._lines.off_loop:
             self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
         self._host = host
         self._bell = bell
         self._settings = settings
         cluster = bool(options.seeds)
-        self._keys_of = lru_cache(REMEMBERED)(
+        self._keys_of = lru_cache(CACHE_SIZE)(
             partial(
                 keys_of,
                 settings.prefix,
@@ -89,8 +104,8 @@ class RedisStore:
                 cluster=cluster,
             )
         )
-        self._waking = Waking(options.db, bell)
-        self._sets = Sets(options.db, settings, cluster=cluster)
+        self._waking = WakeupDispatcher(options.db, bell)
+        self._sets = MutexSets(options.db, settings, cluster=cluster)
         sentinels = options.sentinels or options.client_sentinels
         self._finder: PrimaryFinder | None = None
         self._listener: FailoverListener | None = None
@@ -98,7 +113,7 @@ class RedisStore:
             self._finder = PrimaryFinder(sentinels, host.clock)
             self._listener = FailoverListener(self._finder, options, host)
         self._link: Endpoint
-        self._replicas: Replicas | None = None
+        self._replicas: ReplicaAcks | None = None
 
     @property
     def min_replicas(self) -> int:
@@ -114,13 +129,13 @@ class RedisStore:
         options, needed = self._options, self._options.min_replicas
         settings = self._settings
         self._link = await self._lines.open(
-            *(options, self._host, channel(settings.gate)),
+            *(options, self._host, channel(settings.client_id)),
             self._finder,
             on_message=self._message,
             on_reconnect=self._ring_all,
         )
         if needed:
-            self._replicas = Replicas(
+            self._replicas = ReplicaAcks(
                 self._link, needed, options.command_timeout / 4, options.where
             )
         try:
@@ -143,10 +158,10 @@ class RedisStore:
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One script."""
-        if isinstance(resource, Member):
+        if isinstance(resource, SetMember):
             return self._sets.step(resource, command)
         keys = self._keys_of(resource)
-        script, args = encode(keys, command, self._settings.gate)
+        script, args = encode(keys, command, self._settings.client_id)
         decoded = partial(self._decode, keys, command)
         must_go = isinstance(command, Release | Withdraw)
         if self._replicas is None or not may_grant(command):
@@ -185,14 +200,16 @@ class RedisStore:
         """A mutex set, in a sorted set of that name."""
         return self._sets.members(name, ring)
 
-    def check_pair(self, pair: Pair) -> None:
+    def check_pair(self, pair: KeyPair) -> None:
         """A server alone has all keys of any pair, a cluster if they have a tag."""
         self._keys_of(pair)
 
-    def occupations(self, pending: str, using: str, ages: Ages) -> RedisOccupations:
+    def occupations(
+        self, pending: str, using: str, ages: ExpiryAges
+    ) -> RedisOccupancyStore:
         """Objects' contenders, under these names behind the prefix."""
         prefix = self._settings.prefix
-        return RedisOccupations(
+        return RedisOccupancyStore(
             self._link,
             self._replicas,
             (prefix + pending, prefix + using),
@@ -233,15 +250,15 @@ class RedisStore:
             self._waking.message(channel, payload)
 
     def _ring_all(self) -> None:
-        self._waking.ring_all()
-        self._sets.ring_all()
+        self._waking.wake_all()
+        self._sets.wake_all()
 
     def _take_back(self, resource: Resource, tickets: tuple[str, ...]) -> None:
         if not tickets:
             return
         # The mode is that of a place, which stays: any will do.
-        gone = Withdraw(self._settings.gate, Mode.READ, tickets, keep=True)
-        self.step(resource, gone).unawaited()
+        gone = Withdraw(self._settings.client_id, Mode.READ, tickets, keep=True)
+        self.step(resource, gone).log_failure()
 
     def _decode(self, keys: Keys, command: Command, raw: object) -> Reply:
         reply, rung = decode_step(command, raw)
@@ -274,7 +291,7 @@ class RedisStore:
 
 
 async def open_store(
-    address: Address, host: Host, bell: Bell, settings: Settings
+    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> RedisStore:
     """Open ``redis://``, ``rediss://``, ``unix://``, or what Sentinel or a cluster has.
 

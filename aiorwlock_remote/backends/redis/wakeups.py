@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.ports import Bell
+from aiorwlock_remote.ports import WakeCallback
 
 Seats = tuple[bytes, ...]
 """The published keys of one resource."""
@@ -22,7 +22,7 @@ DELETED = frozenset("gxA")
 """The events that tell of keys deleted or expired, by their letters."""
 
 
-class Channels(Protocol):
+class SubscribesToChannels(Protocol):
     """The part of a connection that listens."""
 
     def subscribe(self, channel: bytes) -> None:
@@ -32,19 +32,19 @@ class Channels(Protocol):
         """Not any more."""
 
 
-class Waking:
+class WakeupDispatcher:
     """Turns messages into rings of the bell. Lives in the loop's thread."""
 
-    def __init__(self, db: int, bell: Bell) -> None:
+    def __init__(self, db: int, bell: WakeCallback) -> None:
         """``db``: the number is part of what the server tells."""
         self._events = f"__keyspace@{db}__:".encode()
         self._bell = bell
-        self._channels: Channels | None = None
+        self._channels: SubscribesToChannels | None = None
         self._watched: dict[bytes, Resource] = {}  # by the names of the seats
         self._events_of: dict[bytes, bytes] = {}  # the channel of a seat listened to
         self._told: Seats | None = None  # the seats in which a foreigner sits
 
-    def listen_on(self, channels: Channels) -> None:
+    def listen_on(self, channels: SubscribesToChannels) -> None:
         """The server tells of changed keys, perhaps."""
         self._channels = channels
 
@@ -80,7 +80,7 @@ class Waking:
         if seats[0] in self._watched:
             self._listen(seats)
 
-    def ring_all(self) -> None:
+    def wake_all(self) -> None:
         """The connection was lost, and messages with it: all ask again."""
         for resource in set(self._watched.values()):
             self._bell(resource, 0.0)

@@ -11,7 +11,7 @@ from aiorwlock_remote.backends.sqlite.errors import is_busy
 from aiorwlock_remote.ports import Clock
 
 
-def patiently(action: Callable[[], object], clock: Clock, until: float) -> None:
+def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -> None:
     """Do it, again and again until a local time if the file is locked.
 
     SQLite's own busy handler sleeps up to 100 ms between tries; many processes that

@@ -10,22 +10,27 @@ import json
 import logging
 from collections.abc import Iterable
 
-from aiorwlock_remote._util.sql_files import statements
-from aiorwlock_remote.backends.sqlite.durability import Level, NewFence, check, level_of
+from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
+from aiorwlock_remote._util.sql_files import load_statements
+from aiorwlock_remote.backends.sqlite.durability import (
+    FenceNeedsSync,
+    Level,
+    check,
+    level_of,
+)
 from aiorwlock_remote.backends.sqlite.sqlite_file import SqliteFile
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.commands import Command
-from aiorwlock_remote.core.doorman import UNUSED, Record, Seat
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, MutexRecord
 from aiorwlock_remote.core.lease import MICROS, micros
 from aiorwlock_remote.core.names import Resource, from_row
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.embedded.boot_id import of_this_boot
 from aiorwlock_remote.embedded.connection import Seen
-from aiorwlock_remote.embedded.decode_cache import Decoded, outcome
-from aiorwlock_remote.embedded.wake_event import Alarm, Deaf
+from aiorwlock_remote.embedded.decode_cache import DecodeCache, outcome
+from aiorwlock_remote.embedded.wake_event import PlainWakeEvent, WakeEvent
 from aiorwlock_remote.errors import BadRecord
-from aiorwlock_remote.forgetting import FIRST, PORTION, Key
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Snapshot
 
@@ -34,16 +39,16 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 Row = tuple[str | None, str | None, str | None, str | int | None]
 
 
-class Connection:
+class SqliteConnection:
     """A connection to the file at ``path``."""
 
     def __init__(self, path: str, clock: Clock) -> None:
         """Not open yet."""
         self._clock = clock
-        self._sql = statements("aiorwlock_remote.backends.sqlite", "sqlite.sql")
+        self._sql = load_statements("aiorwlock_remote.backends.sqlite", "sqlite.sql")
         self._file = SqliteFile(path, self._sql, clock)
         self._run = self._file.run
-        self._decoded = Decoded()
+        self._decoded = DecodeCache()
 
     def open(self, timeout: float) -> None:
         """Open the file, make our tables in it if it is new.
@@ -75,7 +80,7 @@ class Connection:
                 level = "FULL"
             try:
                 return self._carried_out(asked, level, until)
-            except NewFence:
+            except FenceNeedsSync:
                 return self._carried_out(asked, "FULL", until)
 
     def look(self, resource: Resource) -> Snapshot:
@@ -100,12 +105,14 @@ class Connection:
                     continue
                 seen[f"{kind},{number}"] = found
 
-    def forget(self, memory: float, after: Key = FIRST) -> Key | None:
-        """As ``Connection.forget``, behind ``after``, in the order of the keys."""
+    def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
+        """As ``SqliteConnection.forget``, behind ``after``, in the order of the
+        keys.
+        """
         since = int(self._clock.wall() - memory)
 
         def portion() -> Key | None:
-            found = self._run(self._sql["portion"], (*after, PORTION))
+            found = self._run(self._sql["portion"], (*after, ROWS_PER_REQUEST))
             last: Key | None = found.fetchone()
             if last is not None:
                 self._run(self._sql["forget"], (*after, *last, since))
@@ -115,9 +122,9 @@ class Connection:
         with self._file.mapped:
             return self._file.atomically(portion, self._clock.now() + 1.0)
 
-    def alarm(self) -> Alarm:
+    def alarm(self) -> WakeEvent:
         """SQLite tells nobody."""
-        return Deaf()
+        return PlainWakeEvent()
 
     def version(self) -> object:
         """Changes whenever another connection has committed something."""
@@ -154,14 +161,14 @@ class Connection:
             self._run(self._sql["sit"], (*key, step.seat.ticket, since))
         return step
 
-    def _read(self, row: Row, now: int) -> tuple[Record | None, Seat | None]:
+    def _read(self, row: Row, now: int) -> tuple[Doorman | None, MutexRecord | None]:
         text, boot, ticket, since = row
-        seat = None if ticket is None else Seat(f"{ticket},{since}")
+        seat = None if ticket is None else MutexRecord(f"{ticket},{since}")
         if text is None:
             return None, seat
         return of_this_boot(self._decoded(text), boot or "", self._file.boot, now), seat
 
-    def _save(self, key: tuple[str, int], record: Record) -> None:
+    def _save(self, key: tuple[str, int], record: Doorman) -> None:
         readers = {
             grant.ticket: grant.since // MICROS
             for grant in record.grants
@@ -174,7 +181,9 @@ class Connection:
             *key,
             json.dumps(readers) if readers else "{}",
             pending is not None,
-            None if pending is None else f"{pending.gate},{pending.since // MICROS}",
+            None
+            if pending is None
+            else f"{pending.client_id},{pending.since // MICROS}",
             record.updated // MICROS,
             record.created // MICROS,
             self._file.boot,
@@ -185,4 +194,4 @@ class Connection:
     def _snapshot(self, resource: Resource, row: Row) -> Snapshot:
         now, wall = micros(self._clock.now()), micros(self._clock.wall())
         record, seat = self._read(row, now)
-        return Snapshot(resource, record or UNUSED, seat, now, wall)
+        return Snapshot(resource, record or UNUSED_DOORMAN, seat, now, wall)

@@ -1,7 +1,7 @@
 """What has to outlive a power cut: a fence that nobody had before, and nothing else.
 
 All who use the file are on one host. A power cut ends them, and the next boot ends what
-they held or waited for (``Record.after_reboot``). So a commit that hands out no fence
+they held or waited for (``Doorman.after_reboot``). So a commit that hands out no fence
 need not wait for the disk: in WAL mode it reaches it before any later one does, and a
 process that is killed takes nothing with it.
 """
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from typing import Literal
 
 from aiorwlock_remote.core.commands import Command, Release, Renew, Withdraw
-from aiorwlock_remote.core.doorman import Record
+from aiorwlock_remote.core.doorman import Doorman
 
 Level = Literal["FULL", "NORMAL"]
 """Of ``PRAGMA synchronous``: whether a commit waits for the disk."""
 
 
-class NewFence(Exception):
+class FenceNeedsSync(Exception):
     """A step hands one out, which was not to be expected."""
 
 
@@ -27,7 +27,7 @@ def level_of(commands: Iterable[Command]) -> Level:
     return "NORMAL" if all(map(_only_ends, commands)) else "FULL"
 
 
-def check(level: Level, before: Record | None, after: Record) -> None:
+def check(level: Level, before: Doorman | None, after: Doorman) -> None:
     """See to it that no fence is handed out by a commit that does not wait.
 
     Raises:
@@ -35,7 +35,7 @@ def check(level: Level, before: Record | None, after: Record) -> None:
     """
     last = 0 if before is None else before.last
     if level != "FULL" and after.last > last:
-        raise NewFence
+        raise FenceNeedsSync
 
 
 def _only_ends(command: Command) -> bool:

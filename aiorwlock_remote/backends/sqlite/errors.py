@@ -20,7 +20,7 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _UNWRITABLE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 
-_LONGEST = 500
+_MAX_PATH_BYTES = 500
 """Bytes of a path: SQLite takes 512, and adds ``-journal``."""
 
 
@@ -29,7 +29,7 @@ def is_busy(exc: sqlite3.Error) -> bool:
     return (getattr(exc, "sqlite_errorcode", 0) & 0xFF) in _BUSY
 
 
-class Mapped:
+class ErrorMapper:
     """``with`` it, what SQLite raises is told as an error of ours; any number of times.
 
     A class, for each step passes it: a generator would be made anew.
@@ -100,7 +100,9 @@ def _could_be_opened(path: str, *, made: bool) -> bool:
     """Whether nothing is wrong with it, as far as one can see without a descriptor."""
     folder = Path(path).parent
     try:
-        if len(os.fsencode(path)) >= _LONGEST or not _usable(folder, os.W_OK | os.X_OK):
+        if len(os.fsencode(path)) >= _MAX_PATH_BYTES or not _usable(
+            folder, os.W_OK | os.X_OK
+        ):
             return False
         mode = Path(path).stat().st_mode
     except FileNotFoundError:

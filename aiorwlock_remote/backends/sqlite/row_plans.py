@@ -14,19 +14,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aiorwlock_remote._util.pending import Pending, UnderWay
-from aiorwlock_remote.backends.sqlite.busy_retry import patiently
+from aiorwlock_remote._util.pending import InFlight, Pending
+from aiorwlock_remote.backends.sqlite.busy_retry import retry_while_busy
 from aiorwlock_remote.backends.sqlite.errors import mapped
 from aiorwlock_remote.backends.sqlite.file_identity import Identity, identity_of
 from aiorwlock_remote.core.row import CONSTRAINT
-from aiorwlock_remote.core.row_plans import Plan, Ran, Statement, carried_out
+from aiorwlock_remote.core.row_plans import (
+    Plan,
+    Statement,
+    StatementResult,
+    run_plan_blocking,
+)
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     ConfigurationError,
     LockError,
 )
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
 
@@ -34,17 +39,17 @@ BUSY_TIMEOUT = 5.0
 """Seconds for which another process may keep the file locked."""
 
 
-class Rows:
+class SqlitePlanRunner:
     """Carries out plans, each in one transaction, in order."""
 
-    def __init__(self, path: str, host: Host) -> None:
+    def __init__(self, path: str, host: EventLoop) -> None:
         """Opened by the first plan."""
         self._path = path
         self._host = host
         self._thread: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
         self._identity: Identity | None = None
-        self._plans = UnderWay()
+        self._plans = InFlight()
         self._closed = False
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
@@ -52,7 +57,7 @@ class Rows:
         pending: Pending[T] = Pending()
         if self._closed:
             closed = BackendUnavailable(what="the store is closed", nothing_done=True)
-            pending.fail(closed)
+            pending.set_exception(closed)
             return pending
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "aiorwlock_remote sqlite rows")
@@ -61,7 +66,7 @@ class Rows:
 
     async def aclose(self) -> None:
         """Finish what is under way and close the file."""
-        await self._plans.over()
+        await self._plans.wait_closed()
         self._closed = True
         if self._thread is not None:
             closed: Pending[None] = Pending()
@@ -73,20 +78,20 @@ class Rows:
         try:
             value = job()
         except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
-            self._host.call_soon(pending.fail, exc)
+            self._host.call_soon(pending.set_exception, exc)
         else:
-            self._host.call_soon(pending.resolve, value)
+            self._host.call_soon(pending.set_result, value)
 
     def _carried(self, plan: Plan[Statement, T]) -> T:
         clock = self._host.clock
         until = clock.now() + BUSY_TIMEOUT
         try:
             db = self._opened(until)
-            patiently(lambda: db.execute("BEGIN IMMEDIATE"), clock, until)
+            retry_while_busy(lambda: db.execute("BEGIN IMMEDIATE"), clock, until)
             try:
-                told = carried_out(plan, partial(_run, db))
+                told = run_plan_blocking(plan, partial(_run, db))
                 # A file that is not in WAL mode: whoever reads it is waited for here.
-                patiently(lambda: db.execute("COMMIT"), clock, until)
+                retry_while_busy(lambda: db.execute("COMMIT"), clock, until)
             except BaseException:
                 db.execute("ROLLBACK")
                 raise
@@ -106,7 +111,7 @@ class Rows:
             )
             try:  # reads the file
                 full = partial(db.execute, "PRAGMA synchronous=FULL")
-                patiently(full, self._host.clock, until)
+                retry_while_busy(full, self._host.clock, until)
             except BaseException:
                 db.close()
                 raise
@@ -127,9 +132,13 @@ class Rows:
             self._db = None
 
 
-def _run(db: sqlite3.Connection, statement: Statement) -> Ran:
+def _run(db: sqlite3.Connection, statement: Statement) -> StatementResult:
     # By name: in a sequence Python 3.12 wants nothing but bare question marks.
     values = {str(number): value for number, value in enumerate(statement.values, 1)}
     cursor = db.execute(statement.text, values)
     found: list[Any] = cursor.fetchall()
-    return Ran(rows=tuple(found)) if statement.tells else Ran(cursor.rowcount)
+    return (
+        StatementResult(rows=tuple(found))
+        if statement.tells
+        else StatementResult(cursor.rowcount)
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote._util.sql_files import statements
+from aiorwlock_remote._util.sql_files import load_statements
 
 APPLICATION_ID = 0x72776C6B  # "rwlk", in the file's header
 
@@ -12,6 +12,6 @@ def statements_of_sqlite() -> tuple[str, ...]:
 
     ``connect`` does it by itself.
     """
-    made = statements("aiorwlock_remote.backends.sqlite", "sqlite.sql")["schema"]
+    made = load_statements("aiorwlock_remote.backends.sqlite", "sqlite.sql")["schema"]
     tables = made.removesuffix(";").split(";\n")
     return (*tables, f"PRAGMA application_id={APPLICATION_ID}")

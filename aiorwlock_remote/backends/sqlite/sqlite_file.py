@@ -16,19 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from aiorwlock_remote.backends.sqlite.busy_retry import patiently
+from aiorwlock_remote.backends.sqlite.busy_retry import retry_while_busy
 from aiorwlock_remote.backends.sqlite.durability import Level
-from aiorwlock_remote.backends.sqlite.errors import Mapped
+from aiorwlock_remote.backends.sqlite.errors import ErrorMapper
 from aiorwlock_remote.backends.sqlite.file_identity import Identity, identity_of
 from aiorwlock_remote.backends.sqlite.schema import APPLICATION_ID, statements_of_sqlite
 from aiorwlock_remote.embedded import boot_id
-from aiorwlock_remote.embedded.boot_id import Boot
+from aiorwlock_remote.embedded.boot_id import BootId
 from aiorwlock_remote.embedded.mounts import mount_of
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 
-OPENS_IN = 1.0
+OPEN_TIMEOUT = 1.0
 """Seconds for a file that took the place of ours."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
@@ -51,7 +51,7 @@ class SqliteFile:
         that of the last transaction.
         """
         self.path: str = path
-        self.mapped: Mapped = Mapped(path)
+        self.mapped: ErrorMapper = ErrorMapper(path)
         self.boot: str = ""
         self.identity: Identities | None = None
         self._sql = sql
@@ -99,7 +99,7 @@ class SqliteFile:
             if now[0] == self.identity[0]:
                 raise _split(self.path)
         log_event(log, "file_replaced", path=self.path)
-        self.open(OPENS_IN)
+        self.open(OPEN_TIMEOUT)
 
     def run(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         """One statement."""
@@ -131,7 +131,7 @@ class SqliteFile:
             self._db.execute("ROLLBACK")
 
     def _patiently(self, action: Callable[[], object], until: float) -> None:
-        patiently(action, self._clock, until)
+        retry_while_busy(action, self._clock, until)
 
     def _synchronous(self, level: Level, until: float) -> None:
         # Done when it is compiled: one that was compiled before would do nothing.
@@ -140,7 +140,7 @@ class SqliteFile:
             self._patiently(partial(self._db.executescript, script), until)
             self.level = level
 
-    def _open(self, boot: Boot, until: float) -> None:
+    def _open(self, boot: BootId, until: float) -> None:
         self._db = sqlite3.connect(
             self.path, timeout=0, isolation_level=None, check_same_thread=False
         )
@@ -153,7 +153,7 @@ class SqliteFile:
                 return
         self.atomically(lambda: self._make(boot), until)
 
-    def _make(self, boot: Boot) -> None:
+    def _make(self, boot: BootId) -> None:
         for statement in statements_of_sqlite():
             self.run(statement)
         joined = boot.joining(self._kept_boot(), self.path)
@@ -172,9 +172,9 @@ class SqliteFile:
         tables = self.run("SELECT name FROM sqlite_master WHERE type = 'table'")
         return {name for (name,) in tables.fetchall()}
 
-    def _kept_boot(self) -> Boot | None:
+    def _kept_boot(self) -> BootId | None:
         row = self.run(self._sql["boot"]).fetchone()
-        return None if row is None else Boot(*row)
+        return None if row is None else BootId(*row)
 
 
 def _identities(path: str) -> Identities:

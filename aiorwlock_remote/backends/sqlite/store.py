@@ -6,14 +6,20 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from aiorwlock_remote.backends.sqlite.connection import Connection
-from aiorwlock_remote.backends.sqlite.row_plans import Rows
+from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
+from aiorwlock_remote.backends.sqlite.row_plans import SqlitePlanRunner
 from aiorwlock_remote.core.row_dialects import SQLITE, Dialect
 from aiorwlock_remote.core.row_plans import Plan, Statement
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.embedded.store import EmbeddedStore
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.ports import Bell, Capability, Host, Pending, Settings
+from aiorwlock_remote.ports import (
+    Capability,
+    EventLoop,
+    Pending,
+    StoreSettings,
+    WakeCallback,
+)
 
 T = TypeVar("T")
 
@@ -25,16 +31,21 @@ class SqliteStore(EmbeddedStore):
     one_lock: bool = True
 
     def __init__(
-        self, path: str, host: Host, bell: Bell, settings: Settings, rows: str = ""
+        self,
+        path: str,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
+        rows: str = "",
     ) -> None:
         """The file is opened by the first job of the worker.
 
         ``rows``: the file of the user's tables, if it is another one.
         """
         file, table_file = _absolute(path), _absolute(rows or path)
-        connect = partial(Connection, file, host.clock)
+        connect = partial(SqliteConnection, file, host.clock)
         super().__init__(connect, "sqlite", host, bell, settings)
-        self._rows = Rows(table_file, host)
+        self._rows = SqlitePlanRunner(table_file, host)
 
     @property
     def dialect(self) -> Dialect:
@@ -42,7 +53,7 @@ class SqliteStore(EmbeddedStore):
         return SQLITE
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Statements on the user's tables; see ``HoldsRows``."""
+        """Statements on the user's tables; see ``SupportsRowLocks``."""
         return self._rows.carry(plan)
 
     async def aclose(self) -> None:
@@ -63,7 +74,7 @@ def _absolute(path: str) -> str:
 
 
 async def open_store(
-    address: Address, host: Host, bell: Bell, settings: Settings
+    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> SqliteStore:
     """Open ``sqlite:///relative/path`` or ``sqlite:////absolute/path``.
 

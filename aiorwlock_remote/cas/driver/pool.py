@@ -20,7 +20,7 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 
-class Dialling(Protocol[C]):
+class DriverConnector(Protocol[C]):
     """How a driver connects, and ends a connection."""
 
     async def dial(self) -> C:
@@ -29,14 +29,14 @@ class Dialling(Protocol[C]):
     def healthy(self, connection: C) -> bool:
         """As far as is known without asking."""
 
-    async def log_off(self, connection: C) -> None:
+    async def close(self, connection: C) -> None:
         """In order; there is a time limit around it."""
 
-    def hang_up(self, connection: C) -> None:
+    def abort(self, connection: C) -> None:
         """At once, without a word, whatever is under way."""
 
 
-class Lines(Protocol[C]):
+class ConnectionSource(Protocol[C]):
     """Where connections come from and go to: our own, or those that a user lends.
 
     ``at_once``: how many of them one batch of requests may use.
@@ -65,7 +65,7 @@ class Lines(Protocol[C]):
         """Close those that are ours; nobody uses them any more."""
 
 
-class OwnLines(Generic[C]):
+class ConnectionPool(Generic[C]):
     """Each connection is used by one request at a time.
 
     Whoever is not let in, as by a server that has as many clients as it takes, waits
@@ -73,7 +73,11 @@ class OwnLines(Generic[C]):
     """
 
     def __init__(
-        self, dialling: Dialling[C], where: str, connect_timeout: float, most: int
+        self,
+        dialling: DriverConnector[C],
+        where: str,
+        connect_timeout: float,
+        most: int,
     ) -> None:
         """``where``: the server, for messages. ``most``: connections at once."""
         self._dialling = dialling
@@ -111,7 +115,7 @@ class OwnLines(Generic[C]):
     async def give_back(self, connection: C) -> None:
         """Its request has been answered: to whoever waits longest."""
         if self._closed:
-            self._dialling.hang_up(connection)
+            self._dialling.abort(connection)
             return
         turn = next(iter(self._waiting), None)
         if turn is None:
@@ -126,7 +130,7 @@ class OwnLines(Generic[C]):
 
     def abandon(self, connection: C) -> None:
         """Its request does not end; the server finds out by itself."""
-        self._dialling.hang_up(connection)
+        self._dialling.abort(connection)
         self._open -= 1
         refused = next(iter(self._refused), None)
         if refused is not None:  # there may be room now
@@ -139,22 +143,22 @@ class OwnLines(Generic[C]):
         with suppress(Exception):
             await self.give_back(await self.take())
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """Without a word; what is under way, when it is over."""
         self._closed = True
         idle, self._idle = self._idle, []
         for connection in idle:
-            self._dialling.hang_up(connection)
+            self._dialling.abort(connection)
 
     async def close(self) -> None:
         """Log off, or be gone; what is under way, when it is over."""
         self._closed = True
         idle, self._idle = self._idle, []
         for connection in idle:
-            closing = asyncio.ensure_future(self._dialling.log_off(connection))
+            closing = asyncio.ensure_future(self._dialling.close(connection))
             if not await in_time(closing, GOODBYE) or closing.exception():
-                closing.add_done_callback(heard)
-                self._dialling.hang_up(connection)
+                closing.add_done_callback(ignore_result)
+                self._dialling.abort(connection)
 
     def _more(self) -> None:
         """Another one for those who wait, if there may be more; one try for each."""
@@ -162,7 +166,7 @@ class OwnLines(Generic[C]):
         if turn is not None and self._open < self.at_once:
             self._waiting[turn] = True
             self._open += 1
-            later(self._connect(turn))
+            spawn_detached(self._connect(turn))
 
     async def _connect(self, turn: asyncio.Future[C]) -> None:
         try:
@@ -198,7 +202,7 @@ class OwnLines(Generic[C]):
 
     def _unwanted(self, connecting: asyncio.Future[C]) -> None:
         if not connecting.cancelled() and connecting.exception() is None:
-            self._dialling.hang_up(connecting.result())
+            self._dialling.abort(connecting.result())
 
 
 async def in_time(future: asyncio.Future[T], seconds: float) -> bool:
@@ -207,7 +211,7 @@ async def in_time(future: asyncio.Future[T], seconds: float) -> bool:
     return bool(done)
 
 
-def heard(working: asyncio.Future[T]) -> None:
+def ignore_result(working: asyncio.Future[T]) -> None:
     """What became of it interests nobody."""
     if not working.cancelled():
         working.exception()
@@ -216,7 +220,7 @@ def heard(working: asyncio.Future[T]) -> None:
 _tasks: set[asyncio.Future[None]] = set()  # the loop keeps only weak references
 
 
-def later(work: Awaitable[None]) -> None:
+def spawn_detached(work: Awaitable[None]) -> None:
     """As a task that nobody waits for."""
     task = asyncio.ensure_future(work)
     _tasks.add(task)

@@ -14,37 +14,46 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
-from aiorwlock_remote._util.driver_loop import Far
+from aiorwlock_remote._util.driver_loop import ThreadLoop
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.driver.pool import Lines, OwnLines
-from aiorwlock_remote.cas.renewer import ThreadHost
+from aiorwlock_remote.cas.driver.external_pool import (
+    BorrowedConnections,
+    ConnectionOptions,
+    ExternalPool,
+    sparing,
+)
+from aiorwlock_remote.cas.driver.pool import ConnectionPool, ConnectionSource
+from aiorwlock_remote.cas.renewer import CallbackThread
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.swapping.lent_lines import Lender, LentLines, Reach, sparing
 
-MOST = 4
+MAX_CONNECTIONS = 4
 """Connections for renewals, of which all but one are for many at a time."""
 FOR_LOCKED_ROWS = 2
 """Connections for renewals that may wait for a row which somebody keeps locked."""
 
 C = TypeVar("C")
-R = TypeVar("R", bound=Reach)
+R = TypeVar("R", bound=ConnectionOptions)
 
 
-class Keeping(Generic[C]):
+class RenewalLoop(Generic[C]):
     """Runs from the beginning; ``connect`` once it is known that one can."""
 
     def __init__(
-        self, name: str, lines: OwnLines[C], apart: OwnLines[C], clock: Clock
+        self,
+        name: str,
+        lines: ConnectionPool[C],
+        apart: ConnectionPool[C],
+        clock: Clock,
     ) -> None:
         """``name``: of the store. ``lines``: of the loop that is started here.
 
         ``apart``: those over which locked rows are waited for. ``host`` is of the
         keeper's thread, where answers are wanted.
         """
-        self.host: ThreadHost = ThreadHost(clock)
-        self.far: Far = Far(self.host, f"{name} keeper")
-        self.lines: OwnLines[C] = lines
-        self.apart: OwnLines[C] = apart
+        self.host: CallbackThread = CallbackThread(clock)
+        self.far: ThreadLoop = ThreadLoop(self.host, f"{name} keeper")
+        self.lines: ConnectionPool[C] = lines
+        self.apart: ConnectionPool[C] = apart
 
     def connect(self) -> Pending[None]:
         """Connect now: a renewal is due. Told in the keeper's thread."""
@@ -54,40 +63,40 @@ class Keeping(Generic[C]):
 
     def get_ready(self) -> None:
         """Connect for the first renewal."""
-        self.connect().unawaited()
+        self.connect().log_failure()
 
     def end(self) -> None:
         """Hang up. Blocks until the thread has ended."""
         self.far.end(self._hang_up)
 
     def _hang_up(self) -> None:
-        self.lines.hang_up()
-        self.apart.hang_up()
+        self.lines.abort()
+        self.apart.abort()
 
     async def _connect(self, pending: Pending[None]) -> None:
         await self.lines.connect()
-        self.far.tell(pending.resolve, None)
+        self.far.tell(pending.set_result, None)
 
 
-Renewals = Keeping[C] | LentLines[C]
+Renewals = RenewalLoop[C] | BorrowedConnections[C]
 """Over a connection of the keeper's own; or, over a user's pool, through the loop."""
 
 
-def lines_of(
+def make_connections(
     name: str,
-    lender: Lender[C] | None,
-    own: Callable[[R, int], OwnLines[C]],
+    lender: ExternalPool[C] | None,
+    own: Callable[[R, int], ConnectionPool[C]],
     options: R,
     clock: Clock,
-) -> tuple[Lines[C], Renewals[C]]:
+) -> tuple[ConnectionSource[C], Renewals[C]]:
     """What requests go over, and renewals. ``own``: makes lines, so many at most."""
     if lender is not None:
         timeout = options.connect_timeout
-        lent = LentLines(lender, options.where, timeout)
+        lent = BorrowedConnections(lender, options.where, timeout)
         return sparing(lent, lender.most, timeout), lent
     lines = own(options, options.connections)
     apart = own(options, FOR_LOCKED_ROWS)
-    return lines, Keeping(name, own(options, MOST), apart, clock)
+    return lines, RenewalLoop(name, own(options, MAX_CONNECTIONS), apart, clock)
 
 
 @asynccontextmanager
@@ -98,7 +107,7 @@ async def closing_on_failure(
 
     Gives what is to be called once it is known that one can log in.
     """
-    keeping = renewals if isinstance(renewals, Keeping) else None
+    keeping = renewals if isinstance(renewals, RenewalLoop) else None
     try:
         yield _nothing if keeping is None else keeping.get_ready
     except BaseException:

@@ -9,26 +9,25 @@ from typing import Any, TypeVar
 
 import anyio
 
-from aiorwlock_remote._util.driver_loop import Across, Side
-from aiorwlock_remote._util.pending import Pending, UnderWay
-from aiorwlock_remote._util.plan_runner import each_for_itself
-from aiorwlock_remote.cas.arrivals import Ears
-from aiorwlock_remote.cas.driver.pool import Lines
-from aiorwlock_remote.cas.driver.renewal_loop import Keeping, Renewals
+from aiorwlock_remote._util.driver_loop import DriverLoop, OtherThreadLoop
+from aiorwlock_remote._util.pending import InFlight, Pending
+from aiorwlock_remote._util.plan_runner import run_plan_autocommit
+from aiorwlock_remote.cas.arrivals import ArrivalNotices
+from aiorwlock_remote.cas.driver.executor import BatchingExecutor, DriverExecutor, Send
+from aiorwlock_remote.cas.driver.external_pool import BorrowedConnections
+from aiorwlock_remote.cas.driver.pool import ConnectionSource
+from aiorwlock_remote.cas.driver.renewal_loop import RenewalLoop, Renewals
 from aiorwlock_remote.cas.renewer import (
+    CallbackThread,
+    CasRenewer,
     LockedRowsApart,
-    SwapRenewer,
-    ThreadHost,
     nobody,
 )
+from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.table_store import TableStore
+from aiorwlock_remote.cas.tables import TableCas, TableStepper, newer
 from aiorwlock_remote.core.row_plans import Plan, Statement
-from aiorwlock_remote.ports import Bell, Capability, Host, Settings
-from aiorwlock_remote.swapping.gathering import Gathering, Send
-from aiorwlock_remote.swapping.hosted_desk import HostedDesk
-from aiorwlock_remote.swapping.lent_lines import LentLines
-from aiorwlock_remote.swapping.server_time import ServerTime
-from aiorwlock_remote.swapping.tables import TableCas, TableSteps, newer
+from aiorwlock_remote.ports import Capability, EventLoop, StoreSettings, WakeCallback
 
 SHORTEST_WAIT = 0.05
 LONGEST_WAIT = 1.0
@@ -37,20 +36,20 @@ LONGEST_WAIT = 1.0
 T = TypeVar("T")
 
 
-class HostedStore(TableStore):
+class DriverTableStore(TableStore):
     """Renews in a loop of its own, or through the user's where a pool was lent."""
 
     capabilities: Capability = TableStore.capabilities
 
     def __init__(
         self,
-        desk: HostedDesk,
+        desk: DriverExecutor,
         time: ServerTime,
-        host: Host,
-        bell: Bell,
-        settings: Settings,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
         renewals: Renewals[Any],
-        ears: Ears | None = None,
+        ears: ArrivalNotices | None = None,
     ) -> None:
         """``desk``: of the loop of ``host``, as a user's pool is."""
         super().__init__(desk, time, host, bell, settings, ears)
@@ -58,12 +57,12 @@ class HostedStore(TableStore):
         self._close = desk.close
         self._renewals = renewals
         self._renewed = False
-        self._plans: UnderWay = UnderWay()  # on tables of the user's
-        if isinstance(renewals, LentLines):
+        self._plans: InFlight = InFlight()  # on tables of the user's
+        if isinstance(renewals, BorrowedConnections):
             self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
 
     @abstractmethod
-    def _sending(self, side: Side, lines: Lines[Any]) -> Send:
+    def _sending(self, side: DriverLoop, lines: ConnectionSource[Any]) -> Send:
         """Sends several requests at once."""
 
     @abstractmethod
@@ -71,22 +70,26 @@ class HostedStore(TableStore):
         """Begin with a plan, whose statements are committed one by one."""
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Statements on the user's tables; see ``HoldsRows``."""
-        return self._plans.add(each_for_itself(self._carry, plan))
+        """Statements on the user's tables; see ``SupportsRowLocks``."""
+        return self._plans.add(run_plan_autocommit(self._carry, plan))
 
     def renewer(self) -> LockedRowsApart:
         """Renews over connections of its own, in a loop of its own."""
         renewals, self._renewed = self._renewals, True
         clock = self._host.clock
-        apart = ThreadHost(clock)
-        if isinstance(renewals, LentLines):
-            host, close, ready = ThreadHost(clock), None, None
-            quick = self._renewing(host, Across(self._host, host), renewals)
-            patient = self._renewing(apart, Across(self._host, apart), renewals)
+        apart = CallbackThread(clock)
+        if isinstance(renewals, BorrowedConnections):
+            host, close, ready = CallbackThread(clock), None, None
+            quick = self._renewing(host, OtherThreadLoop(self._host, host), renewals)
+            patient = self._renewing(
+                apart, OtherThreadLoop(self._host, apart), renewals
+            )
         else:
             host, close, ready = renewals.host, renewals.end, renewals.connect
             quick = self._renewing(host, renewals.far, renewals.lines)
-            patient = self._renewing(apart, Across(renewals.far, apart), renewals.apart)
+            patient = self._renewing(
+                apart, OtherThreadLoop(renewals.far, apart), renewals.apart
+            )
         quick.patience = 0.0
 
         def fit(resources: int, seconds: float) -> None:
@@ -103,14 +106,16 @@ class HostedStore(TableStore):
         """Wait for what is under way; close the connections that are ours."""
         await super().aclose()
         with anyio.CancelScope(shield=True):
-            await self._plans.over()
-            if isinstance(self._renewals, Keeping) and not self._renewed:
+            await self._plans.wait_closed()
+            if isinstance(self._renewals, RenewalLoop) and not self._renewed:
                 await anyio.to_thread.run_sync(self._renewals.end)
             await self._close()
 
-    def _renewing(self, host: ThreadHost, side: Side, lines: Lines[Any]) -> TableCas:
+    def _renewing(
+        self, host: CallbackThread, side: DriverLoop, lines: ConnectionSource[Any]
+    ) -> TableCas:
         return TableCas(
-            Gathering(self._sending(side, lines), host.call_soon),
+            BatchingExecutor(self._sending(side, lines), host.call_soon),
             host.clock,
             self._time,
             self._ears,
@@ -118,14 +123,14 @@ class HostedStore(TableStore):
 
     def _renewer_of(
         self,
-        host: ThreadHost,
+        host: CallbackThread,
         cas: TableCas,
         *,
         close: Callable[[], object] | None = None,
         ready: Callable[[], Pending[None]] | None = None,
         fit: Callable[[int, float], object] | None = None,
-    ) -> SwapRenewer:
-        steps = TableSteps(cas, nobody, host.later)
+    ) -> CasRenewer:
+        steps = TableStepper(cas, nobody, host.later)
         tell = partial(self._host.call_soon, self._tell)
         known = self._steps.known
-        return SwapRenewer(host, steps, known, tell, newer, close, ready, fit)
+        return CasRenewer(host, steps, known, tell, newer, close, ready, fit)

@@ -13,7 +13,7 @@ WHERE = "the transaction"
 
 
 @dataclass(frozen=True)
-class Way:
+class TransactionDriver:
     """How to a transaction of one driver.
 
     ``driver``: its name in URLs of SQLAlchemy, and ``dialects``. ``first``: the first
@@ -27,17 +27,20 @@ class Way:
     first: Callable[..., Awaitable[object]]
     begun: Callable[[Any], bool]
     knows: Callable[[BaseException], bool]
-    meant: Callable[[BaseException, str], BackendError | ConfigurationError]
+    map_error: Callable[[BaseException, str], BackendError | ConfigurationError]
     hint: str
 
 
 async def lock_row(
-    way: Way, transaction: object, *texts: str, values: tuple[object, ...] = ()
+    way: TransactionDriver,
+    transaction: object,
+    *texts: str,
+    values: tuple[object, ...] = (),
 ) -> None:
     """Run statements, the last of which locks a row, and see that it stays locked.
 
     Raises:
-        ConfigurationError: as ``JoinsTransactions.join``.
+        ConfigurationError: as ``SupportsTransactions.join``.
         BackendError: as ``way.meant`` says.
     """
     try:
@@ -67,7 +70,7 @@ def not_seen() -> ConfigurationError:
     )
 
 
-async def _connection(way: Way, transaction: Any) -> Any:  # noqa: ANN401 - SQLAlchemy's, an extra
+async def _connection(way: TransactionDriver, transaction: Any) -> Any:  # noqa: ANN401 - SQLAlchemy's, an extra
     known: Any = sys.modules.get("sqlalchemy.ext.asyncio")  # never imported by us
     connection = None
     if known is not None and isinstance(transaction, known.AsyncSession):
@@ -87,9 +90,9 @@ async def _connection(way: Way, transaction: Any) -> Any:  # noqa: ANN401 - SQLA
     return connection
 
 
-def _meant(way: Way, exc: Exception) -> BackendError | ConfigurationError:
+def _meant(way: TransactionDriver, exc: Exception) -> BackendError | ConfigurationError:
     """SQLAlchemy wraps what the driver raises."""
     cause: BaseException | None = exc
     while cause is not None and not way.knows(cause):
         cause = cause.__cause__ or getattr(cause, "orig", None)
-    return way.meant(exc if cause is None else cause, WHERE)
+    return way.map_error(exc if cause is None else cause, WHERE)

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiorwlock_remote import RWLock
-    from aiorwlock_remote.cli.demo.orders import Holding
     from aiorwlock_remote.cli.demo.output import Stage
-    from aiorwlock_remote.cli.demo.state import Scene
-    from aiorwlock_remote.cli.demo.workers import Crew, Member
+    from aiorwlock_remote.cli.demo.state import DemoState
+    from aiorwlock_remote.cli.demo.worker import HoldReport
+    from aiorwlock_remote.cli.demo.workers import DemoWorker, WorkerPool
     from aiorwlock_remote.testing.history import History
 
 E = TypeVar("E", bound=Event)
 
-LOOK = 0.02
-PATIENCE = 15.0
+POLL_INTERVAL = 0.02
+ACT_TIMEOUT = 15.0
 """Seconds an act may take; only a machine in trouble needs them."""
 STOP_AT, KILL_AT = 0.2, 0.5
 """Of the whole time."""
@@ -42,7 +42,7 @@ class Victim:
 
 @final
 @dataclass(slots=True)
-class Staged:
+class InjectedFaults:
     """What was done; what came of it is in the history."""
 
     stopped: Victim | None = None
@@ -50,14 +50,14 @@ class Staged:
 
 
 @final
-class Script:
+class FaultPlan:
     """Stops a holder, later kills another, and tells what can be seen of it."""
 
     def __init__(
         self,
-        crew: Crew,
+        crew: WorkerPool,
         locks: dict[str, RWLock],
-        scene: Scene,
+        scene: DemoState,
         stage: Stage,
         history: History,
     ) -> None:
@@ -66,21 +66,21 @@ class Script:
         self._scene = scene
         self._stage = stage
         self._history = history
-        self.staged: Staged = Staged()
+        self.staged: InjectedFaults = InjectedFaults()
 
     async def play(self, seconds: float) -> None:
         """All of it."""
         began = anyio.current_time()
         members = self._crew.members
         await anyio.sleep_until(began + STOP_AT * seconds)
-        with anyio.move_on_after(PATIENCE):
+        with anyio.move_on_after(ACT_TIMEOUT):
             await self._stop(members[1])
         await anyio.sleep_until(began + KILL_AT * seconds)
-        with anyio.move_on_after(PATIENCE):
+        with anyio.move_on_after(ACT_TIMEOUT):
             await self._kill(members[0])
         await anyio.sleep_until(began + seconds)
 
-    async def _stop(self, one: Member) -> None:
+    async def _stop(self, one: DemoWorker) -> None:
         holding = await one.hold()
         victim = Victim(one.name, one.ledger, holding.holder)
         self.staged.stopped = victim
@@ -109,7 +109,7 @@ class Script:
         told = f"{one.name} was told LockLost ({lost.reason})"
         tell(f"{one.ledger} refused that write; {told}")
 
-    async def _kill(self, one: Member) -> None:
+    async def _kill(self, one: DemoWorker) -> None:
         holding = await one.hold()
         victim = Victim(one.name, one.ledger, holding.holder)
         self.staged.killed = victim
@@ -122,7 +122,9 @@ class Script:
         )
         await self._wait_for_next(victim, holding, now())
 
-    async def _wait_for_next(self, victim: Victim, holding: Holding, at: int) -> None:
+    async def _wait_for_next(
+        self, victim: Victim, holding: HoldReport, at: int
+    ) -> None:
         """See the lease run out, and who enters then."""
         victim.lease_end = await self._lease_end(victim.ledger, holding.grant)
         entered = await self._see(
@@ -146,7 +148,7 @@ class Script:
             end = at + int(left * 1e9)
             if left <= 0:
                 return end
-            await anyio.sleep(LOOK)
+            await anyio.sleep(POLL_INTERVAL)
 
     async def _see(self, kind: type[E], wanted: Callable[[E], bool]) -> E:
         """The earliest event of that kind, as soon as it is recorded."""
@@ -156,4 +158,4 @@ class Script:
             found = min(filter(wanted, events), key=lambda e: e.at, default=None)
             if found is not None:
                 return found
-            await anyio.sleep(LOOK)
+            await anyio.sleep(POLL_INTERVAL)

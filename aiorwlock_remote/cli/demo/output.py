@@ -16,17 +16,17 @@ from aiorwlock_remote.testing.events import now
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aiorwlock_remote.cli.demo.state import Entered, Floor, Scene
+    from aiorwlock_remote.cli.demo.state import ActiveHolder, DemoState, LedgerState
 
-WIDE = 100
+WIDE_COLUMNS = 100
 """Columns from which a fence is shown in full."""
 
 
 @final
-class Lines:
+class PlainOutput:
     """Plain lines: what happened, and once a second how things stand."""
 
-    def __init__(self, console: Console, scene: Scene) -> None:
+    def __init__(self, console: Console, scene: DemoState) -> None:
         self._console = console
         self._scene = scene
         self._began = now()
@@ -56,10 +56,10 @@ class Lines:
 
 
 @final
-class Board:
+class TableOutput:
     """A table that is painted anew, below the lines of what happened."""
 
-    def __init__(self, console: Console, scene: Scene) -> None:
+    def __init__(self, console: Console, scene: DemoState) -> None:
         self._console = console
         self._scene = scene
         self._began = now()
@@ -83,12 +83,16 @@ class Board:
         self._live.stop()
 
 
-Stage = Lines | Board
+Stage = PlainOutput | TableOutput
 
 
-def stage(console: Console, scene: Scene) -> Stage:
+def stage(console: Console, scene: DemoState) -> Stage:
     """The one that fits the output."""
-    return Board(console, scene) if console.is_terminal else Lines(console, scene)
+    return (
+        TableOutput(console, scene)
+        if console.is_terminal
+        else PlainOutput(console, scene)
+    )
 
 
 # ------------------------------------------------------------------- the table
@@ -105,8 +109,8 @@ _RIGHT: tuple[tuple[str, int], ...] = (
 _STYLES = {"write": "red", "read": "green", "free": "dim", "BOTH": "bold reverse red"}
 
 
-def _table(scene: Scene, width: int) -> Table:
-    gap = 2 if width >= WIDE else 1
+def _table(scene: DemoState, width: int) -> Table:
+    gap = 2 if width >= WIDE_COLUMNS else 1
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for name, least in _LEFT:
         table.add_column(name, min_width=least, no_wrap=True)
@@ -129,7 +133,7 @@ def _table(scene: Scene, width: int) -> Table:
     return table
 
 
-def _in_words(name: str, floor: Floor, marks: Mapping[str, str]) -> str:
+def _in_words(name: str, floor: LedgerState, marks: Mapping[str, str]) -> str:
     """One ledger in a plain line."""
     holders = floor.holders()
     by = _names(holders, marks)
@@ -140,40 +144,40 @@ def _in_words(name: str, floor: Floor, marks: Mapping[str, str]) -> str:
     )
 
 
-def _names(holders: Sequence[Entered], marks: Mapping[str, str]) -> str:
+def _names(holders: Sequence[ActiveHolder], marks: Mapping[str, str]) -> str:
     names = sorted(holder.process for holder in holders)
     return ",".join(f"{n} {marks[n]}" if n in marks else n for n in names)
 
 
-def _mode(holders: Sequence[Entered]) -> str:
+def _mode(holders: Sequence[ActiveHolder]) -> str:
     modes = {holder.mode for holder in holders}
     if "W" in modes and len(holders) > 1:
         return "BOTH"  # what a lock is there to prevent
     return "write" if "W" in modes else "read" if modes else "free"
 
 
-def _age(holders: Sequence[Entered]) -> str:
+def _age(holders: Sequence[ActiveHolder]) -> str:
     if not holders:
         return ""
     age = (now() - min(holder.at for holder in holders)) / 1e6
     return f"{age:.0f} ms"
 
 
-def _lease(holders: Sequence[Entered]) -> str:
+def _lease(holders: Sequence[ActiveHolder]) -> str:
     ends = [holder.until for holder in holders if holder.until is not None]
     return f"{(min(ends) - now()) / 1e9:.2f} s" if ends else ""
 
 
 def _fence(fence: int, width: int) -> str:
-    return str(fence) if width >= WIDE else short(fence)
+    return str(fence) if width >= WIDE_COLUMNS else short(fence)
 
 
-def _queue(floor: Floor) -> str:
+def _queue(floor: LedgerState) -> str:
     queue = floor.queue()
     return " ".join(f"{queue[mode]}{mode}" for mode in ("W", "R") if queue[mode]) or "-"
 
 
-def _waits(floor: Floor) -> tuple[float, float]:
+def _waits(floor: LedgerState) -> tuple[float, float]:
     """Half and 99 % of the last waits were shorter; milliseconds."""
     waits = sorted(floor.waits) or [0]
     half, most = (math.ceil(len(waits) * part) - 1 for part in (0.5, 0.99))

@@ -15,12 +15,12 @@ import anyio
 from aiorwlock_remote import RWLock, connect
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.demo import ledger
-from aiorwlock_remote.cli.demo.faults import Script, Staged
-from aiorwlock_remote.cli.demo.orders import Plan
+from aiorwlock_remote.cli.demo.faults import FaultPlan, InjectedFaults
 from aiorwlock_remote.cli.demo.output import Stage, stage
-from aiorwlock_remote.cli.demo.state import Scene
+from aiorwlock_remote.cli.demo.state import DemoState
 from aiorwlock_remote.cli.demo.verdict import Report, report
-from aiorwlock_remote.cli.demo.workers import Crew
+from aiorwlock_remote.cli.demo.worker import WorkerPlan
+from aiorwlock_remote.cli.demo.workers import WorkerPool
 from aiorwlock_remote.cli.interrupt import Interrupt
 from aiorwlock_remote.cli.report import tell
 from aiorwlock_remote.core.url import parse
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LEDGERS = ("north", "south")
 LEASE = 1.0
-FRAME = 0.1
+FRAME_INTERVAL = 0.1
 TYPE = "rwlock-demo"
 NOTHING_LEFT = "nothing is left behind"
 
@@ -56,7 +56,7 @@ async def show(settings: Settings, console: Console) -> int:
     async with anyio.create_task_group() as group:
         group.start_soon(interrupt.listen, group.cancel_scope)
         with tempfile.TemporaryDirectory(prefix="rwlock-demo-") as folder:
-            playing = _Show(settings, console, Path(folder))
+            playing = _DemoRun(settings, console, Path(folder))
             try:
                 code = await playing.run()
             finally:
@@ -69,7 +69,7 @@ async def show(settings: Settings, console: Console) -> int:
 
 
 @final
-class _Show:
+class _DemoRun:
     def __init__(self, settings: Settings, console: Console, folder: Path) -> None:
         self._settings = settings
         self._console = console
@@ -78,18 +78,18 @@ class _Show:
         # With three workers all have to share one, so that somebody takes over.
         self._ledgers = LEDGERS[: settings.processes // 2]
         self._run = secrets.token_hex(3)
-        self._crew: Crew | None = None
+        self._crew: WorkerPool | None = None
 
     async def run(self) -> int:
         """Play, then judge."""
         ledger.create(self._folder / "ledger.db", self._ledgers)
         plans = [self._plan(number) for number in range(self._settings.processes)]
         files = [self._folder / f"{plan.name}.jsonl" for plan in plans]
-        scene = Scene(files, self._ledgers)
+        scene = DemoState(files, self._ledgers)
         self._announce()
         async with AsyncExitStack() as stack:
             locks = await self._locks(stack)
-            crew = self._crew = Crew(plans)
+            crew = self._crew = WorkerPool(plans)
             await stack.enter_async_context(crew)
             with stage(self._console, scene) as shown:
                 staged = await self._play(crew, locks, scene, shown)
@@ -107,19 +107,19 @@ class _Show:
         return f"what {' and '.join(killed)} had ends by itself within seconds"
 
     async def _play(
-        self, crew: Crew, locks: dict[str, RWLock], scene: Scene, shown: Stage
-    ) -> Staged:
+        self, crew: WorkerPool, locks: dict[str, RWLock], scene: DemoState, shown: Stage
+    ) -> InjectedFaults:
         with ExitStack() as stack:
             file = self._folder / "demo.jsonl"
             history = stack.enter_context(History(file, process="demo"))
-            script = Script(crew, locks, scene, shown, history)
+            script = FaultPlan(crew, locks, scene, shown, history)
             async with anyio.create_task_group() as group:
 
                 async def paint() -> None:
                     while True:
                         scene.read()
                         shown.paint()
-                        await anyio.sleep(FRAME)
+                        await anyio.sleep(FRAME_INTERVAL)
 
                 group.start_soon(paint)
                 if self._settings.broken:
@@ -136,9 +136,9 @@ class _Show:
         locks = await stack.enter_async_context(connect(self._url))
         return {name: locks.rwlock(*self._resource(name)) for name in self._ledgers}
 
-    def _plan(self, number: int) -> Plan:
+    def _plan(self, number: int) -> WorkerPlan:
         name = self._ledgers[number % len(self._ledgers)]
-        return Plan(
+        return WorkerPlan(
             name=f"w{number + 1}",
             folder=str(self._folder),
             ledger=name,
@@ -162,7 +162,7 @@ class _Show:
         )
         self._say("locks: SWITCHED OFF" if settings.broken else how)
 
-    def _judge(self, staged: Staged) -> int:
+    def _judge(self, staged: InjectedFaults) -> int:
         files = sorted(self._folder.glob("*.jsonl"))
         events = list(read(files))
         book = ledger.book(self._folder / "ledger.db")

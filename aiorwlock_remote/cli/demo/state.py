@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-RECENT = 1_000_000_000
+RATE_WINDOW_NS = 1_000_000_000
 """Grants per second are those of the last second, in nanoseconds."""
 
 
@@ -35,7 +35,7 @@ def short(fence: int) -> str:
 
 @final
 @dataclass(slots=True)
-class Entered:
+class ActiveHolder:
     """Somebody who holds, as far as was told. ``until``: its local deadline."""
 
     process: str
@@ -47,16 +47,16 @@ class Entered:
 
 @final
 @dataclass(slots=True)
-class Floor:
+class LedgerState:
     """What goes on at one ledger."""
 
-    holding: dict[str, Entered] = field(default_factory=dict[str, Entered])
+    holding: dict[str, ActiveHolder] = field(default_factory=dict[str, ActiveHolder])
     waiting: dict[str, Mode] = field(default_factory=dict[str, Mode])
     fence: int = 0
     waits: deque[int] = field(default_factory=lambda: deque[int](maxlen=1000))
     _granted: deque[int] = field(default_factory=lambda: deque[int](maxlen=5000))
 
-    def holders(self) -> list[Entered]:
+    def holders(self) -> list[ActiveHolder]:
         """Those who hold now; not those whose lease is over."""
         at = now()
         return [e for e in self.holding.values() if e.until is None or e.until > at]
@@ -67,7 +67,7 @@ class Floor:
 
     def rate(self) -> int:
         """Grants in the last second."""
-        since = now() - RECENT
+        since = now() - RATE_WINDOW_NS
         while self._granted and self._granted[0] < since:
             self._granted.popleft()
         return len(self._granted)
@@ -79,7 +79,7 @@ class Floor:
                 self.waiting[event.holder] = event.mode
             case Granted():
                 self.waiting.pop(event.holder, None)
-                self.holding[event.holder] = Entered(
+                self.holding[event.holder] = ActiveHolder(
                     event.process, event.mode, event.fence, event.at, event.until
                 )
                 self.fence = max(self.fence, event.fence)
@@ -95,11 +95,11 @@ class Floor:
 
 
 @final
-class Scene:
+class DemoState:
     """All ledgers, and all events in the order in which they were read."""
 
     def __init__(self, files: Iterable[Path], ledgers: Iterable[str]) -> None:
-        self.floors: dict[str, Floor] = {name: Floor() for name in ledgers}
+        self.floors: dict[str, LedgerState] = {name: LedgerState() for name in ledgers}
         self.events: list[Event] = []
         self.marks: dict[str, str] = {}  # what was done to a process
         self._read = dict.fromkeys(files, 0)

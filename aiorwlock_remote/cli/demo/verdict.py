@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, final
 
 from aiorwlock_remote.cli.demo.ledger import TOTAL, Entry
-from aiorwlock_remote.testing.checker import Verdict, judge
+from aiorwlock_remote.testing.checker import Verdict, check_history
 from aiorwlock_remote.testing.events import (
     Access,
     Died,
@@ -21,7 +21,7 @@ from aiorwlock_remote.testing.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aiorwlock_remote.cli.demo.faults import Staged
+    from aiorwlock_remote.cli.demo.faults import InjectedFaults
 
 KINDS = {
     "exclusion": "exclusion",
@@ -77,10 +77,14 @@ class Report:
 
 
 def report(
-    events: Sequence[Event], book: Sequence[Entry], staged: Staged, *, broken: bool
+    events: Sequence[Event],
+    book: Sequence[Entry],
+    staged: InjectedFaults,
+    *,
+    broken: bool,
 ) -> Report:
     """What the histories and the ledgers' book tell."""
-    verdict = judge(events)
+    verdict = check_history(events)
     found: list[tuple[str, str]]
     found = [(v.kind, f"{v.resource}: {v.text}") for v in verdict.violations]
     found += [("money", text) for text in _money(book)]
@@ -120,7 +124,7 @@ def _torn(book: Sequence[Entry]) -> Iterator[str]:
                 )
 
 
-def _killed(events: Sequence[Event], staged: Staged) -> str | None:
+def _killed(events: Sequence[Event], staged: InjectedFaults) -> str | None:
     """What is recorded of the holder that was killed; None if it did not happen."""
     one = staged.killed
     if one is None:
@@ -142,7 +146,7 @@ def _killed(events: Sequence[Event], staged: Staged) -> str | None:
     )
 
 
-def _stopped(events: Sequence[Event], staged: Staged) -> str | None:
+def _stopped(events: Sequence[Event], staged: InjectedFaults) -> str | None:
     """What is recorded of the holder that was stopped; None if it did not happen."""
     one = staged.stopped
     if one is None:

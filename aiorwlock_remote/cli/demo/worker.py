@@ -2,29 +2,168 @@
 
 After the plan come orders: ``hold`` = at the next write, say so between reading and
 writing, and wait there; ``go on``. End of file = finish.
+
+How a worker gets in: a lock, or a lock that is switched off.
+
+What the demo and its workers tell each other, over stdin and stdout.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import select
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast, final
 
 import anyio
+from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import LockLost
-from aiorwlock_remote.cli.demo.doors import Door, Grant, open_door
+from aiorwlock_remote import LockLost, RWLock, connect
 from aiorwlock_remote.cli.demo.ledger import Ledger, Page
-from aiorwlock_remote.cli.demo.orders import Holding, Orders, Plan
 from aiorwlock_remote.cli.worker_process import READY, serve
 from aiorwlock_remote.testing.history import Attempt, History, now
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
     from aiorwlock_remote.testing.events import Mode
 
+
+HOLD, GO_ON = b"hold\n", b"go on\n"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """What a worker is to do. ``url`` None: without a lock. ``lease`` in seconds."""
+
+    name: str
+    folder: str
+    ledger: str
+    url: str | None
+    resource: tuple[str, str]
+    lease: float
+    loop: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class HoldReport:
+    """What a worker says when it holds and waits, as ordered.
+
+    ``holder``: as in the history. ``grant``: as the store shows it.
+    """
+
+    holder: str
+    grant: str
+    fence: int
+
+
+@final
+class WorkerCommands:
+    """What the demo says on stdin."""
+
+    def __init__(self) -> None:
+        # Unbuffered: select has to see what has not been read.
+        self._stdin = cast("BinaryIO", open(0, "rb", buffering=0, closefd=False))  # noqa: SIM115
+        self.hold: bool = False
+
+    def line(self) -> bytes:
+        """The next line; waits for it, and blocks the whole process."""
+        return self._stdin.readline()
+
+    def go_on(self) -> bool:
+        """Whether to take another turn."""
+        while select.select([self._stdin], [], [], 0)[0]:
+            order = self.line()
+            if not order:
+                return False
+            self.hold = order == HOLD
+        return True
+
+    def obey(self, holding: HoldReport) -> None:
+        """Say that we hold; wait until told to go on."""
+        self.hold = False
+        print(json.dumps(asdict(holding)), flush=True)
+        self.line()
+
+
+class Grant(Protocol):
+    """What a session needs of a ``Held``."""
+
+    @property
+    def fence(self) -> int:
+        """Presented with every access."""
+
+    @property
+    def holder(self) -> str:
+        """Its public name in the store."""
+
+    @property
+    def expires_in(self) -> float | None:
+        """Seconds it may be believed."""
+
+    def check(self) -> None:
+        """LockLost if it is not held any more."""
+
+
+class LedgerAccess(Protocol):
+    """How to get in: a lock, or the lack of one."""
+
+    def enter(self, mode: Mode) -> AbstractAsyncContextManager[Grant]:
+        """Wait; hold for as long as the block runs."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LockedAccess:
+    """A readers-writer lock."""
+
+    lock: RWLock
+    name: str
+
+    def enter(self, mode: Mode) -> AbstractAsyncContextManager[Grant]:
+        """Wait as long as it takes; LockLost if the grant ends before the block."""
+        side = self.lock.writer if mode == "W" else self.lock.reader
+        return side.acquire(reason=self.name)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class UnlockedAccess:
+    """A lock that is switched off: everybody may enter, all with one fence."""
+
+    expires_in: float | None
+    fence: int = 1
+    holder: str = ""
+
+    def check(self) -> None:
+        """Nothing is ever lost."""
+
+    @asynccontextmanager
+    async def enter(self, mode: Mode) -> AsyncIterator[UnlockedAccess]:
+        """Do not wait."""
+        del mode
+        await checkpoint()
+        yield self
+
+
+@asynccontextmanager
+async def open_door(plan: WorkerPlan) -> AsyncIterator[LedgerAccess]:
+    """Connect, if there is to be a lock."""
+    if plan.url is None:
+        yield UnlockedAccess(plan.lease)
+        return
+    async with connect(plan.url) as locks:
+        yield LockedAccess(locks.rwlock(*plan.resource, lease=plan.lease), plan.name)
+
+
 WRITES = 0.5
-PAUSE = (0.002, 0.008)
+PAUSE_RANGE = (0.002, 0.008)
 
 
 @final
@@ -32,7 +171,12 @@ class Worker:
     """Takes turns at one ledger, as a reader or as a writer."""
 
     def __init__(
-        self, door: Door, ledger: Ledger, history: History, orders: Orders, name: str
+        self,
+        door: LedgerAccess,
+        ledger: Ledger,
+        history: History,
+        orders: WorkerCommands,
+        name: str,
     ) -> None:
         self._door = door
         self._ledger = ledger
@@ -66,9 +210,9 @@ class Worker:
         if page is not None:
             changed = _moved(page.balances)
             if self._orders.hold:
-                self._orders.obey(Holding(attempt.holder, held.holder, held.fence))
+                self._orders.obey(HoldReport(attempt.holder, held.holder, held.fence))
             else:
-                await anyio.sleep(random.uniform(*PAUSE))
+                await anyio.sleep(random.uniform(*PAUSE_RANGE))
             # No held.check() here: a pause may come after any check, so the ledger
             # has to refuse what comes too late.
             page = self._ledger.write(held.fence, attempt.holder, changed)
@@ -82,7 +226,7 @@ class Worker:
             _note(attempt, held, step, page)
             if page is None:
                 break
-            await anyio.sleep(random.uniform(*PAUSE))
+            await anyio.sleep(random.uniform(*PAUSE_RANGE))
         held.check()
 
 
@@ -104,7 +248,7 @@ def _moved(balances: list[int]) -> dict[int, int]:
     return {source: balances[source] - amount, target: balances[target] + amount}
 
 
-async def main(plan: Plan, orders: Orders) -> None:
+async def main(plan: WorkerPlan, orders: WorkerCommands) -> None:
     """Connect, if there is to be a lock, and work."""
     folder = Path(plan.folder)
     with (
@@ -118,6 +262,6 @@ async def main(plan: Plan, orders: Orders) -> None:
 
 if __name__ == "__main__":
     serve()
-    told: Orders = Orders()
+    told: WorkerCommands = WorkerCommands()
     fields: dict[str, Any] = json.loads(told.line())
-    anyio.run(main, Plan(**fields), told, backend=fields["loop"])
+    anyio.run(main, WorkerPlan(**fields), told, backend=fields["loop"])

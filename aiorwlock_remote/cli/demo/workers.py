@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Self, final
 
 import anyio
 
-from aiorwlock_remote.cli.demo.orders import GO_ON, HOLD, Holding, Plan
-from aiorwlock_remote.cli.worker_process import Helper, within
+from aiorwlock_remote.cli.demo.worker import GO_ON, HOLD, HoldReport, WorkerPlan
+from aiorwlock_remote.cli.worker_process import WorkerProcess, within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,23 +23,23 @@ is interrupted: who is killed then leaves a grant or a place behind."""
 
 
 @final
-class Member(Helper):
+class DemoWorker(WorkerProcess):
     """One worker."""
 
     ledger: str = ""
 
     @classmethod
-    async def hire(cls, plan: Plan) -> Self:
+    async def hire(cls, plan: WorkerPlan) -> Self:
         """Start its process and hand it the plan."""
         errors = Path(plan.folder) / f"{plan.name}.err"
         member = await cls.start(plan.name, MODULE, json.dumps(asdict(plan)), errors)
         member.ledger = plan.ledger
         return member
 
-    async def hold(self) -> Holding:
+    async def hold(self) -> HoldReport:
         """Order it to hold at its next write, and wait until it does."""
         await self.say(HOLD)
-        return Holding(**json.loads(await self.line()))
+        return HoldReport(**json.loads(await self.line()))
 
     async def go_on(self) -> None:
         """The end of ``hold``."""
@@ -47,19 +47,19 @@ class Member(Helper):
 
 
 @final
-class Crew:
+class WorkerPool:
     """All workers, from start to end. ``killed``: who did not end by himself."""
 
-    def __init__(self, plans: Sequence[Plan]) -> None:
+    def __init__(self, plans: Sequence[WorkerPlan]) -> None:
         self._plans = plans
-        self.members: list[Member] = []
+        self.members: list[DemoWorker] = []
         self.killed: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
         try:
             with within(START, "the workers", "start"):
                 for plan in self._plans:
-                    self.members.append(await Member.hire(plan))
+                    self.members.append(await DemoWorker.hire(plan))
                 for member in self.members:
                     await member.ready()
         except BaseException:

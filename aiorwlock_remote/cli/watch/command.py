@@ -17,18 +17,22 @@ from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.format import RESOURCE_KEYS
 from aiorwlock_remote.cli.interrupt import ENDING, taken
 from aiorwlock_remote.cli.options import as_json, store, store_option, type_argument
-from aiorwlock_remote.cli.watch import told
-from aiorwlock_remote.cli.watch.eye import Eye
-from aiorwlock_remote.cli.watch.lines import Lines
-from aiorwlock_remote.cli.watch.rounds import Clock, SystemClock, rounds
-from aiorwlock_remote.cli.watch.view import View
+from aiorwlock_remote.cli.watch import state
+from aiorwlock_remote.cli.watch.output import LineOutput
+from aiorwlock_remote.cli.watch.scanner import (
+    Clock,
+    StoreScanner,
+    SystemClock,
+    poll_loop,
+)
+from aiorwlock_remote.cli.watch.state import WatchState
 from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.url import parse
 
 if TYPE_CHECKING:
-    from aiorwlock_remote.cli.watch.board import Board
+    from aiorwlock_remote.cli.watch.output import ScreenOutput
 
-LEAST = 0.2
+MIN_INTERVAL = 0.2
 TAKEN = (*ENDING, signal.SIGTSTP)
 
 
@@ -44,7 +48,7 @@ class Wanted:
 
 @click.command(
     short_help="See who holds and who waits, live.",
-    epilog=f"{told.CHANGE_KEYS}\n{RESOURCE_KEYS}",
+    epilog=f"{state.CHANGE_KEYS}\n{RESOURCE_KEYS}",
 )
 @store_option
 @as_json
@@ -72,16 +76,18 @@ def watch(
     Each look lists the store once, as `rwlock ls` does; a store that is slow to answer
     is asked less often. One that stops to answer is asked again until it is back.
     """
-    check_seconds("--every", every, least=LEAST)
+    check_seconds("--every", every, least=MIN_INTERVAL)
     given = store(url, used=True)
     return asyncio.run(_watch(Wanted(given, resource_type, every, as_json)))
 
 
 async def _watch(wanted: Wanted) -> int:
-    view, clock = View(), SystemClock()
+    view, clock = WatchState(), SystemClock()
     ended_by: signal.Signals | None = None
     async with AsyncExitStack() as stack:
-        eye = await stack.enter_async_context(Eye(wanted.url, wanted.resource_type))
+        eye = await stack.enter_async_context(
+            StoreScanner(wanted.url, wanted.resource_type)
+        )
         show = _show(wanted, view, clock)
         stack.enter_context(show)
         async with anyio.create_task_group() as group:
@@ -106,24 +112,24 @@ async def _watch(wanted: Wanted) -> int:
 
             group.start_soon(listen)
             group.start_soon(repaint)
-            await rounds(eye.look, view, show, wanted.every, clock)
+            await poll_loop(eye.look, view, show, wanted.every, clock)
     assert ended_by is not None
     return exit_codes.SIGNAL + ended_by
 
 
-def _show(wanted: Wanted, view: View, clock: Clock) -> Board | Lines:
+def _show(wanted: Wanted, view: WatchState, clock: Clock) -> ScreenOutput | LineOutput:
     out = sys.__stdout__ or sys.stdout
     if wanted.as_json:
-        return Lines(told.as_json, out.fileno())
+        return LineOutput(state.as_json, out.fileno())
     if not out.isatty() or os.environ.get("TERM") in {"dumb", "unknown"}:
-        return Lines(told.as_line, out.fileno())
+        return LineOutput(state.as_line, out.fileno())
     # Imported here: lines need no rich.
     from aiorwlock_remote.cli.console import RichConsole  # noqa: PLC0415
-    from aiorwlock_remote.cli.watch.board import Board  # noqa: PLC0415
-    from aiorwlock_remote.cli.watch.picture import picture  # noqa: PLC0415
+    from aiorwlock_remote.cli.watch.output import ScreenOutput  # noqa: PLC0415
+    from aiorwlock_remote.cli.watch.render import render  # noqa: PLC0415
 
     title = f"{parse(wanted.url)}  {wanted.resource_type or ''}".rstrip()
-    return Board(
+    return ScreenOutput(
         RichConsole(force_terminal=True, highlight=False),
-        lambda size: picture(view, title, wanted.every, clock.now(), size),
+        lambda size: render(view, title, wanted.every, clock.now(), size),
     )

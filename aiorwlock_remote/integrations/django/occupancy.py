@@ -33,10 +33,10 @@ from django.db import (
 )
 from django.utils.connection import ConnectionDoesNotExist
 
-from aiorwlock_remote._util.random_ids import nonce
+from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.core.occupancy import Ages, Record, pair_of, signed
+from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges, pair_of, signed
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -44,7 +44,7 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 from aiorwlock_remote.recipes.occupancy import Occupancies
-from aiorwlock_remote.runtime.loops import asyncio_only
+from aiorwlock_remote.runtime.event_loop import asyncio_only
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ def occupancies(
     Raises:
         ConfigurationError: a field is missing, an age cannot be used.
     """
-    store = ModelOccupations(model, database, Ages(pending_age, using_age))
+    store = ModelOccupancyStore(model, database, ExpiryAges(pending_age, using_age))
     return Occupancies(store, name_of=name_of, host=asyncio_only)
 
 
@@ -143,13 +143,13 @@ def _now() -> _Now:
     return _Now(output_field=number)
 
 
-class ModelOccupations:
+class ModelOccupancyStore:
     """Those of one model. One statement a step."""
 
     confirms: bool = False
 
     def __init__(
-        self, model: type[models.Model], database: str | None, ages: Ages
+        self, model: type[models.Model], database: str | None, ages: ExpiryAges
     ) -> None:
         """No I/O; as ``occupancies``."""
         known = {field.name for field in model._meta.get_fields()}
@@ -159,7 +159,7 @@ class ModelOccupations:
                     what=f"{model._meta.label} has no field {name}",
                     hint="derive it from OccupancyRecord, and makemigrations",
                 )
-        self.ages: Ages = ages
+        self.ages: ExpiryAges = ages
         self._model = model
         self._database = database
 
@@ -168,7 +168,7 @@ class ModelOccupations:
 
     def sign(self, label: str) -> str:
         """With 128 random bits."""
-        return signed(label, nonce())
+        return signed(label, random_id())
 
     async def write(self, thing: str, who: str) -> None:
         """Insert a row."""
@@ -176,15 +176,15 @@ class ModelOccupations:
         save = self._model(**row).save
         await self._do(lambda alias: save(using=alias, force_insert=True))
 
-    async def pendings(self, thing: str, who: str) -> Sequence[Record]:
+    async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         """The other rows of that status."""
         return await self._others(thing, who, PENDING)
 
-    async def usings(self, thing: str, who: str) -> Sequence[Record]:
+    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         """The other rows of that status."""
         return await self._others(thing, who, USING)
 
-    async def drop(self, thing: str, record: Record, *, using: bool) -> None:
+    async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
         """Delete a row that is as it was."""
         status = USING if using else PENDING
         rows = self._rows(
@@ -211,7 +211,7 @@ class ModelOccupations:
     def _rows(self, **fields: str | int) -> models.QuerySet[Any]:
         return self._model._default_manager.filter(**fields)
 
-    async def _others(self, thing: str, who: str, status: str) -> list[Record]:
+    async def _others(self, thing: str, who: str, status: str) -> list[ContenderRecord]:
         others = self._rows(object=thing, status=status).exclude(who=who)
         aged = others.annotate(age=_now() - models.F("since"))
         look = aged.values_list("who", "since", "age")
@@ -221,7 +221,7 @@ class ModelOccupations:
             unseen = self._rows(object=thing).filter(since=None)
             await self._do(_updated(unseen, since=_now()))
         return [
-            Record(name, max(0, age or 0) / MICROS, mark=since or 0)
+            ContenderRecord(name, max(0, age or 0) / MICROS, mark=since or 0)
             for name, since, age in rows
         ]
 

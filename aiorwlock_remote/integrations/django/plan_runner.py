@@ -12,11 +12,16 @@ from django.db import DatabaseError, connections, models
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.row_dialects import WAKES
-from aiorwlock_remote.core.row_plans import Plan, Ran, Statement, carried_out
+from aiorwlock_remote.core.row_plans import (
+    Plan,
+    Statement,
+    StatementResult,
+    run_plan_blocking,
+)
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, LockError
 from aiorwlock_remote.fencing.narrow import code_of
 from aiorwlock_remote.integrations import _driver_codes as driver_codes
-from aiorwlock_remote.integrations._plan_runner import CarriesPlans
+from aiorwlock_remote.integrations._plan_runner import PlanRunner
 
 T = TypeVar("T")
 
@@ -26,7 +31,7 @@ _UUID = cast("Any", models).UUIDField()
 """Knows how a database is told of one, which may have to be asked for that."""
 
 
-class DjangoRows(CarriesPlans[Statement]):
+class DjangoPlanRunner(PlanRunner[Statement]):
     """Carries plans out in Django's own thread, each in a task of its own."""
 
     def __init__(self, database: str) -> None:
@@ -39,16 +44,18 @@ class DjangoRows(CarriesPlans[Statement]):
         try:
             told = await sync_to_async(self._driven)(plan)
         except LockError as exc:
-            pending.fail(exc)
+            pending.set_exception(exc)
         except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
             cause = exc.__cause__ or exc  # the driver's
-            pending.fail(driver_codes.of(cause, f"database {self._database!r}"))
+            pending.set_exception(
+                driver_codes.from_driver_codes(cause, f"database {self._database!r}")
+            )
         except asyncio.CancelledError:  # the loop ends
             lost = f"database {self._database!r}: the loop ended"
-            pending.fail(BackendUnavailable(what=lost))
+            pending.set_exception(BackendUnavailable(what=lost))
             raise
         else:
-            pending.resolve(told)
+            pending.set_result(told)
 
     def _driven(self, plan: Plan[Statement, T]) -> T:
         connection = connections[self._database]
@@ -62,10 +69,10 @@ class DjangoRows(CarriesPlans[Statement]):
         if (doubted or connection.errors_occurred) and not connection.is_usable():
             connection.close()  # as Django does between requests
         with connection.cursor() as cursor:
-            return carried_out(plan, partial(_ran, connection, cursor))
+            return run_plan_blocking(plan, partial(_ran, connection, cursor))
 
 
-def _ran(connection: Any, cursor: Any, statement: Statement) -> Ran:  # noqa: ANN401 - Django's
+def _ran(connection: Any, cursor: Any, statement: Statement) -> StatementResult:  # noqa: ANN401 - Django's
     values = [
         _UUID.get_db_prep_value(value, connection) if isinstance(value, UUID) else value
         for value in statement.values
@@ -78,5 +85,5 @@ def _ran(connection: Any, cursor: Any, statement: Statement) -> Ran:  # noqa: AN
             raise
         cursor.execute(quiet, values)  # else the row would stay locked
     if statement.tells:
-        return Ran(rows=tuple(map(tuple, cursor.fetchall())))
-    return Ran(cursor.rowcount)
+        return StatementResult(rows=tuple(map(tuple, cursor.fetchall())))
+    return StatementResult(cursor.rowcount)

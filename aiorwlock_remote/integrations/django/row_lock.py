@@ -30,12 +30,12 @@ from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.row_plans import Statement
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.integrations._row_lock_managers import Desks
-from aiorwlock_remote.integrations.django.plan_runner import DjangoRows
-from aiorwlock_remote.recipes.row_desk import RowDesk
+from aiorwlock_remote.integrations._row_lock_managers import RowLockManagers
+from aiorwlock_remote.integrations.django.plan_runner import DjangoPlanRunner
 from aiorwlock_remote.recipes.row_lock.lock import RowLock
-from aiorwlock_remote.recipes.row_lock.sql import Texts
-from aiorwlock_remote.recipes.row_lock.target import Kind, Row
+from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
+from aiorwlock_remote.recipes.row_lock.sql import RowSql
+from aiorwlock_remote.recipes.row_lock.target import Kind, RowTarget
 
 M = TypeVar("M", bound=models.Model)
 
@@ -154,8 +154,8 @@ def row_lock(
     except (TypeError, ValueError, ValidationError) as exc:
         raise ConfigurationError(what=f"{label}: {quoted(pk)} is no key of it") from exc
     dialect = replace(dialect.patient(LOCK_WAIT), bind="%s", uuids=True)
-    texts = Texts(table, key, dialect)
-    row = Row.of(table.name, str(pk), texts, texts, lease)
+    texts = RowSql(table, key, dialect)
+    row = RowTarget.of(table.name, str(pk), texts, texts, lease)
     return RowLock(_desk(database), row)
 
 
@@ -183,15 +183,15 @@ def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
     return owner, primary
 
 
-_DESKS: Desks[Statement] = Desks()
+_DESKS: RowLockManagers[Statement] = RowLockManagers()
 _KNOWN: dict[str, set[Kind]] = {}
 """Kinds of rows, by database."""
 
 
-def _desk(database: str) -> RowDesk[Statement]:
+def _desk(database: str) -> RowLockManager[Statement]:
     known = _KNOWN.setdefault(database, set())
     try:
-        return _DESKS.desk(database, known, partial(DjangoRows, database))
+        return _DESKS.desk(database, known, partial(DjangoPlanRunner, database))
     except RuntimeError:
         raise ConfigurationError(
             what="a row lock of Django is used in an asyncio loop"

@@ -44,16 +44,16 @@ from sqlalchemy.orm import InstanceState
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.expression import FunctionElement
 
-from aiorwlock_remote._util.random_ids import nonce
+from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.core.occupancy import Ages, Record, pair_of, signed
+from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges, pair_of, signed
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.integrations.sqlalchemy import errors
 from aiorwlock_remote.integrations.sqlalchemy.pools import autocommitting, check_pool
 from aiorwlock_remote.recipes.occupancy import Occupancies
-from aiorwlock_remote.runtime.loops import asyncio_only
+from aiorwlock_remote.runtime.event_loop import asyncio_only
 
 T = TypeVar("T")
 
@@ -104,8 +104,8 @@ def occupancies(
         raise ConfigurationError(
             what=f"{quoted(table)} is no table and no mapped class"
         )
-    ages = Ages(pending_age, using_age)
-    store = TableOccupations(engine, cast("Table", found), ages)
+    ages = ExpiryAges(pending_age, using_age)
+    store = TableOccupancyStore(engine, cast("Table", found), ages)
     return Occupancies(store, name_of=name_of, host=asyncio_only)
 
 
@@ -156,12 +156,12 @@ def _mysql_now(*_: object, **_more: object) -> str:
 _DIALECTS = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
-class TableOccupations:
+class TableOccupancyStore:
     """Those in one table. One statement a step."""
 
     confirms: bool = False
 
-    def __init__(self, engine: AsyncEngine, table: Table, ages: Ages) -> None:
+    def __init__(self, engine: AsyncEngine, table: Table, ages: ExpiryAges) -> None:
         """No I/O; as ``occupancies``."""
         given: object = engine
         dialect = engine.dialect.name if isinstance(given, AsyncEngine) else ""
@@ -178,7 +178,7 @@ class TableOccupations:
                     what=f"the table {table.name} has no column {name}",
                     hint=f"ALTER TABLE {table.name} ADD COLUMN {name} {kind}",
                 )
-        self.ages: Ages = ages
+        self.ages: ExpiryAges = ages
         self._table = table
         self._engine = engine
         self._where = f"{dialect} table {table.name}"
@@ -188,22 +188,22 @@ class TableOccupations:
 
     def sign(self, label: str) -> str:
         """With 128 random bits."""
-        return signed(label, nonce())
+        return signed(label, random_id())
 
     async def write(self, thing: str, who: str) -> None:
         """Insert a row."""
         row = {"object": thing, "who": who, "status": PENDING, "since": _Now()}
         await self._change(insert(self._table).values(row))
 
-    async def pendings(self, thing: str, who: str) -> Sequence[Record]:
+    async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         """The other rows of that status."""
         return await self._others(thing, who, PENDING)
 
-    async def usings(self, thing: str, who: str) -> Sequence[Record]:
+    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
         """The other rows of that status."""
         return await self._others(thing, who, USING)
 
-    async def drop(self, thing: str, record: Record, *, using: bool) -> None:
+    async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
         """Delete a row that is as it was."""
         row = self._row(thing, record.who, USING if using else PENDING)
         same = self._table.c["since"] == record.mark
@@ -224,7 +224,7 @@ class TableOccupations:
         """Delete the row."""
         return await self._change(delete(self._table).where(self._row(thing, who)))
 
-    async def _others(self, thing: str, who: str, status: str) -> list[Record]:
+    async def _others(self, thing: str, who: str, status: str) -> list[ContenderRecord]:
         columns = self._table.c
         look = select(
             columns["who"], columns["since"], _Now() - columns["since"]
@@ -234,14 +234,14 @@ class TableOccupations:
             columns["who"] != who,
         )
 
-        async def ask(connection: AsyncConnection) -> list[Record]:
+        async def ask(connection: AsyncConnection) -> list[ContenderRecord]:
             rows = (await connection.execute(look)).all()
             if any(since is None for _, since, _ in rows):
                 unseen = (columns["object"] == thing) & columns["since"].is_(None)
                 stamp = update(self._table).where(unseen).values(since=_Now())
                 await connection.execute(stamp)
             return [
-                Record(str(name), max(0, age or 0) / MICROS, mark=since or 0)
+                ContenderRecord(str(name), max(0, age or 0) / MICROS, mark=since or 0)
                 for name, since, age in rows
             ]
 
@@ -270,7 +270,7 @@ class TableOccupations:
                 asked = True
                 return await ask(connection)
         except (SQLAlchemyError, OSError) as exc:
-            error = errors.of(exc, self._where, asked=asked)
+            error = errors.from_driver(exc, self._where, asked=asked)
             if isinstance(exc, PoolTimeout):
                 error.hint = "the engine's pool has no connection left for occupying"
             elif isinstance(error, Unsupported):

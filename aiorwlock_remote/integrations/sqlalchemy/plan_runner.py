@@ -10,10 +10,10 @@ from sqlalchemy import Select, Update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote._util.plan_runner import driven
-from aiorwlock_remote.core.row_plans import Plan, Ran
+from aiorwlock_remote._util.plan_runner import run_plan
+from aiorwlock_remote.core.row_plans import Plan, StatementResult
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.integrations._plan_runner import CarriesPlans
+from aiorwlock_remote.integrations._plan_runner import PlanRunner
 from aiorwlock_remote.integrations.sqlalchemy import errors
 from aiorwlock_remote.integrations.sqlalchemy.pools import autocommitting, check_pool
 
@@ -26,7 +26,7 @@ CALL_TIMEOUT = 60.0
 """Seconds until a request is given up: longer than MariaDB waits for such a row."""
 
 
-class EngineRows(CarriesPlans[Statement]):
+class EnginePlanRunner(PlanRunner[Statement]):
     """Carries plans out, each in a task and with a connection of its own."""
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -47,31 +47,39 @@ class EngineRows(CarriesPlans[Statement]):
             await asyncio.wait({working}, timeout=CALL_TIMEOUT)
         except asyncio.CancelledError:  # the loop ends
             working.cancel()
-            pending.fail(BackendUnavailable(what=f"{self._where}: the loop ended"))
+            pending.set_exception(
+                BackendUnavailable(what=f"{self._where}: the loop ended")
+            )
             raise
         if not working.done():
             working.cancel()
-            pending.fail(BackendUnavailable(what=f"{self._where} does not answer"))
+            pending.set_exception(
+                BackendUnavailable(what=f"{self._where} does not answer")
+            )
         elif working.cancelled():
-            pending.fail(BackendUnavailable(what=f"{self._where} was cancelled"))
+            pending.set_exception(
+                BackendUnavailable(what=f"{self._where} was cancelled")
+            )
         elif (error := working.exception()) is not None:
-            pending.fail(error)
+            pending.set_exception(error)
         else:
-            pending.resolve(working.result())
+            pending.set_result(working.result())
 
     async def _work(self, plan: Plan[Statement, T]) -> T:
         asked = False
         try:
             async with autocommitting(self._engine) as connection:
                 asked = True
-                return await driven(plan, partial(ran, connection))
+                return await run_plan(plan, partial(ran, connection))
         except Exception as exc:
-            raise errors.of(exc, self._where, asked=asked) from exc
+            raise errors.from_driver(exc, self._where, asked=asked) from exc
 
 
-async def ran(where: AsyncConnection | AsyncSession, statement: Statement) -> Ran:
+async def ran(
+    where: AsyncConnection | AsyncSession, statement: Statement
+) -> StatementResult:
     """What it does there."""
     result: Any = await where.execute(statement)
     if result.returns_rows:
-        return Ran(rows=tuple(tuple(row) for row in result))
-    return Ran(result.rowcount)
+        return StatementResult(rows=tuple(tuple(row) for row in result))
+    return StatementResult(result.rowcount)

@@ -12,7 +12,7 @@
 On asyncio, with SQLAlchemy 2, on SQLite, PostgreSQL, MariaDB, MySQL and Oracle. Each
 step is one UPDATE, committed at once, over another connection than your session's: lock
 before you begin a transaction that changes the row, and commit before you leave.
-``RowWords`` has the UPDATEs for transactions of your own.
+``RowLockStatements`` has the UPDATEs for transactions of your own.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
 from aiorwlock_remote.core.row import UNLOCK
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.integrations._row_lock_managers import Desks
-from aiorwlock_remote.integrations.sqlalchemy.plan_runner import EngineRows, Statement
+from aiorwlock_remote.integrations._row_lock_managers import RowLockManagers
+from aiorwlock_remote.integrations.sqlalchemy.plan_runner import (
+    EnginePlanRunner,
+    Statement,
+)
 from aiorwlock_remote.integrations.sqlalchemy.row_statements import (
     LOCK_COLUMNS,
-    RowWords,
+    RowLockStatements,
 )
-from aiorwlock_remote.recipes.row_desk import RowDesk
 from aiorwlock_remote.recipes.row_lock.lock import RowLock
+from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
 from aiorwlock_remote.recipes.row_lock.target import Kind
 
-__all__ = ["RowLeaseColumns", "RowLockColumns", "RowWords", "row_lock"]
+__all__ = ["RowLeaseColumns", "RowLockColumns", "RowLockStatements", "row_lock"]
 
 
 class RowLockColumns:
@@ -91,20 +94,20 @@ def row_lock(
     names = {"mark": mark, "count": count, "reason": reason}
     if lease is not None:
         names["grants"] = grants
-    words = RowWords(table, row_id, key=key, **names)
+    words = RowLockStatements(table, row_id, key=key, **names)
     return RowLock(_desk(engine), words.row(engine.dialect.name, lease))
 
 
-_DESKS: Desks[Statement] = Desks()
+_DESKS: RowLockManagers[Statement] = RowLockManagers()
 _KNOWN: weakref.WeakKeyDictionary[Any, set[Kind]] = weakref.WeakKeyDictionary()
 """Kinds of rows, by engine."""
 
 
-def _desk(engine: AsyncEngine) -> RowDesk[Statement]:
+def _desk(engine: AsyncEngine) -> RowLockManager[Statement]:
     there = engine.sync_engine
     known = _KNOWN.setdefault(there, set())
     try:
-        return _DESKS.desk(id(there), known, partial(EngineRows, engine))
+        return _DESKS.desk(id(there), known, partial(EnginePlanRunner, engine))
     except RuntimeError:
         raise ConfigurationError(
             what="an engine of SQLAlchemy is used in an asyncio loop",

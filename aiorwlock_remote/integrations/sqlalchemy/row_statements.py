@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.sql.elements import ClauseElement
 
-from aiorwlock_remote._util.plan_runner import driven
+from aiorwlock_remote._util.plan_runner import run_plan
 from aiorwlock_remote.core.row import (
     READ_LOCK,
     UNLOCK,
@@ -44,8 +44,8 @@ from aiorwlock_remote.integrations.sqlalchemy.plan_runner import (
     ran,
 )
 from aiorwlock_remote.integrations.sqlalchemy.row_keys import column_of, key_of
-from aiorwlock_remote.recipes.row_lock.sql import Texts
-from aiorwlock_remote.recipes.row_lock.target import Row
+from aiorwlock_remote.recipes.row_lock.sql import RowSql
+from aiorwlock_remote.recipes.row_lock.target import RowTarget
 
 _NO_VALUES: tuple[type[object], ...] = (
     ClauseElement,
@@ -61,7 +61,7 @@ LOCK_COLUMNS = RowTable("t")
 """Their published names, but for the table's."""
 
 
-class RowWords:
+class RowLockStatements:
     """The published statements for one row, for transactions of your own.
 
     Others see what they did when the transaction is committed; until then it keeps
@@ -114,7 +114,7 @@ class RowWords:
             SQLAlchemyError: as the driver said; the transaction is yours to roll back.
         """
         plan = locking(self, mode_of(mode), reason, check=True)
-        step = await driven(plan, partial(ran, where))
+        step = await run_plan(plan, partial(ran, where))
         if not step.done:
             bind = where.get_bind() if isinstance(where, AsyncSession) else where
             state = self.row(bind.dialect.name).state(step)
@@ -134,7 +134,7 @@ class RowWords:
             SQLAlchemyError: as the driver said; the transaction is yours to roll back.
         """
         plan = unlocking(self, mode_of(mode), reason)
-        step = await driven(plan, partial(ran, where))
+        step = await run_plan(plan, partial(ran, where))
         if not step.done:
             raise LockLost(reason="forced", resource=self.label, mode=mode)
 
@@ -206,16 +206,16 @@ class RowWords:
         columns = (self._mark, self._count, self._reason, self._leases())
         return change.ordered_values(*zip(columns, new, strict=True))
 
-    def row(self, dialect: str, lease: float | None = None) -> Row[Statement]:
+    def row(self, dialect: str, lease: float | None = None) -> RowTarget[Statement]:
         """The row as a lock asks for it, and what there is to run if it is not fit."""
         columns = [self._key, self._mark, self._count, self._reason]
         if self._grants is not None:
             columns.append(self._grants)
         names = RowTable(self.table.fullname, *(column.name for column in columns))
         key = self._id if isinstance(self._id, int | str) else str(self._id)
-        hints = Texts(names, key, DIALECTS[dialect])
-        patient = _Patient(self, dialect)
-        return Row.of(self.table.fullname, str(self._id), patient, hints, lease)
+        hints = RowSql(names, key, DIALECTS[dialect])
+        patient = _BoundedWaitStatements(self, dialect)
+        return RowTarget.of(self.table.fullname, str(self._id), patient, hints, lease)
 
     def _leases(self) -> Column[Any]:
         assert self._grants is not None, "asked for with a lease only"
@@ -234,13 +234,13 @@ class RowWords:
         return and_(self._mark == READ_LOCK, self._count > 0)
 
 
-class _Patient:
+class _BoundedWaitStatements:
     """The same statements; the server waits a bounded time for a row somebody locked.
 
     That is set for the statement's transaction: not for one of the user's.
     """
 
-    def __init__(self, words: RowWords, dialect: str) -> None:
+    def __init__(self, words: RowLockStatements, dialect: str) -> None:
         self._words = words
         self._now = DIALECTS[dialect].now
         wait = DIALECTS[dialect].patient(round(LOCK_WAIT * 1000)).condition

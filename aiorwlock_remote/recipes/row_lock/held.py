@@ -21,11 +21,11 @@ from aiorwlock_remote.errors import (
     LossReason,
     NotOwner,
 )
-from aiorwlock_remote.locks.single_entry import Inside
+from aiorwlock_remote.locks.single_entry import SingleEntry
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.recipes.row_desk import RowDesk
-from aiorwlock_remote.recipes.row_lock.lease import Holding, why_gone
-from aiorwlock_remote.recipes.row_lock.target import Row
+from aiorwlock_remote.recipes.row_lock.lease import RowLease, why_gone
+from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
+from aiorwlock_remote.recipes.row_lock.target import RowTarget
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
 
@@ -39,7 +39,7 @@ class RowHeld:
     (``ResourceWarning``). Without a lease the row stays locked then.
     """
 
-    def __init__(self, desk: RowDesk[Any], holding: Holding[Any]) -> None:
+    def __init__(self, desk: RowLockManager[Any], holding: RowLease[Any]) -> None:
         """Made by ``RowLock``, not by users."""
         self._desk = desk
         self._holding = holding
@@ -188,8 +188,8 @@ class RowAcquisition:
 
     def __init__(
         self,
-        desk: RowDesk[Any],
-        row: Row[Any],
+        desk: RowLockManager[Any],
+        row: RowTarget[Any],
         mode: Mode,
         reason: str,
         timeout: float | None,
@@ -197,8 +197,8 @@ class RowAcquisition:
         """Made by ``RowLock``, not by users."""
         self._desk = desk
         self._wanted = row, mode, reason, timeout
-        self._inside = Inside(f"{mode}()", lambda: f"{mode}() of {row.label}")
-        self._entered: tuple[Holding[Any], anyio.CancelScope] | None = None
+        self._inside = SingleEntry(f"{mode}()", lambda: f"{mode}() of {row.label}")
+        self._entered: tuple[RowLease[Any], anyio.CancelScope] | None = None
 
     def __await__(self) -> Generator[Any, Any, RowHeld]:
         self._inside.used()
@@ -241,7 +241,7 @@ class RowAcquisition:
         return RowHeld(self._desk, await self._desk.obtain(*self._wanted))
 
 
-async def _leave(held: RowHeld, holding: Holding[Any], *, quietly: bool) -> None:
+async def _leave(held: RowHeld, holding: RowLease[Any], *, quietly: bool) -> None:
     """Release; the body's own error, if any, goes before what this finds out."""
     try:
         await held.release()
@@ -255,7 +255,7 @@ async def _leave(held: RowHeld, holding: Holding[Any], *, quietly: bool) -> None
         log_event(log, "release_failed", resource=row, error=str(error))
 
 
-def _lost(holding: Holding[Any], reason: LossReason) -> LockLost:
+def _lost(holding: RowLease[Any], reason: LossReason) -> LockLost:
     return LockLost(
         reason=reason,
         resource=holding.row.label,

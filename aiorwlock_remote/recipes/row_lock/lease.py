@@ -15,11 +15,11 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.lease import RENEW_FRACTION, local_deadline
 from aiorwlock_remote.core.row_grants import RowGrant
 from aiorwlock_remote.errors import LockError, LossReason
-from aiorwlock_remote.locks.loss_scopes import LossWatch
+from aiorwlock_remote.locks.loss_scopes import LossScopes
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.recipes.row_lock.strategies import Attempt, Got
-from aiorwlock_remote.recipes.row_lock.target import Row
-from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.recipes.row_lock.strategies import RowAttempt, RowOutcome
+from aiorwlock_remote.recipes.row_lock.target import RowTarget
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 
 S = TypeVar("S")
 
@@ -34,7 +34,7 @@ def _event() -> anyio.Event:
 
 
 @dataclass(eq=False, slots=True)
-class Holding(Generic[S]):
+class RowLease(Generic[S]):
     """``deadline``: local time until which it may be believed.
 
     ``entered``: it lives as long as its ``task``, as in ``async with``; else until
@@ -42,8 +42,8 @@ class Holding(Generic[S]):
     ``closed_under``: given back because another task closed the ``Locks``.
     """
 
-    row: Row[S]
-    attempt: Attempt
+    row: RowTarget[S]
+    attempt: RowAttempt
     grant: RowGrant | None = None
     task: weakref.ref[Any] | None = None
     entered: bool = False
@@ -51,7 +51,7 @@ class Holding(Generic[S]):
     closed_under: bool = False
     deadline: float = math.inf
     lost: LossReason | None = None
-    loss: LossWatch = field(default_factory=LossWatch)
+    loss: LossScopes = field(default_factory=LossScopes)
     over: anyio.Event = field(default_factory=_event)
 
     def believed(self, now: float) -> bool:
@@ -63,7 +63,7 @@ class Holding(Generic[S]):
         ends = self.dropped and self.grant is not None
         return self.believed(now) and not ends
 
-    def abandoned(self, host: LoopHost) -> bool:
+    def abandoned(self, host: TaskEventLoop) -> bool:
         """Whether nobody is left who could give it back."""
         if self.entered:
             return self.task is not None and host.finished(self.task)
@@ -88,7 +88,7 @@ class Holding(Generic[S]):
 
 
 async def keep(
-    holding: Holding[S], ask: Callable[[], Pending[Got]], host: LoopHost
+    holding: RowLease[S], ask: Callable[[], Pending[RowOutcome]], host: TaskEventLoop
 ) -> None:
     """Renew each third of the lease, until it is over or lost, or nobody has it.
 
@@ -123,12 +123,12 @@ async def keep(
         pause = lease / RENEW_FRACTION
 
 
-def why_gone(holding: Holding[S], now: float) -> LossReason:
+def why_gone(holding: RowLease[S], now: float) -> LossReason:
     """A grant that is not there: its time was over, or somebody broke it."""
     return "expired" if now >= holding.deadline else "forced"
 
 
-async def _answer(pending: Pending[Got], seconds: float) -> Got | None:
+async def _answer(pending: Pending[RowOutcome], seconds: float) -> RowOutcome | None:
     """None: not known in that time."""
     with anyio.move_on_after(seconds):
         try:

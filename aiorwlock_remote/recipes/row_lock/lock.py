@@ -1,18 +1,26 @@
-"""``RowLock``: a readers-writer lock in the resource's own row (S2)."""
+"""The row locks of one ``Locks``.
+
+``RowLock``: a readers-writer lock in the resource's own row (S2).
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, final
 
 from aiorwlock_remote.core.lease import check_seconds
-from aiorwlock_remote.core.row import RowState
+from aiorwlock_remote.core.row import RowKey, RowState, RowTable
 from aiorwlock_remote.core.row_grants import RowGrant
+from aiorwlock_remote.core.row_plans import Statement
 from aiorwlock_remote.core.text import check_reason
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.recipes.row_desk import RowDesk
+from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
 from aiorwlock_remote.recipes.row_lock.held import RowAcquisition, RowHeld
-from aiorwlock_remote.recipes.row_lock.lease import Holding
-from aiorwlock_remote.recipes.row_lock.target import Row
+from aiorwlock_remote.recipes.row_lock.lease import RowLease
+from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
+from aiorwlock_remote.recipes.row_lock.sql import RowSql
+from aiorwlock_remote.recipes.row_lock.target import RowTarget
 
 
 @final
@@ -32,7 +40,7 @@ class RowLock:
     ``async with`` and raises ``LockLost``.
     """
 
-    def __init__(self, desk: RowDesk[Any], row: Row[Any]) -> None:
+    def __init__(self, desk: RowLockManager[Any], row: RowTarget[Any]) -> None:
         """Made by ``row_lock``, not by users."""
         self._desk = desk
         self._row = row
@@ -100,7 +108,36 @@ class RowLock:
 
     async def _try(self, mode: Mode, reason: str) -> RowHeld | None:
         got = await self._desk.acquire(self._row, mode, check_reason(reason), 0)
-        return RowHeld(self._desk, got) if isinstance(got, Holding) else None
+        return RowHeld(self._desk, got) if isinstance(got, RowLease) else None
 
     def __repr__(self) -> str:
         return f"<RowLock {self._row.label!r}>"
+
+
+class SessionRowLocks:
+    """Over the tables that its store can reach."""
+
+    def __init__(self, session: Session, store: SupportsRowLocks) -> None:
+        """None yet."""
+        self._dialect = store.dialect
+        self._tells = store if isinstance(store, NotifiesRowReleases) else None
+        self._desk: RowLockManager[Statement] = RowLockManager(
+            store, session.host, session.check
+        )
+
+    def lock(self, table: RowTable, key: RowKey, lease: float | None) -> RowLock:
+        """That row's."""
+        texts = RowSql(table, key, self._dialect)
+        tells, watch = self._tells, None
+        if tells is not None:
+            watch = partial(tells.watch_row, texts.table, str(key))
+        row = RowTarget.of(table.name, str(key), texts, texts, lease, watch)
+        return RowLock(self._desk, row)
+
+    def close(self) -> None:
+        """Give all of them back."""
+        self._desk.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until that is done; after ``close``."""
+        await self._desk.wait_closed()

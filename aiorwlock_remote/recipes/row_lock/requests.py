@@ -11,23 +11,23 @@ from typing import Generic, Protocol, TypeVar
 
 import anyio
 
-from aiorwlock_remote._util.pending import Pending, UnderWay, mapped
+from aiorwlock_remote._util.pending import InFlight, Pending, map_pending
 from aiorwlock_remote.core.polling import back_off
 from aiorwlock_remote.core.row_plans import Plan
-from aiorwlock_remote.core.uncertainty import in_doubt
+from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.recipes.row_lock.strategies import Attempt, Got
-from aiorwlock_remote.recipes.row_lock.target import Kind, Row
-from aiorwlock_remote.runtime.cleanup import Insisting
-from aiorwlock_remote.runtime.host import LoopHost
-from aiorwlock_remote.runtime.in_flight import Closing
+from aiorwlock_remote.recipes.row_lock.strategies import RowAttempt, RowOutcome
+from aiorwlock_remote.recipes.row_lock.target import Kind, RowTarget
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
+from aiorwlock_remote.runtime.in_flight import InFlightGrants
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
 T = TypeVar("T")
 
-PATIENCE = 5.0
+RETRY_PERIOD = 5.0
 """Seconds for which a request is sent again before whoever waits is told."""
 SETTLE = 2.0
 """Seconds for which who is cancelled or closes waits until what it left is undone."""
@@ -35,8 +35,8 @@ SETTLE = 2.0
 log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
 
 
-class Carrier(Protocol[S_contra]):
-    """What carries plans out; see ``HoldsRows``."""
+class RunsPlans(Protocol[S_contra]):
+    """What carries plans out; see ``SupportsRowLocks``."""
 
     def carry(self, plan: Plan[S_contra, T]) -> Pending[T]:
         """Carry out its statements."""
@@ -50,24 +50,24 @@ class RowRequests(Generic[S]):
 
     def __init__(
         self,
-        carrier: Carrier[S],
-        host: LoopHost,
+        carrier: RunsPlans[S],
+        host: TaskEventLoop,
         freed: Callable[[Kind], None],
         known: set[Kind] | None = None,
     ) -> None:
         self._carrier = carrier
         self._host = host
         self._freed = freed
-        self._closing = Closing()
-        self._insisting = Insisting(host, self._closing)
-        self._under_way = UnderWay()
+        self._closing = InFlightGrants()
+        self._insisting = CleanupRetrier(host, self._closing)
+        self._under_way = InFlight()
         self._closed = False
         self._known = set[Kind]() if known is None else known
         self._resting: set[Callable[[], None]] = set()  # to be sent again
 
     async def take(
-        self, row: Row[S], attempt: Attempt, *, doubtful: bool = False
-    ) -> Got:
+        self, row: RowTarget[S], attempt: RowAttempt, *, doubtful: bool = False
+    ) -> RowOutcome:
         """Once. Cancelled or closed, what it may have obtained is given back.
 
         ``doubtful``: an earlier request may have obtained it, too.
@@ -81,7 +81,7 @@ class RowRequests(Generic[S]):
             if not undone:
                 undone.append(Pending())
                 undo = partial(self._take_back, row, attempt, doubtful, undone[0])
-                carried.then(undo)
+                carried.add_done_callback(undo)
             return undone[0]
 
         try:
@@ -98,7 +98,9 @@ class RowRequests(Generic[S]):
         return got
 
     @contextmanager
-    def pausing(self, row: Row[S], attempt: Attempt) -> Generator[None, None, None]:
+    def pausing(
+        self, row: RowTarget[S], attempt: RowAttempt
+    ) -> Generator[None, None, None]:
         """Until it is taken again; nobody knows whether it was obtained.
 
         Cancelled or closed meanwhile, it is given back.
@@ -108,7 +110,7 @@ class RowRequests(Generic[S]):
         """
 
         def take_back() -> None:
-            self.give(row, attempt, attempt.reason).unawaited()
+            self.give(row, attempt, attempt.reason).log_failure()
 
         with self._closing.under(take_back):
             try:
@@ -117,13 +119,15 @@ class RowRequests(Generic[S]):
                 take_back()
                 raise
 
-    def give(self, row: Row[S], attempt: Attempt, reason: str) -> Pending[Got]:
+    def give(
+        self, row: RowTarget[S], attempt: RowAttempt, reason: str
+    ) -> Pending[RowOutcome]:
         """Give back; sent again for a while, then in the background.
 
         As long as that cannot do harm: without a ticket, what may have been carried out
         is not sent again. Nor is anything when the lease is over.
         """
-        told: Pending[Got] = self._under_way.add(Pending())
+        told: Pending[RowOutcome] = self._under_way.add(Pending())
         again = partial(self._given, row, attempt, reason)
         self._give(row, again, told, self._host.clock.now())
         lease = row.way.lease
@@ -140,21 +144,21 @@ class RowRequests(Generic[S]):
         for again in list(self._resting):
             again()
 
-    async def over(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until nothing is under way, for ``SETTLE`` seconds at most."""
         with anyio.move_on_after(SETTLE, shield=True):
-            await self._under_way.over()
+            await self._under_way.wait_closed()
 
     def _take_back(
         self,
-        row: Row[S],
-        attempt: Attempt,
+        row: RowTarget[S],
+        attempt: RowAttempt,
         doubtful: bool,  # noqa: FBT001 - bound by ``partial``
         undone: Pending[None],
-        carried: Pending[Got],
+        carried: Pending[RowOutcome],
     ) -> None:
         error = carried.error
-        doubt = doubtful or in_doubt(error)
+        doubt = doubtful or is_uncertain(error)
         if doubt and row.way.lease is None:
             log_event(
                 log,
@@ -165,16 +169,16 @@ class RowRequests(Generic[S]):
             )
         elif doubt or (error is None and carried.result().held):
             told = self.give(row, attempt, attempt.reason)
-            told.unawaited()
-            told.then(lambda _: undone.resolve(None))
+            told.log_failure()
+            told.add_done_callback(lambda _: undone.set_result(None))
             return
-        undone.resolve(None)
+        undone.set_result(None)
 
     def _give(
         self,
-        row: Row[S],
-        give: Callable[[], Pending[Got]],
-        told: Pending[Got],
+        row: RowTarget[S],
+        give: Callable[[], Pending[RowOutcome]],
+        told: Pending[RowOutcome],
         since: float,
     ) -> None:
         def again() -> None:
@@ -182,23 +186,25 @@ class RowRequests(Generic[S]):
                 self._resting.discard(again)
                 self._give(row, give, told, since)
 
-        def gave(given: Pending[Got]) -> None:
+        def gave(given: Pending[RowOutcome]) -> None:
             error = given.error
             waited = self._host.clock.now() - since
             if error is None:
-                told.resolve(given.result())
-            elif _harmless(row, error) and not self._closed and waited < PATIENCE:
+                told.set_result(given.result())
+            elif _harmless(row, error) and not self._closed and waited < RETRY_PERIOD:
                 self._resting.add(again)
                 self._host.spawn(partial(_after, back_off(2, random()), again))
             else:
-                told.fail(error)
+                told.set_exception(error)
 
-        give().then(gave)
+        give().add_done_callback(gave)
 
-    def _given(self, row: Row[S], attempt: Attempt, reason: str) -> Pending[Got]:
+    def _given(
+        self, row: RowTarget[S], attempt: RowAttempt, reason: str
+    ) -> Pending[RowOutcome]:
         """Once; waiters here are told."""
 
-        def gave(got: Got) -> Got:
+        def gave(got: RowOutcome) -> RowOutcome:
             if got.again:
                 what = f"{row.label}: others change it all the time"
                 raise BackendUnavailable(what=what, nothing_done=True)
@@ -206,10 +212,10 @@ class RowRequests(Generic[S]):
             return got
 
         carried = self._carrier.carry(row.way.give(attempt, reason))
-        return self._under_way.add(mapped(carried, gave))
+        return self._under_way.add(map_pending(carried, gave))
 
 
-def _harmless(row: Row[S], error: BaseException) -> bool:
+def _harmless(row: RowTarget[S], error: BaseException) -> bool:
     """Whether it may be done again: not carried out, or known by ticket."""
     if not isinstance(error, BackendUnavailable):
         return False

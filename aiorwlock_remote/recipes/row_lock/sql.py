@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import final
 from uuid import UUID
 
-from aiorwlock_remote._util.sql_files import statements
+from aiorwlock_remote._util.sql_files import load_statements
 from aiorwlock_remote.core.row import RowKey, RowTable, parts_of
 from aiorwlock_remote.core.row_dialects import Dialect
 from aiorwlock_remote.core.row_plans import Statement
@@ -14,7 +14,7 @@ from aiorwlock_remote.core.ticket import Mode
 
 
 @final
-class Texts:
+class RowSql:
     """The published statements for one row, as SQL."""
 
     def __init__(self, table: RowTable, key: RowKey, dialect: Dialect) -> None:
@@ -100,7 +100,7 @@ class Texts:
         return "'" + literal.replace("'", "''") + "'"
 
     def _text(self, name: str, **more: str) -> str:
-        text = statements("aiorwlock_remote.recipes", "row.sql")[name]
+        text = load_statements("aiorwlock_remote.recipes", "row.sql")[name]
         return " ".join(self._named(text, **more).split())
 
     def _named(self, text: str, **more: str) -> str:

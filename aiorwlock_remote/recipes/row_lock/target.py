@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from aiorwlock_remote.core.row import RowState, state_of
-from aiorwlock_remote.core.row_plans import LeasedWords, Step, Words
+from aiorwlock_remote.core.row_plans import LeasedRowStatements, RowStatements, RowStep
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import (
@@ -18,8 +18,13 @@ from aiorwlock_remote.errors import (
     LockError,
     Unsupported,
 )
-from aiorwlock_remote.recipes.row_lock.sql import Texts
-from aiorwlock_remote.recipes.row_lock.strategies import Got, Leased, Published, Way
+from aiorwlock_remote.recipes.row_lock.sql import RowSql
+from aiorwlock_remote.recipes.row_lock.strategies import (
+    LeasedStrategy,
+    PublishedStrategy,
+    RowOutcome,
+    Way,
+)
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -37,7 +42,7 @@ _TOO_LONG = "makes it: widen it"
 
 
 @dataclass(frozen=True, slots=True)
-class Hints:
+class RepairStatements:
     """Statements to be run by whoever may.
 
     ``needs``: gives the table its columns. ``grant``: gives a user the rights.
@@ -56,7 +61,7 @@ class Hints:
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Generic[S]):
+class RowTarget(Generic[S]):
     """A row: how it is asked for and held, and what to run if that is of no use.
 
     ``columns``: of the key and of the lock: by others it is another lock. ``watch``: if
@@ -66,26 +71,28 @@ class Row(Generic[S]):
     table: str
     columns: tuple[str, ...]
     key: str
-    words: Words[S]
+    words: RowStatements[S]
     way: Way[S]
-    hints: Hints
+    hints: RepairStatements
     watch: Watch | None = None
 
     @staticmethod
     def of(
         table: str,
         key: str,
-        words: LeasedWords[T],
-        texts: Texts,
+        words: LeasedRowStatements[T],
+        texts: RowSql,
         lease: float | None,
         watch: Watch | None = None,
-    ) -> Row[T]:
+    ) -> RowTarget[T]:
         """One with the hints that these texts give."""
-        way: Way[T] = Published(words) if lease is None else Leased(words, lease)
+        way: Way[T] = (
+            PublishedStrategy(words) if lease is None else LeasedStrategy(words, lease)
+        )
         row = texts.repair, texts.insert, texts.forget, texts.key
         leases = None if lease is None else (texts.grants, texts.leases)
-        hints = Hints(texts.needs, texts.grant, *row, leases)
-        return Row(table, texts.columns, key, words, way, hints, watch)
+        hints = RepairStatements(texts.needs, texts.grant, *row, leases)
+        return RowTarget(table, texts.columns, key, words, way, hints, watch)
 
     @property
     def label(self) -> str:
@@ -102,7 +109,7 @@ class Row(Generic[S]):
         """Of two locks that exclude each other it is the same."""
         return *self.kind, self.key
 
-    def found(self, got: Got) -> RowState:
+    def found(self, got: RowOutcome) -> RowState:
         """What is in the way.
 
         Raises:
@@ -115,7 +122,7 @@ class Row(Generic[S]):
             )
         return self.state(got.step)
 
-    def state(self, step: Step) -> RowState:
+    def state(self, step: RowStep) -> RowState:
         """What was found.
 
         Raises:

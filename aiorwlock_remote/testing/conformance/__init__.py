@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite(f"{__name__}.cases", f"{__name__}.party")
+pytest.register_assert_rewrite(f"{__name__}.cases", f"{__name__}.actors")
 
 from aiorwlock_remote.testing.conformance.cases.base import Cases  # noqa: E402
 from aiorwlock_remote.testing.conformance.harness import (  # noqa: E402
-    Foreigner,
+    ForeignClient,
     Harness,
     Name,
-    Site,
-    Store,
+    StoreLocation,
+    StoreUnderTest,
 )
 from aiorwlock_remote.testing.conformance.suite import (  # noqa: E402
     ALL_CASES,
@@ -27,9 +27,9 @@ __all__ = [
     "ALL_CASES",
     "Cases",
     "ConformanceSuite",
-    "Foreigner",
+    "ForeignClient",
     "Harness",
     "Name",
-    "Site",
-    "Store",
+    "StoreLocation",
+    "StoreUnderTest",
 ]

@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aiorwlock_remote import Held, LockError, Mutex, OptionArgs, RWLock
-from aiorwlock_remote.testing.conformance.harness import AnyLock, Store
+from aiorwlock_remote.testing.conformance.harness import AnyLock, StoreUnderTest
 
 Told = Callable[[], Awaitable[bool]]
 
@@ -26,10 +26,10 @@ async def until(told: Told, patience: float) -> None:
             await anyio.sleep(0.005)
 
 
-class Guest:
+class TaskActor:
     """One task: asks for the lock, notes that it entered, stays until told to leave."""
 
-    def __init__(self, party: Party, lock: AnyLock, name: str) -> None:
+    def __init__(self, party: TaskActors, lock: AnyLock, name: str) -> None:
         self.name = name
         self.held: Held | None = None
         self.error: LockError | None = None
@@ -88,14 +88,14 @@ class Guest:
         await self._party.within(self._asking)
 
 
-class Party:
+class TaskActors:
     """The guests of one case. ``order``: their names in the order they entered."""
 
     def __init__(self, group: TaskGroup, patience: float) -> None:
         self.order: list[str] = []
         self.group = group
         self._patience = patience
-        self._guests: list[Guest] = []
+        self._guests: list[TaskActor] = []
 
     async def invite(
         self,
@@ -105,9 +105,9 @@ class Party:
         timeout: float | None = None,
         reason: str = "",
         **options: Unpack[OptionArgs],
-    ) -> Guest:
+    ) -> TaskActor:
         """A guest that has asked for the lock, after all those invited before."""
-        guest = Guest(self, lock, name)
+        guest = TaskActor(self, lock, name)
         self._guests.append(guest)
         self.group.start_soon(guest.visit, timeout, reason, options)
         await guest.asking()
@@ -120,7 +120,7 @@ class Party:
         *,
         reason: str = "",
         **options: Unpack[OptionArgs],
-    ) -> Guest:
+    ) -> TaskActor:
         """A guest that is inside."""
         guest = await self.invite(lock, name, reason=reason, **options)
         await guest.inside()
@@ -133,7 +133,7 @@ class Party:
         *,
         timeout: float | None = None,
         reason: str = "",
-    ) -> Guest:
+    ) -> TaskActor:
         """A guest that has a new place in the store's queue."""
         before = len((await lock.info()).queue)
         guest = await self.invite(lock, name, timeout=timeout, reason=reason)
@@ -164,10 +164,10 @@ class Party:
 
 
 @asynccontextmanager
-async def party(store: Store) -> AsyncIterator[Party]:
+async def party(store: StoreUnderTest) -> AsyncIterator[TaskActors]:
     """A party that ends when all guests have left, within the store's patience."""
     with anyio.fail_after(store.patience):
         async with anyio.create_task_group() as group:
-            host = Party(group, store.patience / 2)
+            host = TaskActors(group, store.patience / 2)
             yield host
             host.all_may_leave()

@@ -19,7 +19,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from aiorwlock_remote import Closed, Held, LockLost, Locks, LockTimeout, connect
-from aiorwlock_remote.testing.conformance.harness import Store, lock_of
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
 
 NAME = "order", 1
 
@@ -58,7 +58,7 @@ class Child:
 
 @asynccontextmanager
 async def child(
-    store: Store, backend: tuple[str, dict[str, Any]]
+    store: StoreUnderTest, backend: tuple[str, dict[str, Any]]
 ) -> AsyncIterator[Child]:
     """A process that is connected to the store; killed at the end, if it still runs."""
     command = [sys.executable, "-m", __name__]

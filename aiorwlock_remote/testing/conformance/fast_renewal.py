@@ -13,4 +13,6 @@ def renew_often(monkeypatch: pytest.MonkeyPatch) -> None:
     So a machine that stands still for seconds makes no lease of it that ran out.
     """
     monkeypatch.setattr("aiorwlock_remote.core.lease.RENEW_FRACTION", OFTEN)
-    monkeypatch.setattr("aiorwlock_remote.runtime.renewal_worker.TOGETHER", 10 * OFTEN)
+    monkeypatch.setattr(
+        "aiorwlock_remote.runtime.renewal_worker.BATCHING_DIVISOR", 10 * OFTEN
+    )

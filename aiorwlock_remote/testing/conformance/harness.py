@@ -2,7 +2,7 @@
 
 A backend supplies one ``Harness``. The suite opens its locks through the public
 ``connect`` only; what another program would do to the store goes through a
-``Foreigner``, which knows the published mutex record and nothing else.
+``ForeignClient``, which knows the published mutex record and nothing else.
 """
 
 from __future__ import annotations
@@ -15,14 +15,20 @@ from typing import ClassVar, Unpack
 from aiorwlock_remote import Connecting, Locks, Mutex, OptionArgs, connect, registry
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
-from aiorwlock_remote.ports import Backend, Bell, Capability, Host, Settings
-from aiorwlock_remote.testing.faults import FaultyStore, Link
+from aiorwlock_remote.ports import (
+    Backend,
+    Capability,
+    EventLoop,
+    StoreSettings,
+    WakeCallback,
+)
+from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 
 AnyLock = Mutex | ReaderLock | WriterLock
 Name = tuple[str, int]
 
 
-class Foreigner(ABC):
+class ForeignClient(ABC):
     """A program that uses the published mutex record without this library.
 
     Each method but ``clean`` is one published statement, blocking. ``name`` is plain: a
@@ -57,7 +63,7 @@ class Foreigner(ABC):
 
 
 @dataclass(frozen=True)
-class Site:
+class StoreLocation:
     """One store, or one corner of a store, that nobody else uses.
 
     ``prefix`` keeps tests apart that share a server. ``backend`` is what ``connect`` is
@@ -66,7 +72,7 @@ class Site:
 
     url: str
     prefix: str = ""
-    foreigner: Foreigner | None = None
+    foreigner: ForeignClient | None = None
     backend: Backend | None = None
 
 
@@ -100,15 +106,15 @@ class Harness(ABC):
     garbage: ClassVar[int] = 0
 
     @abstractmethod
-    def fresh(self, folder: Path) -> Site:
+    def fresh(self, folder: Path) -> StoreLocation:
         """A site for one test; ``folder`` is an empty one for that test alone."""
 
 
 @dataclass
-class Store:
+class StoreUnderTest:
     """The store a case works on."""
 
-    site: Site
+    site: StoreLocation
     patience: float
     _counted: int = field(default=0)
 
@@ -122,7 +128,9 @@ class Store:
             **options,
         )
 
-    def connect_behind(self, link: Link, **options: Unpack[OptionArgs]) -> Connecting:
+    def connect_behind(
+        self, link: FaultyLink, **options: Unpack[OptionArgs]
+    ) -> Connecting:
         """The same, but each request fares as the link says."""
         store = _Behind(self.site, link)
         prefix, patience = self.site.prefix, self.patience
@@ -134,7 +142,7 @@ class Store:
         return "thing", self._counted
 
     @property
-    def foreigner(self) -> Foreigner:
+    def foreigner(self) -> ForeignClient:
         """Another program."""
         assert self.site.foreigner is not None, "this harness has no foreigner"
         return self.site.foreigner
@@ -144,10 +152,12 @@ class Store:
 class _Behind:
     """A backend: the site's store, behind a link."""
 
-    site: Site
-    link: Link
+    site: StoreLocation
+    link: FaultyLink
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> FaultyStore:
+    async def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> FaultyStore:
         """As ``Backend``."""
         backend = self.site.backend
         if backend is not None:

@@ -12,11 +12,11 @@ import pytest
 
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options, options_of
-from aiorwlock_remote.backends.cassandra.socket_reader import Reader
+from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader
 from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.counting_store import Counted
 from tests.backends.cassandra.fake_loop import ActedLoop
 from tests.servers.cassandra_ring import Visit
@@ -110,7 +110,7 @@ def layout(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def table(layout: str, options: Options) -> AsyncIterator[Table]:
     """Open, over a session of its own."""
-    found = await opening.connect(options, current_host())
+    found = await opening.connect(options, current_event_loop())
     assert found.layout == layout
     yield found
     found.close()
@@ -123,9 +123,9 @@ def loop() -> ActedLoop:
 
 
 @pytest.fixture
-def reader(loop: ActedLoop) -> Iterator[Reader]:
+def reader(loop: ActedLoop) -> Iterator[SocketReader]:
     """Of that loop, with an aide of its own."""
-    found = Reader(loop, threading.get_ident())
+    found = SocketReader(loop, threading.get_ident())
     yield found
     found.close()
 

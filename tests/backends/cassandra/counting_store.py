@@ -9,10 +9,10 @@ from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.backends.cassandra.store import CassandraStore
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas import State
+from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.ports import Bell, Host, Pending, Settings
+from aiorwlock_remote.ports import EventLoop, Pending, StoreSettings, WakeCallback
 from aiorwlock_remote.ports import Store as Port
 from tests.servers.fix_cassandra import Keyspace
 
@@ -30,7 +30,9 @@ class Counted:
         self.store: CassandraStore
         self._backend = CassandraBackend(keyspace.visit.session, keyspace.name)
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> Port:
+    async def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> Port:
         store = self.store = await self._backend.open(host, bell, settings)
         table: Table = store._table
         request = table.request
@@ -49,7 +51,7 @@ class Counted:
 
         tell = store._tell
 
-        def told(resource: Resource, state: State) -> None:
+        def told(resource: Resource, state: StoredState) -> None:
             self.told += 1
             tell(resource, state)
 

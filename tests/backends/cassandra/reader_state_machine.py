@@ -29,7 +29,7 @@ from cassandra.protocol import QueryMessage, SupportedMessage
 
 from aiorwlock_remote.backends.cassandra import connection
 from aiorwlock_remote.backends.cassandra.connection import read_by
-from aiorwlock_remote.backends.cassandra.socket_reader import Reader
+from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader
 from tests.backends.cassandra.fake_loop import ActedLoop
 
 PATIENCE = 60.0
@@ -123,9 +123,9 @@ class Scene:
     def __init__(self) -> None:
         super().__init__()
         self._stack = ExitStack()
-        self._stack.enter_context(patch.object(connection, "PATIENCE", 0.02))
+        self._stack.enter_context(patch.object(connection, "TURN_GRACE", 0.02))
         self.loop = ActedLoop()
-        self.reader = Reader(self.loop, threading.get_ident())
+        self.reader = SocketReader(self.loop, threading.get_ident())
         self._stack.callback(self.reader.close)
         listening = self._stack.enter_context(create_server(("127.0.0.1", 0)))
         end = DefaultEndPoint(*listening.getsockname())

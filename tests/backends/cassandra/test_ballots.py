@@ -12,19 +12,19 @@ from aiorwlock_remote import BackendUnavailable, Unsupported
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.ballots import (
-    MANY,
+    ROWS_PER_READ,
     TIMES,
     Ballot,
+    BallotRequest,
     Ballots,
-    Luck,
-    Wanted,
+    EarlyReadHeuristic,
     grouped,
 )
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.requests import Request, Rows
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.ports import Host
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.ports import EventLoop
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.conftest import both_layouts
 from tests.backends.cassandra.fake_loop import ActedLoop
 from tests.backends.cassandra.one_row import Desk
@@ -40,7 +40,7 @@ class ActedTable:
     def request(self, name: str, *values: object) -> Request:
         return Request(name, values)
 
-    def ask(self, host: Host, request: Request) -> Pending[Rows]:
+    def ask(self, host: EventLoop, request: Request) -> Pending[Rows]:
         del host
         pending: Pending[Rows] = Pending()
         self.asked.append((request, pending))
@@ -51,7 +51,7 @@ class ActedTable:
 
     def answer(self, index: int, *numbers: int) -> None:
         """Rows that many have: what stands there, and its ballot."""
-        self.asked[index][1].resolve(
+        self.asked[index][1].set_result(
             [
                 {
                     "version": UUID(int=number),
@@ -113,7 +113,7 @@ def test_a_row_that_is_not_whole_has_no_ballot(
     found = read(ballots, 1)
     loop.turn()
     times = dict.fromkeys(TIMES.values(), 8) | {time: at}
-    acted.asked[0][1].resolve([{"version": UUID(int=1), **times}])
+    acted.asked[0][1].set_result([{"version": UUID(int=1), **times}])
     assert found.result() is None
 
 
@@ -133,7 +133,7 @@ def test_the_next_turn_is_another_request(
     ballots: Ballots, acted: ActedTable, loop: ActedLoop
 ) -> None:
     for number in (1, 2):
-        read(ballots, number).unawaited()
+        read(ballots, number).log_failure()
         loop.turn()
     assert acted.names() == ["seated", "seated"]
 
@@ -143,7 +143,7 @@ def test_each_is_asked_at_the_node_that_knows_it_first(
 ) -> None:
     for number in range(5):
         node = "odd" if number % 2 else "even"
-        read(ballots, number, node).unawaited()
+        read(ballots, number, node).log_failure()
     loop.turn()
     told = {str(request.node): values(request) for request, _ in acted.asked}
     assert told == {"even": (["order"], [0, 2, 4]), "odd": (["order"], [1, 3])}
@@ -154,7 +154,7 @@ def test_what_fails_fails_for_all(
 ) -> None:
     reads = [read(ballots, number) for number in range(3)]
     loop.turn()
-    acted.asked[0][1].fail(BackendUnavailable(what="away"))
+    acted.asked[0][1].set_exception(BackendUnavailable(what="away"))
     assert all(isinstance(found.error, BackendUnavailable) for found in reads)
 
 
@@ -163,35 +163,37 @@ def test_a_server_that_forbids_many_is_asked_one_by_one(
 ) -> None:
     reads = [read(ballots, number) for number in range(3)]
     loop.turn()
-    acted.asked[0][1].fail(Unsupported(what="Guardrail partition_keys_in_select"))
+    acted.asked[0][1].set_exception(
+        Unsupported(what="Guardrail partition_keys_in_select")
+    )
     assert acted.names() == ["seated_all"] + ["seated"] * 3
     for number in range(3):
         acted.answer(1 + number, number)
     assert [found.result() for found in reads] == [7, 8, 9]
     acted.asked.clear()
     for number in range(3):
-        read(ballots, number).unawaited()
+        read(ballots, number).log_failure()
     loop.turn()
     assert acted.names() == ["seated"] * 3
 
 
 def test_groups_name_nothing_else() -> None:
     """As one request asks for each type with each number."""
-    keys = [("order", n) for n in range(MANY + 3)]
+    keys = [("order", n) for n in range(ROWS_PER_READ + 3)]
     keys += [(f"text{n},x", 0) for n in range(5)]
     keys += [("order,a", 0), ("lone", 77)]
-    wanted = [Wanted(key, UUID(int=0), Pending()) for key in keys]
+    wanted = [BallotRequest(key, UUID(int=0), Pending()) for key in keys]
     groups = [[one.key for one in group] for group in grouped(wanted)]
     assert sorted(key for group in groups for key in group) == sorted(keys)
     for group in groups:
         types = {kind for kind, _ in group}
         numbers = {number for _, number in group}
-        assert len(types) * len(numbers) == len(group) <= MANY
+        assert len(types) * len(numbers) == len(group) <= ROWS_PER_READ
     assert len(groups) == 4
 
 
 def test_what_never_comes_late_enough_is_tried_ever_more_rarely() -> None:
-    luck, tried = Luck(), list[int]()
+    luck, tried = EarlyReadHeuristic(), list[int]()
     for turn in range(1000):
         if luck.tries():
             tried.append(turn)
@@ -207,8 +209,8 @@ async def test_the_real_ones(layout: str, options: Options, keyspace: Keyspace) 
     """In both layouts, of one type and of many."""
     assert layout
     desk = Desk(keyspace.visit.session, options)
-    table = await opening.connect(options, current_host())
-    ballots = Ballots(table, current_host())
+    table = await opening.connect(options, current_event_loop())
+    ballots = Ballots(table, current_event_loop())
     some = secrets.token_hex(4)
     keys = [(some, n) for n in range(3)] + [(f"{some},{n}", 0) for n in range(3)]
     wanted = [((some, 3), uuid4())]

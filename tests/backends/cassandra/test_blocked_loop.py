@@ -19,9 +19,9 @@ from aiorwlock_remote.backends.cassandra.opening import HEARTBEAT, HEARTBEAT_TIM
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.requests import APPLIED, Request
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas.renewer import ThreadHost
+from aiorwlock_remote.cas.renewer import CallbackThread
 from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 
 pytestmark = [pytest.mark.anyio]
 
@@ -43,16 +43,16 @@ async def test_another_thread_is_answered(table: Table) -> None:
     asked = list[Pending[object]]()
 
     def other() -> None:
-        host = ThreadHost(SystemClock())
+        host = CallbackThread(SystemClock())
         pending = table.ask(host, appear(table))
         asked.append(pending)  # type: ignore[arg-type]
-        host.run(lambda: pending.done, host.clock.now() + PATIENCE)
+        host.run(pending.done, host.clock.now() + PATIENCE)
 
     thread = threading.Thread(target=other)
     thread.start()
     thread.join(PATIENCE)
     (pending,) = asked
-    assert pending.done
+    assert pending.done()
     assert pending.error is None
 
 
@@ -61,9 +61,9 @@ async def test_an_answer_that_lies_there_is_not_late(
 ) -> None:
     assert layout
     hasty = replace(options, request_timeout=1.0)
-    table = await opening.connect(hasty, current_host())
+    table = await opening.connect(hasty, current_event_loop())
     try:
-        pending = table.ask(current_host(), appear(table))
+        pending = table.ask(current_event_loop(), appear(table))
         block(1.5)
         rows = await pending
         assert rows[0][APPLIED] is True
@@ -80,7 +80,7 @@ async def test_no_connection_is_given_up(
     monkeypatch.setattr(ReadConnection, "defunct", lambda _, exc: given_up.append(exc))
     block(3 * (HEARTBEAT + HEARTBEAT_TIMEOUT))
     assert given_up == []
-    rows = await table.ask(current_host(), appear(table))
+    rows = await table.ask(current_event_loop(), appear(table))
     assert rows[0][APPLIED] is True
 
 
@@ -90,11 +90,11 @@ async def test_closed_it_leaves_nothing(
 ) -> None:
     create("pair")
     others = aides()
-    (await opening.connect(options, current_host())).close()
+    (await opening.connect(options, current_event_loop())).close()
     await settled(others)
     before = sockets()
     for _ in range(3):
-        (await opening.connect(options, current_host())).close()
+        (await opening.connect(options, current_event_loop())).close()
     await settled(others)
     assert sockets() <= before
     assert aides() <= others
@@ -105,17 +105,17 @@ async def test_one_that_was_never_made_leaves_no_thread() -> None:
     nowhere = Options("locks", ("nowhere.invalid",), connect_timeout=20.0)
     others = aides()
     with pytest.raises(BackendUnavailable):
-        await opening.connect(nowhere, current_host())
+        await opening.connect(nowhere, current_event_loop())
     await settled(others)
     assert aides() <= others
 
 
 async def settled(others: set[threading.Thread]) -> None:
     """What is to be done soon has been done, and threads that were to end have."""
-    host = current_host()
+    host = current_event_loop()
     for _ in range(3):
         turn: Pending[None] = Pending()
-        host.call_soon(turn.resolve, None)
+        host.call_soon(turn.set_result, None)
         await turn
     for aide in aides() - others:
         aide.join(PATIENCE)

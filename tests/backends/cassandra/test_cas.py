@@ -10,15 +10,15 @@ import pytest
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.pages import Asked
+from aiorwlock_remote.backends.cassandra.pages import PendingRows
 from aiorwlock_remote.backends.cassandra.requests import Request
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas import Swapping
+from aiorwlock_remote.cas import CasStepper
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
-    Force,
     Forced,
+    ForceRelease,
     Granted,
     Refused,
     Release,
@@ -29,8 +29,8 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.ports import Host
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.ports import EventLoop
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.conftest import both_layouts
 from tests.backends.cassandra.one_row import Desk
 from tests.servers.fix_cassandra import Keyspace
@@ -52,7 +52,7 @@ class Party:
         self.sent: list[str] = []
         self.between: Callable[[], Awaitable[object]] | None = None
         self._ask = table.ask
-        self._host = current_host()
+        self._host = current_event_loop()
         table.ask = self._asked  # type: ignore[method-assign]
         request = table.request
 
@@ -61,38 +61,38 @@ class Party:
             return request(name, *values)
 
         table.request = counted  # type: ignore[method-assign]
-        cas = CassandraCas(table, current_host())
+        cas = CassandraCas(table, current_event_loop())
         early = cas._ballots.early
         cas._ballots.early = lambda *of: None if self.between else early(*of)  # type: ignore[method-assign]
-        self._swapping = Swapping(cas, lambda *_: None)
+        self._swapping = CasStepper(cas, lambda *_: None)
 
     async def do(self, command: Any) -> Any:  # noqa: ANN401
         self.sent.clear()
         return await self._swapping.step(ORDER, command)
 
-    def _asked(self, host: Host, request: Request) -> Asked:
+    def _asked(self, host: EventLoop, request: Request) -> PendingRows:
         between = self.between
         if between is None or self.sent[-1] != "seated":
             return self._ask(host, request)
         self.between = None
-        answer = Asked()
+        answer = PendingRows()
 
         async def apart() -> None:
             await between()
-            answer.resolve(await self._ask(host, request))
+            answer.set_result(await self._ask(host, request))
 
         self._host.spawn(apart)
         return answer
 
     def write(self, ticket: str, *, queue: bool = False) -> Acquire:
         claims = (Claim(ticket, LEASE),)
-        return Acquire(claims, Mode.WRITE, gate=self.gate, may_queue=queue)
+        return Acquire(claims, Mode.WRITE, client_id=self.gate, may_queue=queue)
 
 
 @pytest.fixture
 async def parties(layout: str, options: Options) -> AsyncIterator[list[Party]]:
     assert layout
-    tables = [await opening.connect(options, current_host()) for _ in range(2)]
+    tables = [await opening.connect(options, current_event_loop()) for _ in range(2)]
     yield [Party(table, f"gate{number}") for number, table in enumerate(tables)]
     for table in tables:
         table.close()
@@ -158,7 +158,7 @@ async def test_a_force_from_outside_is_noticed(
     one, two = parties
     granted = await one.do(one.write("t1"))
     (grant,) = granted.grants
-    assert await two.do(Force(grant.holder, grant.fence)) == Forced(done=True)
+    assert await two.do(ForceRelease(grant.holder, grant.fence)) == Forced(done=True)
     assert desk.load() is None
     assert not (await one.do(Release("t1"))).held
     assert isinstance(await two.do(two.write("t2")), Granted)
@@ -185,7 +185,7 @@ async def test_forced_before_the_fence_is_read(
     async def force() -> None:
         refused = await two.do(two.write("t2", queue=True))
         assert isinstance(refused, Waiting)
-        await two.do(Force(holder_of("t1"), desk.fence()))
+        await two.do(ForceRelease(holder_of("t1"), desk.fence()))
 
     one.between = force
     with pytest.raises(BackendUnavailable, match="gone before its fence was read"):

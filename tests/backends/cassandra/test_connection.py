@@ -24,7 +24,7 @@ from cassandra.protocol import OptionsMessage
 from aiorwlock_remote.backends.cassandra import connection
 from aiorwlock_remote.backends.cassandra.connection import ReadConnection, read_by
 from aiorwlock_remote.backends.cassandra.segments import SEGMENTS
-from aiorwlock_remote.backends.cassandra.socket_reader import Reader
+from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader
 from tests.backends.cassandra.fake_loop import ActedLoop
 
 PATIENCE = 60.0
@@ -41,7 +41,7 @@ def listening() -> Iterator[socket]:
 
 @pytest.fixture
 def near(
-    loop: ActedLoop, reader: Reader, listening: socket
+    loop: ActedLoop, reader: SocketReader, listening: socket
 ) -> Iterator[ReadConnection]:
     """The driver's end. It has just greeted the server, and nothing was answered."""
     end = DefaultEndPoint(*listening.getsockname())
@@ -88,7 +88,7 @@ def test_the_first_is_sent_at_once_and_the_others_of_a_turn_together(
     far: socket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "PATIENCE", 1000.0)
+    monkeypatch.setattr(connection, "TURN_GRACE", 1000.0)
     loop.turn()  # the greeting's
     sent = list[bytes]()
 
@@ -118,7 +118,7 @@ def leaves_at_once(near: ReadConnection) -> bool:
 
 
 def test_only_what_has_time_waits_for_the_answer_of_what_was_asked_before(
-    loop: ActedLoop, reader: Reader, near: ReadConnection, far: socket
+    loop: ActedLoop, reader: SocketReader, near: ReadConnection, far: socket
 ) -> None:
     loop.turn()
     assert leaves_at_once(near)
@@ -135,7 +135,7 @@ def test_only_what_has_time_waits_for_the_answer_of_what_was_asked_before(
 
 
 def test_what_has_time_goes_with_what_has_none(
-    loop: ActedLoop, reader: Reader, near: ReadConnection, far: socket
+    loop: ActedLoop, reader: SocketReader, near: ReadConnection, far: socket
 ) -> None:
     """Of one turn, whichever of them was asked first."""
     loop.turn()

@@ -11,8 +11,8 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.pool import NoConnectionsAvailable
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
-from aiorwlock_remote.backends.cassandra.errors import of
-from aiorwlock_remote.cas import GaveUp
+from aiorwlock_remote.backends.cassandra.errors import from_driver
+from aiorwlock_remote.cas import CasContention
 
 CAS = cassandra.WriteType.CAS
 
@@ -57,7 +57,7 @@ UNFIT: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize("exc", NOT_DONE, ids=range(len(NOT_DONE)))
 def test_certainly_not_done(exc: Exception) -> None:
-    error = of(exc, "h:9042")
+    error = from_driver(exc, "h:9042")
     assert isinstance(error, BackendUnavailable)
     assert error.nothing_done
     assert error.what.startswith("h:9042")
@@ -65,7 +65,7 @@ def test_certainly_not_done(exc: Exception) -> None:
 
 @pytest.mark.parametrize("exc", UNKNOWN, ids=range(len(UNKNOWN)))
 def test_nobody_knows(exc: Exception) -> None:
-    error = of(exc, "h:9042")
+    error = from_driver(exc, "h:9042")
     assert isinstance(error, BackendUnavailable)
     assert not error.nothing_done
     assert type(exc).__name__ in error.what
@@ -73,7 +73,7 @@ def test_nobody_knows(exc: Exception) -> None:
 
 @pytest.mark.parametrize(("exc", "hint"), UNFIT, ids=range(len(UNFIT)))
 def test_unfit(exc: Exception, hint: str) -> None:
-    error = of(exc, "h:9042")
+    error = from_driver(exc, "h:9042")
     assert isinstance(error, Unsupported)
     assert hint in error.hint
 
@@ -83,23 +83,23 @@ def test_a_certificate_of_a_stranger() -> None:
         "Tried connecting to [('127.0.0.1', 9042)]. Last error: [SSL: CERTIFICATE_"
         "VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1)"
     )
-    error = of(NoHostAvailable("x", {"h": behind}), "h:9042")
+    error = from_driver(NoHostAvailable("x", {"h": behind}), "h:9042")
     assert isinstance(error, Unsupported)
     assert error.what.endswith("is not trusted: self-signed certificate")
 
 
 def test_a_session_that_became_legacy() -> None:
     exc = ValueError("Cannot specify execution_profile while using legacy parameters.")
-    assert isinstance(of(exc, "h"), ConfigurationError)
+    assert isinstance(from_driver(exc, "h"), ConfigurationError)
 
 
 def test_ours_stay_as_they_are() -> None:
     error = Unsupported(what="x")
-    assert of(error, "h") is error
+    assert from_driver(error, "h") is error
 
 
 @pytest.mark.parametrize("exc", GAVE_UP, ids=range(len(GAVE_UP)))
 def test_worth_another_try(exc: Exception) -> None:
-    error = of(exc, "h:9042")
-    assert isinstance(error, GaveUp)
+    error = from_driver(exc, "h:9042")
+    assert isinstance(error, CasContention)
     assert not error.nothing_done

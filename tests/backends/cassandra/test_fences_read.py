@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.ballots import Luck
+from aiorwlock_remote.backends.cassandra.ballots import EarlyReadHeuristic
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
-from aiorwlock_remote.backends.cassandra.local_grants import Holders
+from aiorwlock_remote.backends.cassandra.local_grants import LocalGrants
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.pages import Asked
+from aiorwlock_remote.backends.cassandra.pages import PendingRows
 from aiorwlock_remote.backends.cassandra.requests import Request
-from aiorwlock_remote.backends.cassandra.stepper import Steps
+from aiorwlock_remote.backends.cassandra.stepper import CassandraStepper
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -25,8 +25,8 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.ports import Host
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.ports import EventLoop
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.conftest import both_layouts
 from tests.backends.cassandra.one_row import Desk
 from tests.servers.fix_cassandra import Keyspace
@@ -48,7 +48,7 @@ class Sent:
         self.table = table
         self.names: list[str] = []
         self.early = 0
-        self._last: Asked | None = None
+        self._last: PendingRows | None = None
         self._made: list[tuple[Request, str]] = []
         self._request, self._ask = table.request, table.ask
         table.request = self.request  # type: ignore[method-assign]
@@ -64,9 +64,9 @@ class Sent:
             name for made, name in self._made if made.statement is request.statement
         )
 
-    def ask(self, host: Host, request: Request) -> Asked:
+    def ask(self, host: EventLoop, request: Request) -> PendingRows:
         self.names.append(self._name(request))
-        self.early += self._last is not None and not self._last.done
+        self.early += self._last is not None and not self._last.done()
         self._last = self._ask(host, request)
         return self._last
 
@@ -74,13 +74,13 @@ class Sent:
 @pytest.fixture
 async def asked(layout: str, options: Options) -> AsyncIterator[Sent]:
     assert layout
-    table = await opening.connect(options, current_host())
+    table = await opening.connect(options, current_event_loop())
     yield Sent(table)
     table.close()
 
 
 @pytest.fixture
-async def steps(asked: Sent) -> Steps:
+async def steps(asked: Sent) -> CassandraStepper:
     return new_steps(asked.table)
 
 
@@ -93,15 +93,17 @@ def read(ticket: str) -> Acquire:
     return Acquire((Claim(ticket, LEASE),), Mode.READ)
 
 
-def new_steps(table: Table) -> Steps:
+def new_steps(table: Table) -> CassandraStepper:
     def later(seconds: float, function: Callable[[], None]) -> None:
         raise NotImplementedError
 
-    cas = CassandraCas(table, current_host())
-    return Steps(cas, Holders(), lambda *_: None, later)
+    cas = CassandraCas(table, current_event_loop())
+    return CassandraStepper(cas, LocalGrants(), lambda *_: None, later)
 
 
-async def test_who_joins_here_reads_none(steps: Steps, asked: Sent, desk: Desk) -> None:
+async def test_who_joins_here_reads_none(
+    steps: CassandraStepper, asked: Sent, desk: Desk
+) -> None:
     """The seat was compared with what one of ours had written, and its fence known."""
     await steps.step(ORDER, read("t1"))
     asked.names.clear()
@@ -113,10 +115,10 @@ async def test_who_joins_here_reads_none(steps: Steps, asked: Sent, desk: Desk) 
 
 
 async def test_who_joins_from_elsewhere_is_told_the_true_fence(
-    steps: Steps, asked: Sent, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    steps: CassandraStepper, asked: Sent, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The row knows a provisional one."""
-    monkeypatch.setattr(Luck, "tries", lambda _: False)
+    monkeypatch.setattr(EarlyReadHeuristic, "tries", lambda _: False)
     await steps.step(ORDER, read("t1"))
     asked.names.clear()
     joined = await new_steps(asked.table).step(ORDER, read("t2"))
@@ -127,13 +129,13 @@ async def test_who_joins_from_elsewhere_is_told_the_true_fence(
 
 
 async def test_who_takes_over_has_a_higher_fence(
-    steps: Steps, asked: Sent, desk: Desk
+    steps: CassandraStepper, asked: Sent, desk: Desk
 ) -> None:
     """In the release of one before: the seat changes hands, and no read follows."""
     write = Acquire((Claim("t1", LEASE),), Mode.WRITE)
     await steps.step(ORDER, write)
     first = desk.fence()
-    queued = Acquire((Claim("t2", LEASE),), Mode.WRITE, gate="g", may_queue=True)
+    queued = Acquire((Claim("t2", LEASE),), Mode.WRITE, client_id="g", may_queue=True)
     assert isinstance(await steps.step(ORDER, queued), Waiting)
     asked.names.clear()
     handed = await steps.step(ORDER, Release("t1", then=(queued,)))
@@ -146,7 +148,7 @@ async def test_who_takes_over_has_a_higher_fence(
 
 @pytest.mark.parametrize("early", [True, False])
 async def test_a_shown_fence_is_the_ballot(
-    steps: Steps,
+    steps: CassandraStepper,
     asked: Sent,
     desk: Desk,
     monkeypatch: pytest.MonkeyPatch,
@@ -154,7 +156,7 @@ async def test_a_shown_fence_is_the_ballot(
     early: bool,
 ) -> None:
     """Read right behind the transaction, or after it: the same."""
-    monkeypatch.setattr(Luck, "tries", lambda _: early)
+    monkeypatch.setattr(EarlyReadHeuristic, "tries", lambda _: early)
     fences = []
     for _ in range(20):
         granted = await steps.step(ORDER, read("t1"))

@@ -23,7 +23,7 @@ async def test_a_list_does_not_forget_what_is_waited_for(
     keyspace: Keyspace, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it is: how old a lease is, only whoever saw it before knows."""
-    monkeypatch.setattr("aiorwlock_remote.backends.cassandra.row_time.REMEMBERED", 2)
+    monkeypatch.setattr("aiorwlock_remote.backends.cassandra.row_time.CACHE_SIZE", 2)
     async with connect(counted) as locks, connect(keyspace.url) as others:
         order = resource("order", 42)
         store = counted.store

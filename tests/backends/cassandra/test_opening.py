@@ -17,7 +17,7 @@ from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.servers.fix_cassandra import Keyspace, SharedNode
 from tests.servers.process import free_port, until
 from tests.servers.proxy import Proxy
@@ -33,7 +33,7 @@ Create = Callable[[str], None]
 
 async def refused(options: Options, kind: type[Exception]) -> str:
     with pytest.raises(kind) as caught:
-        (await opening.connect(options, current_host())).close()
+        (await opening.connect(options, current_event_loop())).close()
     return str(caught.value)
 
 
@@ -56,7 +56,7 @@ async def test_the_published_table_lacks_our_columns(
     assert said.endswith(alter)
     keyspace.visit.rows(f"ALTER TABLE {options.quoted} DROP (version, frame)")
     keyspace.visit.rows(alter)
-    (await opening.connect(options, current_host())).close()
+    (await opening.connect(options, current_event_loop())).close()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def test_a_table_that_forgets(
     keyspace.visit.rows(f"{alter} 60")
     assert (await refused(options, Unsupported)).endswith(f"; {alter}0")
     keyspace.visit.rows(f"{alter} 0")
-    (await opening.connect(options, current_host())).close()
+    (await opening.connect(options, current_event_loop())).close()
 
 
 async def test_another_data_centre(options: Options, create: Create) -> None:
@@ -102,7 +102,7 @@ async def test_another_data_centre(options: Options, create: Create) -> None:
     said = await refused(replace(options, local_dc="mars"), ConfigurationError)
     assert "no data centre 'mars'; it has datacenter1; ?local_dc=datacenter1" in said
     named = replace(options, local_dc="datacenter1")
-    (await opening.connect(named, current_host())).close()
+    (await opening.connect(named, current_event_loop())).close()
 
 
 async def test_nobody_listens(options: Options) -> None:
@@ -137,14 +137,14 @@ async def test_a_node_that_says_nothing_at_first_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     create("pair")
-    monkeypatch.setattr(opening, "DIAL", 0.5)
+    monkeypatch.setattr(opening, "NODE_TIMEOUT", 0.5)
     with Proxy(cassandra_node.port) as proxy:
         proxy.black_hole(on=True)
         opened: list[Table] = []
 
         async def connect() -> None:
             slow = replace(options, port=proxy.port)
-            opened.append(await opening.connect(slow, current_host()))
+            opened.append(await opening.connect(slow, current_event_loop()))
 
         async with anyio.create_task_group() as group:
             group.start_soon(connect)
@@ -159,7 +159,7 @@ async def test_cancelled_it_leaves_no_session(options: Options, create: Create) 
     before = drivers_threads()
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await opening.connect(options, current_host())
+        await opening.connect(options, current_event_loop())
     with anyio.fail_after(30):
         while drivers_threads() > before:  # noqa: ASYNC110 - a thread's end is no event
             await anyio.sleep(0.02)

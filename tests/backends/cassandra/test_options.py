@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import ConfigurationError
-from aiorwlock_remote._util.tls import Tls
+from aiorwlock_remote._util.tls import TlsOptions
 from aiorwlock_remote.backends.cassandra.options import Options, options_of
 from aiorwlock_remote.core.url import parse
 
@@ -59,7 +59,7 @@ def test_every_option() -> None:
         serial_consistency="LOCAL_SERIAL",
         request_timeout=0.5,
         clock_skew=math.inf,
-        tls=Tls("chain", "ca.pem", "c.pem", "k.pem"),
+        tls=TlsOptions("chain", "ca.pem", "c.pem", "k.pem"),
     )
     assert "sec ret" not in repr(options)
 

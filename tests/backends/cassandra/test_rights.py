@@ -16,7 +16,7 @@ from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.requests import APPLIED
 from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.servers.fix_cassandra import StartCassandra
 from tests.servers.process import until
 
@@ -42,7 +42,7 @@ def as_root(port: int) -> Session:
 
 async def many_at_once(table: Table) -> None:
     """Their ballots may not be read by one request there, so they are one by one."""
-    host, keys = current_host(), [("fence", number) for number in range(3)]
+    host, keys = current_event_loop(), [("fence", number) for number in range(3)]
     versions = [uuid4() for _ in keys]
     for key, version in zip(keys, versions, strict=True):
         appear = table.request("appear", "t", 1, version, "{}", 1, *key)
@@ -72,7 +72,7 @@ async def test_passwords_and_permissions(start_cassandra: StartCassandra) -> Non
             "partition_keys_in_select_fail_threshold": "2",
         }
     )
-    host = current_host()
+    host = current_event_loop()
     session = as_root(node.port)
     bob = Options("locks", ("127.0.0.1",), node.port, connect_timeout=20.0)
     with pytest.raises(Unsupported, match="cassandra://user:password@"):

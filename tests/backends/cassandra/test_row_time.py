@@ -16,13 +16,13 @@ from uuid import UUID
 import pytest
 
 from aiorwlock_remote.backends.cassandra.row_time import (
-    REMEMBERED,
-    Memory,
-    Written,
+    CACHE_SIZE,
+    VersionClock,
+    WrittenAt,
     now_of,
 )
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release, Renew
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import transition
 
@@ -37,24 +37,24 @@ EVENTS = 400
 @dataclass(frozen=True)
 class Row:
     version: int
-    record: Record
-    seat: Seat | None
+    record: Doorman
+    seat: MutexRecord | None
     frame: int
     wall: int
 
 
-Judge = Callable[[Written, int, int], int]
+Judge = Callable[[WrittenAt, int, int], int]
 
 
-def ours(written: Written, boot: int, wall: int) -> int:
+def ours(written: WrittenAt, boot: int, wall: int) -> int:
     return now_of(written, boot, wall, SKEW)
 
 
-def without_margin(written: Written, boot: int, wall: int) -> int:
+def without_margin(written: WrittenAt, boot: int, wall: int) -> int:
     return now_of(written, boot, wall, 0)
 
 
-def one_wall_for_all(written: Written, boot: int, wall: int) -> int:
+def one_wall_for_all(written: WrittenAt, boot: int, wall: int) -> int:
     return max(written.frame + boot - written.seen, wall - SKEW)
 
 
@@ -64,7 +64,7 @@ class Process:
     wall_off: int
     boot_off: int
     cached: Row | None = None
-    written: dict[int, Written] = field(default_factory=dict)
+    written: dict[int, WrittenAt] = field(default_factory=dict)
     ticket: str = ""
     until: int = 0  # believes, in the world's time
 
@@ -135,7 +135,7 @@ class World:
         process.cached = row
         if row is not None and row.version not in process.written:
             seen = (sent if self.hasty else self.now) + process.boot_off
-            process.written[row.version] = Written(row.frame, row.wall, seen)
+            process.written[row.version] = WrittenAt(row.frame, row.wall, seen)
 
     def step(self, process: Process, command: Acquire | Release | Renew) -> None:
         """As a store without scripts: computed from what it saw last, then sent."""
@@ -149,7 +149,7 @@ class World:
         done = transition(record, seat, command, now, wall)
         self.version += 1
         new = Row(self.version, done.record, done.seat, now, wall)
-        process.written[new.version] = Written(now, wall, boot)
+        process.written[new.version] = WrittenAt(now, wall, boot)
         expected = None if row is None else row.version
         gone = done.seat is None and not done.record.queue
         self.later(
@@ -227,27 +227,27 @@ def test_counting_from_the_request_that_showed_a_version_gives_two() -> None:
 
 
 def test_who_waits_gets_in_when_the_lease_ends() -> None:
-    written = Written(frame=0, wall=START, seen=5)
+    written = WrittenAt(frame=0, wall=START, seen=5)
     for wall in (START - SKEW, START, START + SKEW):
         assert now_of(written, 5 + LEASE, wall, SKEW) == LEASE
 
 
 def test_who_has_just_come_gets_in_a_skew_later() -> None:
-    just_seen = Written(frame=0, wall=START, seen=5)
+    just_seen = WrittenAt(frame=0, wall=START, seen=5)
     assert now_of(just_seen, 5, START + LEASE, SKEW) == 0
     assert now_of(just_seen, 5, START + LEASE + SKEW, SKEW) == LEASE
     assert now_of(just_seen, 5, START + 10**12, None) == 0
 
 
 def test_a_wall_clock_set_back_turns_nothing_back() -> None:
-    assert now_of(Written(7, START, 5), 5, START - 10**12, SKEW) == 7
+    assert now_of(WrittenAt(7, START, 5), 5, START - 10**12, SKEW) == 7
 
 
 def test_what_is_waited_for_is_not_forgotten() -> None:
     """Else a busy process would never know how long a lease has been there."""
-    memory, waited = Memory(), UUID(int=0)
-    memory.add(waited, Written(0, START, 5))
-    for number in range(1, 2 * REMEMBERED):
-        memory.add(UUID(int=number), Written(0, START, number))
-        assert memory.get(waited) == Written(0, START, 5)
+    memory, waited = VersionClock(), UUID(int=0)
+    memory.add(waited, WrittenAt(0, START, 5))
+    for number in range(1, 2 * CACHE_SIZE):
+        memory.add(UUID(int=number), WrittenAt(0, START, number))
+        assert memory.get(waited) == WrittenAt(0, START, 5)
     assert memory.get(UUID(int=1)) is None

@@ -20,7 +20,7 @@ from aiorwlock_remote.backends.cassandra.rows import (
 )
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.commands import Acquire, Claim, Downgrade, Granted, Release
-from aiorwlock_remote.core.doorman import Ending, Record, Seat
+from aiorwlock_remote.core.doorman import Doorman, LossNote, MutexRecord
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import transition
 from aiorwlock_remote.core.value import replace
@@ -29,7 +29,7 @@ BALLOT = 1_795_275_327_518_000
 WALL = 1_700_000_000_000_000
 
 
-def row(record: Record | None, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+def row(record: Doorman | None, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
     return {
         "ticket": "gluww",
         "acquired_at": datetime(2026, 1, 2, 3, 4, 5),  # noqa: DTZ001 - as the driver's
@@ -50,7 +50,7 @@ def test_no_row_is_nothing() -> None:
 def test_a_published_program_holds_it() -> None:
     at = datetime(1970, 1, 1, 0, 16, 40, 7000)  # noqa: DTZ001
     found = found_of(row(None, acquired_at=at, version=None))
-    assert found.seat == Seat("gluww,1000.007")
+    assert found.seat == MutexRecord("gluww,1000.007")
     assert found.condition == (None, "gluww", 1_000_007)
     assert columns_of(found.seat) == ("gluww", 1_000_007)
 
@@ -59,7 +59,7 @@ def test_a_published_program_holds_it() -> None:
 def test_a_seat_is_written_as_it_was_read(ticket: str, millis: int) -> None:
     seconds, rest = divmod(millis, 1000)
     value = f"{ticket},{seconds}.{rest:03}" if rest else f"{ticket},{seconds}"
-    assert columns_of(Seat(value)) == (ticket, millis)
+    assert columns_of(MutexRecord(value)) == (ticket, millis)
 
 
 def test_a_burn_is_neither_held_nor_recorded() -> None:
@@ -75,12 +75,12 @@ def test_a_burn_is_neither_held_nor_recorded() -> None:
 
 def test_a_record_without_a_time_is_refused() -> None:
     with pytest.raises(BadRecord):
-        found_of(row(Record(), frame=None))
-    for found in (row(Record(), frame=-1), row(None, frame=-1)):
+        found_of(row(Doorman(), frame=None))
+    for found in (row(Doorman(), frame=-1), row(None, frame=-1)):
         with pytest.raises(BadRecord):  # else it would be tried for ever
             found_of(found)
     with pytest.raises(BadRecord):
-        found_of(row(Record()) | {"record": "{"})
+        found_of(row(Doorman()) | {"record": "{"})
 
 
 def test_a_grant_from_nothing_gets_the_ballot() -> None:
@@ -89,7 +89,7 @@ def test_a_grant_from_nothing_gets_the_ballot() -> None:
     assert isinstance(step.reply, Granted)
     assert step.reply.grants[0].fence == step.record.last == 1
     assert step.record.updated == step.record.created == WALL
-    assert step.seat == Seat(f"t1,{WALL // 1_000_000}", 1_000_005)
+    assert step.seat == MutexRecord(f"t1,{WALL // 1_000_000}", 1_000_005)
     at = datetime.fromtimestamp(WALL // 1_000_000, UTC)
     seat = {"ticket": "t1", "acquired_at": at.replace(tzinfo=None)}
     unsettled = found_of(row(step.record, **seat, seated=None))
@@ -123,7 +123,7 @@ def test_phases_count_on_by_one_whatever_the_wall_clock_says() -> None:
     door = transition(None, None, Acquire((claims[0],), Mode.WRITE), 5, 0, WALL).record
     door = counted_from(door, BALLOT)
     down = Downgrade("t0", claims[1])
-    seat = Seat(door.seat or "")
+    seat = MutexRecord(door.seat or "")
     step = transition(door, seat, down, 6, 0, WALL + 10**9)
     assert step.record.last == BALLOT + 1
     more = Release("t1", then=(Acquire((claims[2],), Mode.WRITE),))
@@ -132,11 +132,11 @@ def test_phases_count_on_by_one_whatever_the_wall_clock_says() -> None:
 
 
 def test_what_is_true_already_stays() -> None:
-    ended = (Ending(1, "*", "forced"), Ending(BALLOT, "*", "forced"))
-    door = Record(last=BALLOT + 3, endings=ended)
+    ended = (LossNote(1, "*", "forced"), LossNote(BALLOT, "*", "forced"))
+    door = Doorman(last=BALLOT + 3, endings=ended)
     found = counted_from(door, BALLOT)
     assert found.last == BALLOT + 3
     assert [e.fence for e in found.endings] == [BALLOT, BALLOT]
-    assert counted_from(Record(), BALLOT) == Record()
+    assert counted_from(Doorman(), BALLOT) == Doorman()
     assert counted_from(replace(door, last=2), BALLOT).last == BALLOT + 1
     assert BALLOT > PROVISIONAL

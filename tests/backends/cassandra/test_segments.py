@@ -9,7 +9,7 @@ from cassandra.segment import CrcException, Segment, SegmentCodec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aiorwlock_remote.backends.cassandra.segments import LENGTHS, SEGMENTS, _decoded
+from aiorwlock_remote.backends.cassandra.segments import CACHE_SIZE, SEGMENTS, _decoded
 
 DRIVERS = SegmentCodec()
 MOST = Segment.MAX_PAYLOAD_LENGTH
@@ -49,6 +49,6 @@ def test_a_damaged_header_is_refused_every_time() -> None:
 
 
 def test_no_more_than_some_are_remembered() -> None:
-    for size in range(2 * LENGTHS):
+    for size in range(2 * CACHE_SIZE):
         SEGMENTS.decode_header(BytesIO(encoded(DRIVERS, bytes(size))))
-    assert _decoded.cache_info().currsize == LENGTHS
+    assert _decoded.cache_info().currsize == CACHE_SIZE

@@ -19,10 +19,10 @@ from cassandra.policies import RetryPolicy, WhiteListRoundRobinPolicy
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.pages import Answer
+from aiorwlock_remote.backends.cassandra.pages import ReplyHandler
 from aiorwlock_remote.backends.cassandra.requests import APPLIED, Request, Rows
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.conftest import both_layouts
 from tests.servers.fix_cassandra import Keyspace
 
@@ -37,7 +37,7 @@ def appear(table: Table, ticket: str = "gluww") -> Request:
 
 @both_layouts
 async def test_a_refusal_tells_the_row(table: Table) -> None:
-    host = current_host()
+    host = current_event_loop()
     rows = await table.ask(host, appear(table))
     assert rows[0][APPLIED] is True
     rows = await table.ask(host, appear(table, "other"))
@@ -50,13 +50,13 @@ async def test_a_refusal_tells_the_row(table: Table) -> None:
 @pytest.fixture
 def calling_back(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     """Where the driver calls back with answers."""
-    threads, came = list[threading.Thread](), Answer.came
+    threads, came = list[threading.Thread](), ReplyHandler.came
 
-    def noted(answer: Answer, rows: Rows | None) -> None:
+    def noted(answer: ReplyHandler, rows: Rows | None) -> None:
         threads.append(threading.current_thread())
         came(answer, rows)
 
-    monkeypatch.setattr(Answer, "came", noted)
+    monkeypatch.setattr(ReplyHandler, "came", noted)
     return threads
 
 
@@ -65,7 +65,7 @@ async def test_the_loop_reads_its_answers(
 ) -> None:
     """Where a heartbeat is on its way just then, its aide may have been first."""
     for _ in range(20):
-        await table.ask(current_host(), appear(table))
+        await table.ask(current_event_loop(), appear(table))
     assert len(calling_back) == 20
     assert threading.current_thread() in calling_back
 
@@ -77,15 +77,15 @@ async def test_over_a_users_session_the_drivers_thread_does(
     calling_back: list[threading.Thread],
 ) -> None:
     assert layout
-    lent = await opening.borrow(keyspace.visit.session, options, current_host())
-    rows = await lent.ask(current_host(), appear(lent))
+    lent = await opening.borrow(keyspace.visit.session, options, current_event_loop())
+    rows = await lent.ask(current_event_loop(), appear(lent))
     assert rows[0][APPLIED] is True
     assert len(calling_back) == 1
     assert calling_back != [threading.current_thread()]
 
 
 async def test_many_at_once(table: Table) -> None:
-    host = current_host()
+    host = current_event_loop()
     asked = [
         table.ask(
             host,
@@ -98,7 +98,7 @@ async def test_many_at_once(table: Table) -> None:
 
 
 async def test_cancelling_takes_nothing_back(table: Table) -> None:
-    host = current_host()
+    host = current_event_loop()
     with anyio.CancelScope() as scope:
         pending = table.ask(host, appear(table))
         scope.cancel()
@@ -111,17 +111,17 @@ async def test_a_dropped_table_is_a_typed_error(
     create: Callable[[str], None], options: Options, keyspace: Keyspace
 ) -> None:
     create("pair")
-    table = await opening.connect(options, current_host())
+    table = await opening.connect(options, current_event_loop())
     keyspace.visit.rows(f"DROP TABLE {options.quoted}")
     with pytest.raises(Unsupported, match="rwlock schema cassandra"):
-        await table.ask(current_host(), appear(table))
+        await table.ask(current_event_loop(), appear(table))
     table.close()
 
 
 async def test_a_closed_session_was_not_asked(table: Table) -> None:
     table.close()
     with pytest.raises(BackendUnavailable) as caught:
-        await table.ask(current_host(), appear(table))
+        await table.ask(current_event_loop(), appear(table))
     assert caught.value.nothing_done
 
 
@@ -161,7 +161,7 @@ async def test_a_session_of_the_users_is_used_and_left_alone(
     layout: str, options: Options, keyspace: Keyspace, kind: str
 ) -> None:
     session = users_session(keyspace, kind)
-    host = current_host()
+    host = current_event_loop()
     try:
         table = await opening.borrow(session, options, host)
         (statement, *_) = (table.request("appear").statement,)

@@ -8,14 +8,14 @@ from socket import socketpair
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra.socket_reader import Reader
+from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader
 from tests.backends.cassandra.fake_loop import ActedConnection, ActedLoop
 
 PATIENCE = 60.0
 
 
 @pytest.fixture
-def line(loop: ActedLoop, reader: Reader) -> Iterator[ActedConnection]:
+def line(loop: ActedLoop, reader: SocketReader) -> Iterator[ActedConnection]:
     """A connection that is read from now on."""
     connection = ActedConnection(loop)
     near, far = socketpair()
@@ -27,7 +27,7 @@ def line(loop: ActedLoop, reader: Reader) -> Iterator[ActedConnection]:
 
 
 def test_the_loop_reads_and_is_not_woken_for_what_it_reads(
-    loop: ActedLoop, reader: Reader, line: ActedConnection
+    loop: ActedLoop, reader: SocketReader, line: ActedConnection
 ) -> None:
     got = list[str]()
     take = line.read
@@ -46,7 +46,7 @@ def test_the_loop_reads_and_is_not_woken_for_what_it_reads(
 
 
 def test_the_aide_reads_what_others_wait_for(
-    reader: Reader, line: ActedConnection
+    reader: SocketReader, line: ActedConnection
 ) -> None:
     for _ in range(20):
         line.was_read.clear()
@@ -57,7 +57,7 @@ def test_the_aide_reads_what_others_wait_for(
 
 
 def test_the_aide_looks_again_while_they_wait(
-    reader: Reader, line: ActedConnection
+    reader: SocketReader, line: ActedConnection
 ) -> None:
     """The first time nothing has arrived."""
     line.arrives_at = 3
@@ -68,7 +68,7 @@ def test_the_aide_looks_again_while_they_wait(
 
 
 def test_who_comes_just_before_the_aide_sleeps_is_seen(
-    reader: Reader, line: ActedConnection, monkeypatch: pytest.MonkeyPatch
+    reader: SocketReader, line: ActedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timers = reader._timers
     first, came = timers.first, list[bool]()
@@ -87,7 +87,7 @@ def test_who_comes_just_before_the_aide_sleeps_is_seen(
 
 
 def test_what_the_loop_has_read_is_not_read_again(
-    reader: Reader, line: ActedConnection
+    reader: SocketReader, line: ActedConnection
 ) -> None:
     reader.expect()
     assert line.asked.wait(PATIENCE)
@@ -98,7 +98,7 @@ def test_what_the_loop_has_read_is_not_read_again(
 
 
 def test_nobody_is_forgotten_whatever_the_aide_does_just_then(
-    reader: Reader, line: ActedConnection
+    reader: SocketReader, line: ActedConnection
 ) -> None:
     """Three threads come just while it looks after the one before, or goes to sleep."""
 
@@ -118,7 +118,7 @@ def test_nobody_is_forgotten_whatever_the_aide_does_just_then(
 
 
 def test_it_is_read_once_more_before_an_answer_is_said_to_be_late(
-    loop: ActedLoop, reader: Reader, line: ActedConnection
+    loop: ActedLoop, reader: SocketReader, line: ActedConnection
 ) -> None:
     late = threading.Event()
 
@@ -132,7 +132,7 @@ def test_it_is_read_once_more_before_an_answer_is_said_to_be_late(
     assert threading.current_thread() not in line.readers
 
 
-def test_one_that_fails_keeps_no_other_from_being_ended(reader: Reader) -> None:
+def test_one_that_fails_keeps_no_other_from_being_ended(reader: SocketReader) -> None:
     late = threading.Event()
 
     def broken() -> None:
@@ -143,7 +143,7 @@ def test_one_that_fails_keeps_no_other_from_being_ended(reader: Reader) -> None:
     assert late.wait(PATIENCE)
 
 
-def test_a_sooner_time_wakes_the_aide(reader: Reader) -> None:
+def test_a_sooner_time_wakes_the_aide(reader: SocketReader) -> None:
     soon = threading.Event()
     reader.later(1000.0, int)
     reader.later(0.01, soon.set)
@@ -151,7 +151,7 @@ def test_a_sooner_time_wakes_the_aide(reader: Reader) -> None:
 
 
 def test_a_socket_is_closed_once_the_loop_has_turned_away(
-    loop: ActedLoop, reader: Reader, line: ActedConnection
+    loop: ActedLoop, reader: SocketReader, line: ActedConnection
 ) -> None:
     reader.leave(line)
     assert loop.events == []
@@ -160,7 +160,7 @@ def test_a_socket_is_closed_once_the_loop_has_turned_away(
 
 
 def test_one_that_ended_before_the_loop_came_to_it_is_closed_all_the_same(
-    loop: ActedLoop, reader: Reader
+    loop: ActedLoop, reader: SocketReader
 ) -> None:
     connection = ActedConnection(loop)
     near, far = socketpair()
@@ -174,7 +174,7 @@ def test_one_that_ended_before_the_loop_came_to_it_is_closed_all_the_same(
 
 def test_closed_it_leaves_no_thread(loop: ActedLoop) -> None:
     before = set(threading.enumerate())
-    reader = Reader(loop, threading.get_ident())
+    reader = SocketReader(loop, threading.get_ident())
     (aide,) = set(threading.enumerate()) - before
     reader.later(1000.0, int)
     reader.close()

@@ -14,7 +14,7 @@ from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.requests import APPLIED
 from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.servers.cassandra_ring import IPS, CassandraRing, Visit
 from tests.servers.fix_cassandra import StartCassandra
 
@@ -44,7 +44,7 @@ def prepare(visit: Visit, options: Options, copies: int) -> None:
 
 async def cycle(table: Table, key: tuple[str, int]) -> None:
     """Acquired and released."""
-    host, version = current_host(), uuid4()
+    host, version = current_event_loop(), uuid4()
     rows = await table.ask(
         host, table.request("appear", "t", 1000, version, "{}", 5, *key)
     )
@@ -58,7 +58,7 @@ async def test_the_only_node_stops_and_goes_on(start_cassandra: StartCassandra) 
     options = fresh_options(node.ip, port=node.port)
     with Visit(node.ip, node.port) as visit:
         prepare(visit, options, 1)
-    table = await opening.connect(options, current_host())
+    table = await opening.connect(options, current_event_loop())
     try:
         await cycle(table, ("order", 1))
         node.pause()
@@ -129,7 +129,7 @@ async def test_a_stopped_node_of_three_holds_nobody_up_for_long(
     with Visit(IPS[0], cassandra_ring.port) as visit:
         prepare(visit, options, 3)
     cassandra_ring.settle()
-    table = await opening.connect(options, current_host())
+    table = await opening.connect(options, current_event_loop())
     stopped = cassandra_ring.nodes[1]
     runners = [Runner(number) for number in range(TASKS)]
     try:

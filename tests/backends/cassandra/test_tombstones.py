@@ -9,16 +9,16 @@ import pytest
 from aiorwlock_remote.backends.cassandra import changes as module
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.row_time import Memory
+from aiorwlock_remote.backends.cassandra.row_time import VersionClock
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas import Swapping
+from aiorwlock_remote.cas import CasStepper
 from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release
-from aiorwlock_remote.core.doorman import Record
+from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.conftest import both_layouts
 from tests.backends.cassandra.one_row import Desk
 from tests.servers.fix_cassandra import Keyspace
@@ -39,11 +39,11 @@ async def test_a_burn_outlives_who_stepped_over_it(
     table: Table, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after its release nothing that is late gets in, until it has gone."""
-    monkeypatch.setattr(module, "BURN", 3)
-    cas = CassandraCas(table, current_host())
-    swapping = Swapping(cas, lambda *_: None)
+    monkeypatch.setattr(module, "TOMBSTONE_SECONDS", 3)
+    cas = CassandraCas(table, current_event_loop())
+    swapping = CasStepper(cas, lambda *_: None)
     nothing = cas.guess()
-    done, burnt = await cas.swap(ORDER, nothing, Record(), None, cas.times(nothing))
+    done, burnt = await cas.swap(ORDER, nothing, Doorman(), None, cas.times(nothing))
     assert done
     assert burnt is not None
     late = desk.appearing("ghost")
@@ -67,8 +67,8 @@ async def test_time_is_right_after_a_change_that_changes_nothing(
 
     With that of a change long ago, whoever comes then takes the lease for run out.
     """
-    cas = CassandraCas(table, current_host())
-    swapping = Swapping(cas, lambda *_: None)
+    cas = CassandraCas(table, current_event_loop())
+    swapping = CasStepper(cas, lambda *_: None)
     assert isinstance(await swapping.step(ORDER, TAKE), Granted)
     state = await cas.load(ORDER)
     assert state.record is not None
@@ -76,7 +76,7 @@ async def test_time_is_right_after_a_change_that_changes_nothing(
     old = replace(state.record, updated=state.record.updated - hours)
     done, _ = await cas.swap(ORDER, state, old, state.seat, cas.times(state))
     assert done
-    newcomer = CassandraCas(table, current_host())
+    newcomer = CassandraCas(table, current_event_loop())
     seen = await newcomer.load(ORDER)
     assert seen.record is not None
     (grant,) = seen.record.grants
@@ -87,9 +87,9 @@ async def test_time_is_right_after_a_change_that_changes_nothing(
 
 async def test_a_version_that_was_forgotten_is_not_taken_for_new(table: Table) -> None:
     """Its time goes on from what the row says, not from our wall clock."""
-    memory = Memory()
-    cas = CassandraCas(table, current_host(), memory=memory)
-    swapping = Swapping(cas, lambda *_: None)
+    memory = VersionClock()
+    cas = CassandraCas(table, current_event_loop(), memory=memory)
+    swapping = CasStepper(cas, lambda *_: None)
     assert isinstance(await swapping.step(ORDER, TAKE), Granted)
     state = await cas.load(ORDER)
     memory._written.clear()

@@ -17,16 +17,20 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, BadRecord, Held, Locks, connect
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.cassandra.ballots import Ballot, Ballots, Luck
+from aiorwlock_remote.backends.cassandra.ballots import (
+    Ballot,
+    Ballots,
+    EarlyReadHeuristic,
+)
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas import Swapping
+from aiorwlock_remote.cas import CasStepper
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
     Command,
-    Force,
+    ForceRelease,
     Granted,
     Release,
     Released,
@@ -36,7 +40,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.one_row import KEY, Desk
 from tests.servers.fix_cassandra import Keyspace
 
@@ -187,7 +191,9 @@ class Process:
     """The steps of one process on ``order/42``."""
 
     def __init__(self, table: Table) -> None:
-        self._swapping = Swapping(CassandraCas(table, current_host()), lambda *_: None)
+        self._swapping = CasStepper(
+            CassandraCas(table, current_event_loop()), lambda *_: None
+        )
 
     def __call__(self, command: Command) -> Pending[Reply]:
         return self._swapping.step(ORDER, command)
@@ -195,7 +201,7 @@ class Process:
 
 def take(ticket: str, mode: Mode = Mode.WRITE, *, queue: bool = False) -> Acquire:
     claims = (Claim(ticket, LEASE),)
-    return Acquire(claims, mode, gate=ticket if queue else "", may_queue=queue)
+    return Acquire(claims, mode, client_id=ticket if queue else "", may_queue=queue)
 
 
 @pytest.fixture
@@ -237,7 +243,7 @@ async def test_a_seat_that_another_program_takes_over_stays(
     table: Table, desk: Desk, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a plain write just after the transaction: what is removed is ours alone."""
-    monkeypatch.setattr(Luck, "tries", lambda _: False)
+    monkeypatch.setattr(EarlyReadHeuristic, "tries", lambda _: False)
     read = Ballots.read
 
     def then(self: Ballots, *wanted: Any) -> Pending[Ballot]:  # noqa: ANN401
@@ -257,7 +263,7 @@ async def test_others_queue_behind_what_is_left(
 ) -> None:
     """They take it for a seat of another program, which would stand for ever."""
     one, two = Process(table), Process(table)
-    monkeypatch.setattr(Luck, "tries", lambda _: False)
+    monkeypatch.setattr(EarlyReadHeuristic, "tries", lambda _: False)
     read, told = Ballots.read, list[Reply]()
 
     def slowly(self: Ballots, *wanted: Any) -> Pending[Ballot]:  # noqa: ANN401
@@ -266,9 +272,11 @@ async def test_others_queue_behind_what_is_left(
 
         def queued(step: Pending[Reply]) -> None:
             told.append(step.result())
-            read(self, *wanted).then(lambda ballot: answer.resolve(ballot.result()))
+            read(self, *wanted).add_done_callback(
+                lambda ballot: answer.set_result(ballot.result())
+            )
 
-        two(take("t2", queue=True)).then(queued)
+        two(take("t2", queue=True)).add_done_callback(queued)
         return answer
 
     monkeypatch.setattr(Ballots, "read", slowly)
@@ -286,7 +294,7 @@ async def test_a_foreign_seat_that_cannot_be_removed(
     """Nobody says that it is free while it stands there."""
     write("ticket = 'other', acquired_at = 1000", HOUR)
     one = Process(table)
-    command = Release("other") if release else Force("", 0, seat="other,1")
+    command = Release("other") if release else ForceRelease("", 0, seat="other,1")
     with pytest.raises(BackendUnavailable, match=r"ahead by 3\d\d\d\.\d s") as caught:
         await one(command)
     assert caught.value.nothing_done

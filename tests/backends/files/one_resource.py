@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 from random import uniform
 
-from aiorwlock_remote.backends.files.connection import Connection
+from aiorwlock_remote.backends.files.connection import FilesConnection
 from aiorwlock_remote.backends.files.options import FileOptions
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
     Command,
-    Force,
+    ForceRelease,
     Granted,
     Release,
     Reply,
@@ -54,7 +54,7 @@ class Desk:
         self.clock = Moved()
         self.patience = 20.0
         about = FileOptions(str(folder), create, sync, shared)
-        self.connection = Connection(about, self.clock, gate)
+        self.connection = FilesConnection(about, self.clock, gate)
         self.connection.open(1.0)
 
     def ask(self, command: Command, of: Resource = ORDER) -> Reply:
@@ -80,7 +80,7 @@ class Desk:
 
     def force(self, seat: str, of: Resource = ORDER) -> Reply:
         """Break a foreign seat."""
-        return self.ask(Force(seat=seat), of)
+        return self.ask(ForceRelease(seat=seat), of)
 
     def scan(self) -> list[Snapshot]:
         """All there are."""

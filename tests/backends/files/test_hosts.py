@@ -15,7 +15,7 @@ from aiorwlock_remote.backends.files.clocks import ServerClock
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.embedded import boot_id
-from aiorwlock_remote.embedded.boot_id import Boot
+from aiorwlock_remote.embedded.boot_id import BootId
 from tests.backends.files.one_resource import LEASE, Desk
 from tests.renewals import renewed
 from tests.servers.clock import off_by
@@ -85,7 +85,7 @@ def test_no_boot_of_a_host_ends_a_grant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Desk(tmp_path, shared=True).take("one")
-    monkeypatch.setattr(boot_id, "this_boot", lambda: Boot("another host's"))
+    monkeypatch.setattr(boot_id, "this_boot", lambda: BootId("another host's"))
     assert not Desk(tmp_path, shared=True).take("other")
 
 

@@ -12,13 +12,13 @@ import pytest
 
 from aiorwlock_remote import Held, Mutex, connect
 from aiorwlock_remote.backends.files import directory, inotify
-from aiorwlock_remote.embedded.wake_event import Alarm, Deaf
+from aiorwlock_remote.embedded.wake_event import PlainWakeEvent, WakeEvent
 from tests.backends.files.one_resource import Desk
 
 LONG = 30.0
 
 
-def waits(alarm: Alarm, seconds: float | None, act: Callable[[], object]) -> float:
+def waits(alarm: WakeEvent, seconds: float | None, act: Callable[[], object]) -> float:
     """How long somebody slept who was asleep before that was done."""
     began = threading.Event()
     took: list[float] = []
@@ -55,7 +55,7 @@ def test_a_step_of_our_own_is_not_heard(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("deaf", [True, False])
 def test_woken(tmp_path: Path, deaf: bool) -> None:
-    alarm = Deaf() if deaf else Desk(tmp_path).connection.alarm()
+    alarm = PlainWakeEvent() if deaf else Desk(tmp_path).connection.alarm()
     for seconds in (LONG, None):
         assert waits(alarm, seconds, alarm.set) < LONG / 2
     alarm.set()  # before anybody waits
@@ -101,7 +101,7 @@ def test_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 async def test_by_looking_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directory, "alarm", lambda *_: Deaf())
+    monkeypatch.setattr(directory, "alarm", lambda *_: PlainWakeEvent())
     url = tmp_path.as_uri()
     async with connect(url) as one, connect(url) as other:
         held = await one.mutex("order", 42).acquire()

@@ -156,9 +156,9 @@ def test_who_comes_between_is_waited_for(
     somebody_comes_between(seat, monkeypatch)
     claims = (Claim("ours", LEASE),)
     files = len([*Path("/dev/fd").iterdir()])
-    queued = desk.ask(Acquire(claims, Mode.WRITE, gate="we", may_queue=True))
+    queued = desk.ask(Acquire(claims, Mode.WRITE, client_id="we", may_queue=True))
     assert isinstance(queued, Waiting)
-    assert [place.gate for place in desk.look().record.queue] == ["we"]
+    assert [place.client_id for place in desk.look().record.queue] == ["we"]
     assert len([*Path("/dev/fd").iterdir()]) == files
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote.embedded import boot_id
-from aiorwlock_remote.embedded.boot_id import Boot
+from aiorwlock_remote.embedded.boot_id import BootId
 from tests.backends.files.one_resource import Desk
 
 SEAT, RECORD = "order,42.lock", "order,42.doorman"
@@ -69,7 +69,7 @@ def test_fences_go_on_and_nobody_is_blocked(
         if empty:
             (image / SEAT).write_text("")
             os.utime(image / SEAT, ns=(at, at))
-    monkeypatch.setattr(boot_id, "this_boot", lambda: Boot("another boot"))
+    monkeypatch.setattr(boot_id, "this_boot", lambda: BootId("another boot"))
     again = Desk(image)
     again.clock.back = 86_400
     assert again.look().seat is None or not again.look().record.grants
@@ -94,7 +94,7 @@ def test_a_foreign_lock_outlives_a_boot(
     desk.take("ours")
     desk.give("ours")
     (tmp_path / SEAT).write_text("theirs\n")
-    monkeypatch.setattr(boot_id, "this_boot", lambda: Boot("another boot"))
+    monkeypatch.setattr(boot_id, "this_boot", lambda: BootId("another boot"))
     again = Desk(tmp_path)
     assert not again.take("next")
     seat = again.look().seat
@@ -107,5 +107,5 @@ def test_another_boot_ends_grants_without_a_lease(
 ) -> None:
     """Whoever held them is gone."""
     fence = Desk(tmp_path).take("ours")
-    monkeypatch.setattr(boot_id, "this_boot", lambda: Boot("another boot"))
+    monkeypatch.setattr(boot_id, "this_boot", lambda: BootId("another boot"))
     assert Desk(tmp_path).take("next") > fence

@@ -31,9 +31,9 @@ def test_only_what_is_idle(tmp_path: Path) -> None:
     waits = Acquire(
         (Claim("waits", LEASE),),
         Mode.WRITE,
-        gate="g",
+        client_id="g",
         may_queue=True,
-        place_life=10**12,
+        entry_ttl=10**12,
     )
     desk.ask(waits, WAITED)
     desk.give("ours", of=WAITED)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pymysql
 import pytest
 
-from aiorwlock_remote._util.driver_loop import Side
+from aiorwlock_remote._util.driver_loop import DriverLoop
 from aiorwlock_remote.backends.mariadb.connector import own_lines
-from aiorwlock_remote.backends.mariadb.executor import MariadbDesk
+from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.core.url import parse
 from tests.cas.differential import Comparison, compare
@@ -23,8 +23,8 @@ class MariadbTables:
         self._options = options_of(parse(url))
         self._foreign: pymysql.Connection = connected(url)
 
-    def desk(self, side: Side) -> MariadbDesk:
-        return MariadbDesk(side, own_lines(self._options, 1), self._options)
+    def desk(self, side: DriverLoop) -> MariadbExecutor:
+        return MariadbExecutor(side, own_lines(self._options, 1), self._options)
 
     async def delete(self, table: str, kind: str, number: int) -> None:
         where = "resource_type = %s AND resource_id = %s"

@@ -7,13 +7,13 @@ from asyncmy import errors as theirs
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.backends.mariadb import errors
-from aiorwlock_remote.cas import GaveUp, RowLocked
+from aiorwlock_remote.cas import CasContention, RowLocked
 
 
 @pytest.mark.parametrize("code", [2006, 2013, 2014, 1053, 1158, 1927])
 def test_a_connection_that_is_gone(code: int) -> None:
     exc = theirs.OperationalError(code, "gone")
-    error = errors.of(exc, "db")
+    error = errors.from_driver(exc, "db")
     assert isinstance(error, BackendUnavailable)
     assert not error.nothing_done
     assert errors.spoilt(exc)
@@ -30,7 +30,7 @@ def test_a_connection_that_is_gone(code: int) -> None:
     ],
 )
 def test_what_has_no_number_of_the_server(exc: Exception) -> None:
-    error = errors.of(exc, "db")
+    error = errors.from_driver(exc, "db")
     assert isinstance(error, BackendUnavailable)
     assert not error.nothing_done
     assert errors.spoilt(exc)
@@ -39,8 +39,8 @@ def test_what_has_no_number_of_the_server(exc: Exception) -> None:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (1213, GaveUp),
-        (1020, GaveUp),
+        (1213, CasContention),
+        (1020, CasContention),
         (1205, RowLocked),
         (1969, RowLocked),
         (1290, BackendUnavailable),
@@ -50,7 +50,7 @@ def test_what_has_no_number_of_the_server(exc: Exception) -> None:
 )
 def test_what_was_certainly_not_done(code: int, kind: type[Exception]) -> None:
     exc = theirs.OperationalError(code, "said\nin two lines")
-    error = errors.of(exc, "db")
+    error = errors.from_driver(exc, "db")
     assert type(error) is kind
     assert error.nothing_done  # type: ignore[union-attr]
     assert str(error).startswith("db: said in two lines")
@@ -73,6 +73,6 @@ def test_what_was_certainly_not_done(code: int, kind: type[Exception]) -> None:
     ],
 )
 def test_what_somebody_has_to_mend(code: int, kind: type[Exception], hint: str) -> None:
-    error = errors.of(theirs.OperationalError(code, "said"), "db")
+    error = errors.from_driver(theirs.OperationalError(code, "said"), "db")
     assert type(error) is kind
     assert hint in str(error)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import ConfigurationError
-from aiorwlock_remote._util.tls import Tls
+from aiorwlock_remote._util.tls import TlsOptions
 from aiorwlock_remote.backends.mariadb import MariadbBackend
 from aiorwlock_remote.backends.mariadb.options import Options, check_name, options_of
 from aiorwlock_remote.core.url import parse
@@ -36,7 +36,7 @@ def test_every_option() -> None:
     assert said.port == 3307
     assert said.connections == 3
     assert said.call_timeout == 0.5
-    assert said.tls == Tls(verify="chain")
+    assert said.tls == TlsOptions(verify="chain")
 
 
 @pytest.mark.parametrize(

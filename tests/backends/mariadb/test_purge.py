@@ -34,7 +34,7 @@ WAITING = (
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mariadb, "PORTION", 3)
+    monkeypatch.setattr(mariadb, "ROWS_PER_REQUEST", 3)
 
 
 def left(url: str) -> list[int]:

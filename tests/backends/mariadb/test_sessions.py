@@ -7,7 +7,7 @@ import pytest
 from aiorwlock_remote import ConfigurationError, connect
 from aiorwlock_remote.core.row import RowTable
 from aiorwlock_remote.core.row_dialects import MARIADB
-from aiorwlock_remote.recipes.row_lock.sql import Texts
+from aiorwlock_remote.recipes.row_lock.sql import RowSql
 from tests.backends.mariadb.pools import STRICT, pool_of
 from tests.cas.open_stores import opened
 from tests.servers.fix_mariadb import StartMariadb
@@ -30,7 +30,7 @@ SETTINGS = (
 
 def invoices(url: str) -> None:
     """A table of the user's, whose key has no index: safe updates want one."""
-    needs = Texts(RowTable("invoices"), 1, MARIADB).needs
+    needs = RowSql(RowTable("invoices"), 1, MARIADB).needs
     table = "CREATE TABLE invoices (id int) CHARACTER SET utf8mb4"
     run(url, table, "INSERT INTO invoices VALUES (1)", needs)
 

@@ -20,9 +20,9 @@ from aiorwlock_remote.backends.mariadb import MariadbBackend, errors
 from aiorwlock_remote.backends.mariadb.connector import CUSTOM, own_lines
 from aiorwlock_remote.backends.mariadb.driver import Connection, run
 from aiorwlock_remote.backends.mariadb.options import options_of
-from aiorwlock_remote.cas.driver.pool import OwnLines
+from aiorwlock_remote.cas.driver.pool import ConnectionPool
+from aiorwlock_remote.cas.driver.runner import PooledRunner
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.swapping.carrying import Carrier
 from tests.backends.mariadb.conftest import speaking_tls
 from tests.backends.mariadb.pools import pool_of
 from tests.cas.delayed_schema import is_not_cut_off
@@ -46,10 +46,10 @@ def server(start_mariadb: StartMariadb, files: Certificates) -> Mariadb:
     return start_mariadb(config=speaking_tls(files))
 
 
-def opened(url: str) -> tuple[Carrier[Connection], OwnLines[Connection]]:
+def opened(url: str) -> tuple[PooledRunner[Connection], ConnectionPool[Connection]]:
     options = options_of(parse(url))
     own = own_lines(options, 1)
-    return Carrier(own, CUSTOM, options.where, options.call_timeout), own
+    return PooledRunner(own, CUSTOM, options.where, options.call_timeout), own
 
 
 async def ask(connection: Connection) -> object:
@@ -103,7 +103,9 @@ async def test_a_late_call_is_ended_by_the_driver(
 
 
 async def late(
-    carrier: Carrier[Connection], work: Asking, silent: AbstractContextManager[None]
+    carrier: PooledRunner[Connection],
+    work: Asking,
+    silent: AbstractContextManager[None],
 ) -> None:
     """Before and after it, connections are as they should be."""
     assert await carrier.carry(ask) == [(1,)]

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote import connect
+from aiorwlock_remote.cas import server_time
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.swapping import server_time
 from aiorwlock_remote.testing.conformance.actors import until
 from tests.backends.mariadb.behind_proxy import quiet, through
 from tests.cas.open_stores import ORDER, acquire, opened, orders

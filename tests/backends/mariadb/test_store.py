@@ -7,8 +7,8 @@ import pytest
 from aiorwlock_remote import BadRecord, connect
 from aiorwlock_remote.core.commands import Granted, Release
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.ports import Settings
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.ports import StoreSettings
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.mariadb.pools import pool_of
 from tests.cas.open_stores import ORDER, acquire, opened, orders
 from tests.servers.mariadb import run
@@ -77,8 +77,8 @@ async def test_who_has_not_been_used_for_long_is_forgotten(mariadb_tables: str) 
         await store.forget(99)
     assert run(mariadb_tables, DOORMEN) == [("order", 0), ("order", 42)]
     async with pool_of(mariadb_tables, database=name) as backend:
-        host = current_host()
-        store = await backend.open(host, lambda *_: None, Settings(gate="g"))
+        host = current_event_loop()
+        store = await backend.open(host, lambda *_: None, StoreSettings(client_id="g"))
         await store.step(ORDER, Release("t3"))
         await age(mariadb_tables)
         await store.forget(99)

@@ -10,7 +10,7 @@ import oracledb
 import pytest
 
 from aiorwlock_remote.backends.oracle import errors
-from aiorwlock_remote.cas import GaveUp, RowLocked
+from aiorwlock_remote.cas import CasContention, RowLocked
 from aiorwlock_remote.errors import (
     BackendUnavailable,
     BadRecord,
@@ -48,8 +48,8 @@ def raised(code: str) -> oracledb.Error:
         ("ORA-99999", BackendUnavailable, False),
         ("ORA-00054", RowLocked, True),
         ("ORA-30006", RowLocked, True),
-        ("ORA-00060", GaveUp, True),
-        ("ORA-08177", GaveUp, True),
+        ("ORA-00060", CasContention, True),
+        ("ORA-08177", CasContention, True),
         ("ORA-01403", BackendUnavailable, True),
         ("ORA-01033", BackendUnavailable, True),
         ("ORA-16000", BackendUnavailable, True),
@@ -68,7 +68,7 @@ def raised(code: str) -> oracledb.Error:
     ],
 )
 def test_a_code(code: str, kind: type[Exception], nothing_done: bool | None) -> None:
-    error = errors.of(raised(code), "db")
+    error = errors.from_driver(raised(code), "db")
     assert type(error) is kind
     assert getattr(error, "nothing_done", None) is nothing_done
     assert "example.org" not in str(error)
@@ -77,9 +77,9 @@ def test_a_code(code: str, kind: type[Exception], nothing_done: bool | None) -> 
 def test_what_is_beneath_tells_why() -> None:
     outer = raised("DPY-6005")
     outer.__cause__ = raised("DPY-6001")
-    assert isinstance(errors.of(outer, "db"), Unsupported)
+    assert isinstance(errors.from_driver(outer, "db"), Unsupported)
     outer.__cause__ = ConnectionRefusedError(111, "refused")
-    assert isinstance(errors.of(outer, "db"), BackendUnavailable)
+    assert isinstance(errors.from_driver(outer, "db"), BackendUnavailable)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_before_there_is_a_connection_nothing_was_done(code: str) -> None:
     error = errors.of_connecting(raised(code), "db", known=False)
     assert isinstance(error, BackendUnavailable)
     assert error.nothing_done
-    error = errors.of(raised(code), "db")
+    error = errors.from_driver(raised(code), "db")
     assert isinstance(error, BackendUnavailable)
     assert not error.nothing_done
 
@@ -111,7 +111,7 @@ def test_a_service_that_was_there_comes_back(code: str) -> None:
 
 def test_what_is_ours_stays() -> None:
     ours = BackendUnavailable(what="x")
-    assert errors.of(ours, "db") is ours
+    assert errors.from_driver(ours, "db") is ours
 
 
 def test_the_table_of_the_module_names_what_is_mapped() -> None:
@@ -128,13 +128,13 @@ def test_the_table_of_the_module_names_what_is_mapped() -> None:
         for code in re.findall(r"\b(?:ORA-|DPY-)?\d{4,5}\b", line):
             full = code if "-" in code else f"ORA-{code}"
             if kind is not None and full != "DPY-6005":
-                assert type(errors.of(raised(full), "db")) is kind, full
+                assert type(errors.from_driver(raised(full), "db")) is kind, full
 
 
 def test_no_text_is_looked_at() -> None:
     """Texts differ between versions and languages."""
     source = Path(errors.__file__).read_text()
-    body = source[source.index("def of(") : source.index("def _line(")]
+    body = source[source.index("def from_driver(") : source.index("def _line(")]
     assert "str(exc)" not in body
     assert ".message" not in body
 

@@ -16,11 +16,11 @@ from aiorwlock_remote import Unsupported
 from aiorwlock_remote.backends.oracle import connector
 from aiorwlock_remote.backends.oracle.connector import carried, own_lines
 from aiorwlock_remote.backends.oracle.driver import Connection
-from aiorwlock_remote.backends.oracle.external_pool import PoolLender, Untimed
+from aiorwlock_remote.backends.oracle.external_pool import OracledbPool, UntimedPool
 from aiorwlock_remote.backends.oracle.options import Options, options_of
+from aiorwlock_remote.cas.driver.external_pool import BorrowedConnections
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.swapping.lent_lines import LentLines
 from tests.servers.certificates import Certificates
 from tests.servers.oracle.client import OracleUser
 from tests.servers.proxy import Proxy
@@ -201,8 +201,12 @@ async def test_terminate_costs_a_pool_a_connection(user: OracleUser) -> None:
         assert pool.busy == 1
 
 
-def lent(pool: oracledb.AsyncConnectionPool, options: Options) -> LentLines[Connection]:
-    return LentLines(Untimed(PoolLender(pool)), options.where, options.connect_timeout)
+def lent(
+    pool: oracledb.AsyncConnectionPool, options: Options
+) -> BorrowedConnections[Connection]:
+    return BorrowedConnections(
+        UntimedPool(OracledbPool(pool)), options.where, options.connect_timeout
+    )
 
 
 async def test_a_pool_keeps_its_size(user: OracleUser) -> None:

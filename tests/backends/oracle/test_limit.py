@@ -30,7 +30,7 @@ pytestmark = pytest.mark.asyncio
 async def enter(store: Store, count: int) -> list[str]:
     """So many readers at once; their tickets."""
     claims = tuple(Claim(token_hex(16), LEASE) for _ in range(count))
-    reply = await store.step(ORDER, Acquire(claims, Mode.READ, gate="g"))
+    reply = await store.step(ORDER, Acquire(claims, Mode.READ, client_id="g"))
     assert isinstance(reply, Granted)
     return [claim.ticket for claim in claims]
 

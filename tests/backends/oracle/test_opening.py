@@ -19,7 +19,7 @@ from aiorwlock_remote import (
 from aiorwlock_remote.backends.oracle import OracleBackend, opening
 from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.backends.oracle.schema import statements_of
-from aiorwlock_remote.ports import Examined
+from aiorwlock_remote.ports import Diagnosable
 from tests.backends.oracle.programs import run
 from tests.cas.open_stores import opened
 from tests.servers.oracle.client import OracleDouble, OracleUser
@@ -167,7 +167,7 @@ async def test_opening_writes_nothing(user: OracleUser) -> None:
 
 async def test_what_the_doctor_says(user: OracleUser) -> None:
     async with opened(user.url) as store:
-        assert isinstance(store, Examined)
+        assert isinstance(store, Diagnosable)
         found = {finding.name: finding async for finding in store.examine()}
     assert found["server"].value.startswith("Oracle Database 19")
     assert set(found) == {"server", "tables", "clock"}

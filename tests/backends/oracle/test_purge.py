@@ -8,9 +8,9 @@ import anyio
 import oracledb
 import pytest
 
+from aiorwlock_remote._util.purge import FIRST_KEY
 from aiorwlock_remote.backends.oracle import store as oracle
 from aiorwlock_remote.core.commands import Granted
-from aiorwlock_remote.forgetting import FIRST
 from tests.backends.oracle.programs import run
 from tests.backends.redis.connections import eventually
 from tests.cas.open_stores import acquire, opened, orders
@@ -38,7 +38,7 @@ USED = (
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oracle, "PORTION", 3)
+    monkeypatch.setattr(oracle, "ROWS_PER_REQUEST", 3)
 
 
 def make_old(user: OracleUser, count: int) -> None:
@@ -58,9 +58,9 @@ async def test_a_portion_at_a_time(user: OracleUser) -> None:
     make_old(user, 8)
     async with opened(user.url) as store:
         assert isinstance(await store.step(orders(3)[2], acquire("t")), Granted)
-        assert await store.forget(99) == FIRST
+        assert await store.forget(99) == FIRST_KEY
         assert len(left(user)) == 5
-        assert await store.forget(99) == FIRST
+        assert await store.forget(99) == FIRST_KEY
         assert len(left(user)) == 2
         assert await store.forget(99) is None
         assert left(user) == [2]

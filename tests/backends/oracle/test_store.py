@@ -177,7 +177,7 @@ async def test_a_renewal_of_what_is_gone(user: OracleUser) -> None:
 async def test_five_hundred_readers(user: OracleUser) -> None:
     claims = tuple(Claim(f"{n:032x}", LEASE) for n in range(500))
     async with opened(user.url) as store:
-        reply = await store.step(ORDER, Acquire(claims, Mode.READ, gate="g"))
+        reply = await store.step(ORDER, Acquire(claims, Mode.READ, client_id="g"))
         assert isinstance(reply, Granted)
         assert len(reply.grants) == 500
         snapshot = await store.look(ORDER)
@@ -191,10 +191,10 @@ async def test_more_readers_than_a_record_can_hold(user: OracleUser) -> None:
     """Told as such; those that are in stay in."""
     async with opened(user.url) as store:
         claims = tuple(Claim(token_hex(16), LEASE) for _ in range(400))
-        await store.step(ORDER, Acquire(claims, Mode.READ, gate="g"))
+        await store.step(ORDER, Acquire(claims, Mode.READ, client_id="g"))
         more = tuple(Claim(token_hex(16), LEASE) for _ in range(1_500))
         with pytest.raises(BackendError, match="more than a record can hold"):
-            await store.step(ORDER, Acquire(more, Mode.READ, gate="g"))
+            await store.step(ORDER, Acquire(more, Mode.READ, client_id="g"))
         assert len((await store.look(ORDER)).record.grants) == 400
         reply = await store.step(ORDER, Release(claims[0].ticket))
         assert isinstance(reply, Released)

@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from aiorwlock_remote import connect
+from aiorwlock_remote.cas import server_time
 from aiorwlock_remote.core.commands import Granted
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.ports import Renewal
-from aiorwlock_remote.swapping import server_time
 from tests.cas.open_stores import LEASE, acquire, opened, orders
 from tests.servers.oracle.client import OracleUser
 

@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.postgresql.arrival_reader import Newcomers
-from aiorwlock_remote.cas.port import State
-from aiorwlock_remote.cas.table_rows import Mark
-from aiorwlock_remote.core.doorman import Record, Seat
+from aiorwlock_remote.backends.postgresql.arrival_reader import ArrivalReader
+from aiorwlock_remote.cas.port import StoredState
+from aiorwlock_remote.cas.table_rows import VersionMark
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.errors import BackendUnavailable
 
 ORDER = resource("order", 1)
-OURS = Seat("ours,1")
+OURS = MutexRecord("ours,1")
 
 
-def state(version: str, seat: Seat | None = OURS) -> State:
-    return State(Record(), seat, Mark(version))
+def state(version: str, seat: MutexRecord | None = OURS) -> StoredState:
+    return StoredState(Doorman(), seat, VersionMark(version))
 
 
 class Holder:
     """Knows a state, and reads when it is told to."""
 
-    def __init__(self, known: State | None) -> None:
+    def __init__(self, known: StoredState | None) -> None:
         self.known = known
-        self.reads: list[Pending[State]] = []
-        self.newcomers = Newcomers(self.read, lambda _: self.known, self.saw)
+        self.reads: list[Pending[StoredState]] = []
+        self.newcomers = ArrivalReader(self.read, lambda _: self.known, self.saw)
 
-    def read(self, _: Resource) -> Pending[State]:
+    def read(self, _: Resource) -> Pending[StoredState]:
         self.reads.append(Pending())
         return self.reads[-1]
 
-    def saw(self, _: Resource, seen: State) -> None:
+    def saw(self, _: Resource, seen: StoredState) -> None:
         self.known = seen
 
 
 def test_it_knows_then() -> None:
     holder = Holder(state("a"))
     holder.newcomers.came(ORDER, "b")
-    holder.reads[0].resolve(state("b"))
+    holder.reads[0].set_result(state("b"))
     assert holder.known == state("b")
     holder.newcomers.came(ORDER, "b")
     assert len(holder.reads) == 1
@@ -48,9 +48,9 @@ def test_many_that_come_at_once_are_two_reads() -> None:
     holder = Holder(state("a"))
     for version in "bcd":
         holder.newcomers.came(ORDER, version)
-    holder.reads[0].resolve(state("c"))
+    holder.reads[0].set_result(state("c"))
     assert len(holder.reads) == 2
-    holder.reads[1].resolve(state("d"))
+    holder.reads[1].set_result(state("d"))
     assert holder.known == state("d")
     assert len(holder.reads) == 2
 
@@ -59,7 +59,7 @@ def test_what_was_found_with_the_last_one_is_enough() -> None:
     holder = Holder(state("a"))
     for version in "bc":
         holder.newcomers.came(ORDER, version)
-    holder.reads[0].resolve(state("c"))
+    holder.reads[0].set_result(state("c"))
     assert len(holder.reads) == 1
 
 
@@ -75,7 +75,7 @@ def test_a_read_that_fails_is_the_releases_business() -> None:
     holder = Holder(state("a"))
     holder.newcomers.came(ORDER, "b")
     holder.newcomers.came(ORDER, "c")
-    holder.reads[0].fail(BackendUnavailable(what="away"))
+    holder.reads[0].set_exception(BackendUnavailable(what="away"))
     assert holder.known == state("a")
     assert len(holder.reads) == 1
     holder.newcomers.came(ORDER, "d")

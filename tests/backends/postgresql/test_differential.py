@@ -5,12 +5,12 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from aiorwlock_remote._util.driver_loop import Side
+from aiorwlock_remote._util.driver_loop import DriverLoop
 from aiorwlock_remote.backends.postgresql.connector import own_lines
-from aiorwlock_remote.backends.postgresql.executor import PostgresqlDesk
+from aiorwlock_remote.backends.postgresql.executor import PostgresqlExecutor
 from aiorwlock_remote.backends.postgresql.options import options_of
+from aiorwlock_remote.cas import tables as swapping_tables
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.swapping import tables as swapping_tables
 from tests.cas.differential import Comparison, compare
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
@@ -23,8 +23,8 @@ class PostgresqlTables:
         self._options = options_of(parse(url))
         self._foreign = psycopg.connect(url, autocommit=True)
 
-    def desk(self, side: Side) -> PostgresqlDesk:
-        return PostgresqlDesk(side, own_lines(self._options, 1), self._options)
+    def desk(self, side: DriverLoop) -> PostgresqlExecutor:
+        return PostgresqlExecutor(side, own_lines(self._options, 1), self._options)
 
     async def delete(self, table: str, kind: str, number: int) -> None:
         where = "resource_type = %s AND resource_id = %s"
@@ -52,7 +52,7 @@ async def test_stories(tables: str, seed: int) -> None:
 async def test_who_expects_no_refusal_is_told_as_much(
     tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swapping_tables, "CALM", -1)
+    monkeypatch.setattr(swapping_tables, "UNCONTENDED_AFTER", -1)
     compared = PostgresqlTables(tables)
     seen = await compare(compared, 1_000, seed=5)
     compared.close()

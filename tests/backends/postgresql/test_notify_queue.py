@@ -16,7 +16,7 @@ import pytest
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.core.row import RowTable
 from aiorwlock_remote.core.row_dialects import POSTGRESQL
-from aiorwlock_remote.recipes.row_lock.sql import Texts
+from aiorwlock_remote.recipes.row_lock.sql import RowSql
 from aiorwlock_remote.testing.conformance.actors import until
 from tests.backends.postgresql.notices import queued
 from tests.recipes.django_settings import configure
@@ -91,7 +91,7 @@ async def test_a_release_is_carried_out_without_its_wake_up(
 @pytest.mark.parametrize("by", ["locks", "django"])
 async def test_a_row_is_freed_without_its_wake_up(full: str, by: str) -> None:
     table = RowTable("invoices")
-    texts = Texts(table, 1, POSTGRESQL)
+    texts = RowSql(table, 1, POSTGRESQL)
     run(full, "CREATE TABLE invoices (id int)", "INSERT INTO invoices VALUES (1)")
     run(full, texts.needs)
     entered = anyio.Event()

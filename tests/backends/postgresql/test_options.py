@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote import ConfigurationError
-from aiorwlock_remote._util.tls import Tls
+from aiorwlock_remote._util.tls import TlsOptions
 from aiorwlock_remote.backends.postgresql.options import Options, options_of
 from aiorwlock_remote.core.url import parse
 
@@ -41,7 +41,7 @@ def test_every_option(tmp_path: Path) -> None:
     assert said.call_timeout == 0.5
     assert not said.listen
     assert not said.statement_cache
-    assert said.tls == Tls(verify="no")
+    assert said.tls == TlsOptions(verify="no")
 
 
 @pytest.mark.parametrize(

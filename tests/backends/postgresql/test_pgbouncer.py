@@ -97,7 +97,7 @@ async def test_who_would_not_be_told_polls(
                 await held.release()
             assert listeners(tables) == 0
     (told,) = caplog.messages
-    assert told.startswith("listener_not_told ")
+    assert told.startswith("listen_needs_direct_connection ")
 
 
 async def test_prepared_statements_are_not_there_the_next_time(

@@ -7,7 +7,7 @@ from functools import partial
 import psycopg
 import pytest
 
-from aiorwlock_remote import forgetting
+from aiorwlock_remote._util import purge
 from aiorwlock_remote.backends.postgresql import store as postgresql
 from aiorwlock_remote.cas import table_store
 from tests.backends.redis.connections import eventually
@@ -28,7 +28,7 @@ USED = "UPDATE doormans SET updated_at = now() WHERE resource_id = "
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgresql, "PORTION", 3)
+    monkeypatch.setattr(postgresql, "ROWS_PER_REQUEST", 3)
 
 
 def run(url: str, text: str, *values: object) -> list[int]:
@@ -85,7 +85,7 @@ async def test_closing_ends_it(
 ) -> None:
     """However much there is to be forgotten; what is under way has not failed."""
     monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
-    monkeypatch.setattr(forgetting, "choice", min)
+    monkeypatch.setattr(purge, "choice", min)
     run(tables, OLD.replace("100 s", "2 h"), 3_000)
     async with opened(tables) as store:
         await store.step(orders(1)[0], acquire("t"))

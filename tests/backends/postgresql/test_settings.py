@@ -11,7 +11,7 @@ import pytest
 from aiorwlock_remote import Locks, Unsupported, connect
 from aiorwlock_remote.core.row import RowTable
 from aiorwlock_remote.core.row_dialects import POSTGRESQL
-from aiorwlock_remote.recipes.row_lock.sql import Texts
+from aiorwlock_remote.recipes.row_lock.sql import RowSql
 from aiorwlock_remote.testing.conformance.actors import until
 from tests.cas.open_stores import opened
 
@@ -56,7 +56,7 @@ def sets(url: str, *settings: str) -> None:
 
 
 async def test_whatever_is_set(tables: str) -> None:
-    texts = Texts(RowTable("invoices"), 1, POSTGRESQL)
+    texts = RowSql(RowTable("invoices"), 1, POSTGRESQL)
     run(tables, "CREATE TABLE invoices (id int)", "INSERT INTO invoices VALUES (1)")
     run(tables, texts.needs, texts.leases)
     sets(tables, *SETTINGS)

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import connect
+from aiorwlock_remote.cas.tables import UNCONTENDED_AFTER
 from aiorwlock_remote.core.codec import dumps
-from aiorwlock_remote.core.doorman import Record
-from aiorwlock_remote.swapping.tables import CALM
+from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.testing.conformance.actors import until
 from tests.backends.postgresql.notices import LOUD, statements
 from tests.servers.fix_postgresql import StartPostgresql
@@ -65,7 +65,7 @@ async def test_who_is_refused_is_told_what_stands_there(server: Postgresql) -> N
 async def test_after_a_calm_a_refusal_tells_nothing(server: Postgresql) -> None:
     """The plan that would tell it is left out: a second statement asks."""
     async with connect(server.url) as locks, connect(server.url) as others:
-        for _ in range(CALM):
+        for _ in range(UNCONTENDED_AFTER):
             async with locks.mutex("order", 1):
                 pass
         async with others.mutex("order", 1):
@@ -117,7 +117,7 @@ async def test_a_doorman_made_at_the_same_time_undoes_the_seat(
             foreign.execute(
                 "INSERT INTO doormans (resource_type, resource_id, version, record)"
                 " VALUES ('order', 1, 'new', %s)",
-                [dumps(Record())],
+                [dumps(Doorman())],
             )
             fences: list[int] = []
             async with anyio.create_task_group() as group:

@@ -11,9 +11,9 @@ import pytest
 from redis.asyncio import Redis, Sentinel
 
 from aiorwlock_remote.backends.redis.clients.connections import lines_of
-from aiorwlock_remote.backends.redis.connection.connection import Link
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.opening import open_link
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.redis.connections import Heard
 from tests.backends.redis.some_scripts import BOTH
 from tests.loops import LOOPS
@@ -52,12 +52,12 @@ async def sentinel_client(ports: Iterable[int], name: str) -> AsyncIterator[Redi
 
 
 @asynccontextmanager
-async def linked_by(client: Redis, heard: Heard) -> AsyncIterator[Link]:
+async def linked_by(client: Redis, heard: Heard) -> AsyncIterator[RedisConnection]:
     """A link over a connection as the client makes them."""
     options, lines = lines_of(client.connection_pool, 5.0)
     link = await open_link(
         options,
-        current_host(),
+        current_event_loop(),
         BOTH,
         on_message=heard.message,
         on_reconnect=heard.reconnected,

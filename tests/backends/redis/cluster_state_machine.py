@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from aiorwlock_remote.backends.redis.cluster.client import Cluster
+from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 from aiorwlock_remote.backends.redis.connection.calls import Call
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.ports import Host
-from aiorwlock_remote.runtime.asyncio_loop import AsyncioHost
+from aiorwlock_remote.ports import EventLoop
+from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from tests.backends.redis.fake_cluster import GATE, HOST, Truth, tag_of
 from tests.backends.redis.fake_server import Line
 from tests.backends.redis.some_scripts import BOTH, PUSH
@@ -44,8 +44,8 @@ class Scene(Timeless):
                 connect_timeout=PATIENCE,
                 command_timeout=PATIENCE,
             )
-            self.cluster = Cluster(
-                *(options, AsyncioHost(self.clock), BOTH, b"wake/" + GATE),
+            self.cluster = ClusterClient(
+                *(options, AsyncioEventLoop(self.clock), BOTH, b"wake/" + GATE),
                 on_message=self.hears,
                 on_reconnect=self.is_told,
                 dial=self.dials,
@@ -55,7 +55,9 @@ class Scene(Timeless):
 
         self.connects_by(connect)
 
-    async def dials(self, options: Options, talk: Conversation, host: Host) -> Line:
+    async def dials(
+        self, options: Options, talk: RespProtocol, host: EventLoop
+    ) -> Line:
         """As the door is when it is knocked at, and as long as it is silent."""
         del host
         there = options.host, options.port
@@ -90,10 +92,10 @@ class Scene(Timeless):
 
         def waited(_: object) -> None:
             """Who is told before the first answer has come asks again, see replicas."""
-            if call.done and not call.error and not wait.error and not wait.result():
+            if call.done() and not call.error and not wait.error and not wait.result():
                 self.misled.append(number)
 
-        wait.then(waited)
+        wait.add_done_callback(waited)
         self.cluster.send(call, wait)
 
     def ask_a_question(self, key: bytes, *, anywhere: bool = False) -> None:
@@ -150,14 +152,14 @@ class Scene(Timeless):
         done = [number for _, number in self.truth.done]
         assert len(done) == len(set(done)), "carried out once"
         for asked in self.asked:
-            assert asked.answers == asked.pending.done
+            assert asked.answers == asked.pending.done()
             error = asked.pending.error
             if error is not None:
                 assert isinstance(error, BackendUnavailable)
                 assert not error.nothing_done or asked.number not in done
                 if asked.key and asked.number not in self.truth.written:
                     assert error.nothing_done or asked.must_go
-            elif asked.pending.done and asked.number not in self.waits:
+            elif asked.pending.done() and asked.number not in self.waits:
                 assert asked.pending.result() == asked.number
                 assert not asked.key or asked.number in done
         assert not self.misled

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from aiorwlock_remote.backends.redis.connection.calls import Call
-from aiorwlock_remote.backends.redis.connection.connection import Link
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.ports import Host
-from aiorwlock_remote.runtime.asyncio_loop import AsyncioHost
+from aiorwlock_remote.ports import EventLoop
+from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from tests.backends.redis.fake_server import Line, Server
 from tests.backends.redis.some_scripts import BOTH, PUSH
 from tests.backends.redis.virtual_time import STEP, Asked, Timeless
@@ -30,7 +30,7 @@ DOORS = st.sampled_from(["open"] * 4 + ["refused", "silent"])
 class LinkScene(Timeless):
     """One link, from its first connection until it is closed."""
 
-    link: Link | None = None
+    link: RedisConnection | None = None
     recent: int = 2
     """How many of its last connections a server may be at work for."""
 
@@ -39,16 +39,16 @@ class LinkScene(Timeless):
         self.servers = servers
         self.lines: list[Line] = []
         """In the order of the dials."""
-        self.told_of: Conversation | None = None
+        self.told_of: RespProtocol | None = None
 
     @property
-    def the_link(self) -> Link:
+    def the_link(self) -> RedisConnection:
         assert self.link is not None
         return self.link
 
     async def opens(self, options: Options) -> None:
-        link = Link(
-            *(options, AsyncioHost(self.clock), BOTH),
+        link = RedisConnection(
+            *(options, AsyncioEventLoop(self.clock), BOTH),
             on_message=self.hears,
             on_reconnect=self.is_told,
             channels=[OWN],
@@ -58,7 +58,9 @@ class LinkScene(Timeless):
         await link.open()
         self.link, self.told_of = link, link._talk
 
-    async def dials(self, options: Options, talk: Conversation, host: Host) -> Line:
+    async def dials(
+        self, options: Options, talk: RespProtocol, host: EventLoop
+    ) -> Line:
         """As the door is when it is knocked at, and as long as it is silent."""
         del host
         while self.door_of(options) == "silent":  # noqa: ASYNC110 - time is the story's
@@ -97,7 +99,7 @@ class LinkScene(Timeless):
         assert OWN in line.channels
         assert not self.the_link._aside
 
-    def line_of(self, talk: Conversation | None) -> Line:
+    def line_of(self, talk: RespProtocol | None) -> Line:
         (line,) = [each for each in self.lines if each.talk is talk]
         return line
 
@@ -202,7 +204,7 @@ class LinkScene(Timeless):
         done = [number for server in self.servers for _, number in server.done]
         assert len(done) == len(set(done)), "carried out once"
         for asked in self.asked:
-            assert asked.answers == asked.pending.done
+            assert asked.answers == asked.pending.done()
             error = asked.pending.error
             if error is not None:
                 assert isinstance(error, BackendUnavailable)
@@ -211,7 +213,7 @@ class LinkScene(Timeless):
                     asked.number in server.written for server in self.servers
                 ):
                     assert error.nothing_done or asked.must_go
-            elif asked.pending.done:
+            elif asked.pending.done():
                 assert asked.pending.result() == asked.number
                 assert not asked.key or asked.number in done
 

@@ -10,11 +10,11 @@ from typing import Any
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.connection.connection import Link
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.redis.some_scripts import BOTH
 from tests.servers.redis import RedisServer
 
@@ -41,12 +41,12 @@ async def linked(
     channels: Iterable[bytes] = (),
     connect_timeout: float = 5.0,
     command_timeout: float = 5.0,
-) -> AsyncIterator[Link]:
+) -> AsyncIterator[RedisConnection]:
     heard = heard or Heard()
     options = options_of(parse(url), connect_timeout=connect_timeout)
     link = await open_link(
         replace(options, command_timeout=command_timeout),
-        current_host(),
+        current_event_loop(),
         BOTH,
         on_message=heard.message,
         on_reconnect=heard.reconnected,
@@ -61,7 +61,7 @@ async def linked(
 async def settled(pending: Pending[Any]) -> object:
     """The answer, or the error it failed with."""
     done = anyio.Event()
-    pending.then(lambda _: done.set())
+    pending.add_done_callback(lambda _: done.set())
     with anyio.fail_after(20):
         await done.wait()
     return pending.error or pending.result()
@@ -77,7 +77,7 @@ async def eventually(
     assert condition(), what
 
 
-async def killed(server: RedisServer, link: Link) -> None:
+async def killed(server: RedisServer, link: RedisConnection) -> None:
     """Kill the server; return when the link has noticed."""
     server.kill()
     await eventually(lambda: link._talk is None, "the loss is noticed")

@@ -29,7 +29,7 @@ from aiorwlock_remote.backends.redis.replies import decode_step
 from aiorwlock_remote.backends.redis.snapshots import decode_look
 from aiorwlock_remote.core import transition
 from aiorwlock_remote.core.commands import IllegalCommand, Refused, Released
-from aiorwlock_remote.core.doorman import Record
+from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.random_commands import HEARING, SECOND
@@ -107,7 +107,7 @@ class Comparison:
         keys = self.keys(resource("story", seed), MEMORY)
         teller = self.teller(seed, keys.seat.decode(), quiet=quiet)
         while commands > 0:
-            with patch.object(transition, "SEAT_TURNS", 3):
+            with patch.object(transition, "MAX_LOCAL_TURNS", 3):
                 story = [teller.next() for _ in range(BATCH)]
             self._compare(keys, story, seed)
             commands -= BATCH
@@ -187,7 +187,7 @@ class Comparison:
         self.seen["queue"] += len(told.record.queue) > 2
 
 
-def plain(record: Record) -> Record:
+def plain(record: Doorman) -> Doorman:
     """Without the order of its grants."""
     grants = sorted(record.grants, key=lambda grant: grant.ticket)
     return replace(record, grants=tuple(grants))

@@ -54,7 +54,7 @@ class Watched(Server):
         if kills:
             for line in self.lines:
                 line.killed = True
-                line.hang_up()
+                line.abort()
 
     def _info(self, _: Line, __: list[bytes]) -> bytes:
         return bulk(b"run_id:%d.%d\r\n" % (self.number, self.run))

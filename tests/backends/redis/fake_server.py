@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from tests.backends.redis.some_scripts import BOTH
 
 MORE = object()
@@ -18,7 +18,7 @@ class Line:
     """One connection, both ends of it. A ``Wire`` to the conversation at our end."""
 
     def __init__(
-        self, server: Server, number: int, talk: Conversation, loop: AbstractEventLoop
+        self, server: Server, number: int, talk: RespProtocol, loop: AbstractEventLoop
     ) -> None:
         self.number = number
         self.talk = talk
@@ -48,7 +48,7 @@ class Line:
     def unsent(self) -> int:
         return 0
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         if self.open:
             self.open = False
             self._loop.call_soon(self.talk.lost, None)
@@ -60,7 +60,7 @@ class Line:
             self.talk.lost(None)
 
     async def aclose(self) -> None:
-        self.hang_up()
+        self.abort()
 
     def deliver(self, size: int) -> None:
         """Some bytes of what the server has answered."""
@@ -93,7 +93,7 @@ class Server:
         """By key and number."""
         self.written: set[int] = set()
 
-    def connected(self, talk: Conversation, loop: AbstractEventLoop) -> Line:
+    def connected(self, talk: RespProtocol, loop: AbstractEventLoop) -> Line:
         line = Line(self, len(self.lines), talk, loop)
         self.lines.append(line)
         return line
@@ -109,7 +109,7 @@ class Server:
         self.forget()
         for line in self.lines:
             line.killed = True
-            line.hang_up()
+            line.abort()
 
     def forget(self) -> None:
         """The scripts."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from aiorwlock_remote._util.threads import running
+from aiorwlock_remote._util.threads import start_thread
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Threads:
                 self._turn.release()
 
         self.waiting[turn] = None
-        running(run, name)
+        start_thread(run, name)
         self._loop.call_soon(self._go_on, turn)
 
     def wait(self, deadline: float | None = None) -> None:

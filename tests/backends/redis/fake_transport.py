@@ -31,7 +31,7 @@ class RecordingWire:
     def unsent(self) -> int:
         return self.waiting
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         self.hung_up = True
 
     async def aclose(self) -> None:

@@ -122,7 +122,7 @@ def _acquire(
     lock_delay: int = 0,
 ) -> Acquire:
     claims = tuple(Claim(t, lease, lock_delay=lock_delay) for t in tickets)
-    return Acquire(claims, mode, gate=gate, may_queue=True, more=more)
+    return Acquire(claims, mode, client_id=gate, may_queue=True, more=more)
 
 
 def granted(reply: object) -> Granted:

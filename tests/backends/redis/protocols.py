@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from tests.backends.redis.fake_transport import RecordingWire, Told
 from tests.backends.redis.some_scripts import BOTH, PUSH
 
@@ -18,7 +18,7 @@ class Talk:
     def __init__(self) -> None:
         self.told = Told()
         self.wire = RecordingWire()
-        self.talk = Conversation("h:1", BOTH, self.told)
+        self.talk = RespProtocol("h:1", BOTH, self.told)
         self.talk.wire = self.wire
 
     def say(self, *args: str | int) -> Call[Any]:

@@ -11,19 +11,28 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     Downgrade,
-    Force,
+    ForceRelease,
     Release,
     Renew,
     Upgrade,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import NOBODY, Record, Seat, Who
+from aiorwlock_remote.core.doorman import (
+    UNKNOWN_REQUESTER,
+    Doorman,
+    MutexRecord,
+    Requester,
+)
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 
 MS, SECOND = 1_000, 1_000_000
 HEARING, DEAF = ("ann", "bob", "eve"), ("cid", "dan")
 GATES = (*HEARING, *DEAF)
-PEOPLE = (NOBODY, Who("höst,1", 7, "task;x", 'a "reason", rather'), Who("h", 8, "t"))
+PEOPLE = (
+    UNKNOWN_REQUESTER,
+    Requester("höst,1", 7, "task;x", 'a "reason", rather'),
+    Requester("h", 8, "t"),
+)
 LEASES = (SECOND, 10 * SECOND, 3 * SECOND + 7, None, 300)
 
 
@@ -34,8 +43,8 @@ class Asker:
     """
 
     def __init__(self, seed: int, *, quiet: bool) -> None:
-        self.record: Record | None = None
-        self.seat: Seat | None = None
+        self.record: Doorman | None = None
+        self.seat: MutexRecord | None = None
         self.quiet: bool = quiet
         self.chance: Random = Random(seed)
         self.sent: list[Command] = []
@@ -83,7 +92,7 @@ class Asker:
         return f"t{chance.randint(1, self._tickets + 1)}"
 
     def _held(self) -> str:
-        grants = (self.record or Record()).grants
+        grants = (self.record or Doorman()).grants
         return self.chance.choice(grants).ticket if grants else f"t{self._tickets}"
 
     def _acquire(self, gate: str, mode: Mode, *, may_queue: bool) -> Acquire:
@@ -93,13 +102,13 @@ class Asker:
             self._claims(mode),
             mode,
             chance.choice(self._policies),
-            gate=gate,
+            client_id=gate,
             may_queue=may_queue,
             more=more,
             waiting=chance.randint(1, 3),
             max_waiters=chance.choice([None, None, None, 2, 4, 0]),
-            place_life=chance.choice([4_500_000, 4_500_000, SECOND]),
-            window=chance.choice([100_000, 100_000, 10 * MS, 700 * MS]),
+            entry_ttl=chance.choice([4_500_000, 4_500_000, SECOND]),
+            claim_window=chance.choice([100_000, 100_000, 10 * MS, 700 * MS]),
         )
 
     def _mode(self) -> Mode:
@@ -138,7 +147,7 @@ class Asker:
         """Somebody gives up."""
         chance = self.chance
         some = {self._ticket() for _ in range(chance.choice([0, 1, 2, 3]))}
-        slot = (self.record or Record()).upgrader
+        slot = (self.record or Doorman()).upgrader
         upgrader = slot.ticket if slot and chance.random() < 0.4 else ""
         return Withdraw(
             chance.choice(GATES),
@@ -161,7 +170,7 @@ class Asker:
     def upgrade(self) -> Command:
         """A reader becomes a writer."""
         chance = self.chance
-        door = self.record or Record()
+        door = self.record or Doorman()
         ticket = self._ticket()
         if door.upgrader and chance.random() < 0.6:
             ticket = chance.choice([door.upgrader.ticket, self._held()])
@@ -184,9 +193,9 @@ class Asker:
         chance = self.chance
         if self.seat and chance.random() < 0.4:
             wrong = "" if chance.random() < 0.8 else "x"
-            return Force(seat=self.seat.value + wrong)
-        fence = (self.record or Record()).last - (chance.random() < 0.2)
-        return Force(holder_of(self._ticket()), fence)
+            return ForceRelease(seat=self.seat.value + wrong)
+        fence = (self.record or Doorman()).last - (chance.random() < 0.2)
+        return ForceRelease(holder_of(self._ticket()), fence)
 
     def echo(self) -> Command | None:
         """A command comes once more."""

@@ -15,8 +15,8 @@ from aiorwlock_remote.core.commands import (
     Release,
     Reply,
 )
-from aiorwlock_remote.core.doorman import Record, Seat
-from aiorwlock_remote.core.transition import Step, transition, unheard
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
+from aiorwlock_remote.core.transition import Step, skip_unreachable, transition
 from tests.backends.redis.random_commands import DEAF, GATES, HEARING, MS, SECOND, Asker
 
 START = 2_200_000_000 * SECOND  # in 2039: the server itself lets nothing expire
@@ -58,8 +58,8 @@ class Told:
     before: list[tuple[str | bytes | int, ...]]
     reply: Reply | None
     rung: bool
-    record: Record
-    seat: Seat | None
+    record: Doorman
+    seat: MutexRecord | None
     heard: list[str] = field(default_factory=list[str])
 
 
@@ -95,11 +95,11 @@ class Teller(Asker):
         if self.chance.random() < 0.3:
             own = self.chance.choice([*GATES, ""])
         before, self._before = self._before, []
-        told = Told(command, own, self.now, before, None, False, Record(), self.seat)
+        told = Told(command, own, self.now, before, None, False, Doorman(), self.seat)
         try:
             step = transition(self.record, self.seat, command, self.now, self.now)
         except IllegalCommand:
-            told.record = self.record or Record()
+            told.record = self.record or Doorman()
             return told
         told.reply = step.reply
         step = self._call(step, own, told)
@@ -114,7 +114,7 @@ class Teller(Asker):
             deaf = [g for g in step.wakes if g in DEAF and g != own]
             if not deaf:
                 break
-            step = unheard(step, deaf, self.now)
+            step = skip_unreachable(step, deaf, self.now)
         return step
 
     # ------------------------------------------------------------------ time
@@ -135,7 +135,7 @@ class Teller(Asker):
         self._before.append(("HSET", "clock", "s", seconds, "u", micros))
 
     def _ends(self) -> list[int]:
-        door = self.record or Record()
+        door = self.record or Doorman()
         ends = [g.expires for g in door.grants if g.expires]
         ends += [p.claim_until for p in door.queue if p.claim_until]
         ends += [p.expires for p in door.queue]
@@ -148,7 +148,7 @@ class Teller(Asker):
 
     # ------------------------------------------------- foreigners and losses
 
-    def _put(self, seat: Seat | None) -> None:
+    def _put(self, seat: MutexRecord | None) -> None:
         self.seat = seat
         if seat is None:
             self._before.append(("DEL", self._seat_key))
@@ -162,11 +162,11 @@ class Teller(Asker):
         chance = self.chance
         ends = (self.now // MS + chance.choice([1, 300, 2000])) * MS
         value = chance.choice(THEFTS)
-        self._put(Seat(value, ends if chance.random() < 0.6 else None))
+        self._put(MutexRecord(value, ends if chance.random() < 0.6 else None))
 
     def depart(self) -> None:
         """It leaves."""
-        if self.seat and self.seat.value != (self.record or Record()).seat:
+        if self.seat and self.seat.value != (self.record or Doorman()).seat:
             self._put(None)
 
     def vanish(self) -> None:
@@ -191,12 +191,12 @@ class Teller(Asker):
 
 def _gate_of(command: Command) -> str:
     if isinstance(command, Release) and command.then:
-        return command.then[0].gate
-    return command.gate if isinstance(command, Acquire) else "ann"
+        return command.then[0].client_id
+    return command.client_id if isinstance(command, Acquire) else "ann"
 
 
-def _rounded(seat: Seat | None) -> Seat | None:
+def _rounded(seat: MutexRecord | None) -> MutexRecord | None:
     """The server keeps milliseconds, and never too few."""
     if seat is None or seat.expires is None:
         return seat
-    return Seat(seat.value, -(-seat.expires // MS) * MS)
+    return MutexRecord(seat.value, -(-seat.expires // MS) * MS)

@@ -194,7 +194,7 @@ class Scene(LinkScene):
         self.all_is_well()
         self.ask([b"a"])  # who has nothing to ask does not notice
         since = self.clock.seconds
-        while not (self.is_there and self.asked[-1].pending.done):
+        while not (self.is_there and self.asked[-1].pending.done()):
             assert self.clock.seconds < since + SOON
             self.all_goes_well()
         super().comes_to_rest()

@@ -14,17 +14,19 @@ from redis.asyncio import Redis
 
 from aiorwlock_remote.backends.redis.clients import renewal_channel as module
 from aiorwlock_remote.backends.redis.clients.connections import lines_of
-from aiorwlock_remote.backends.redis.clients.renewal_channel import LoopOfItsOwn
-from aiorwlock_remote.backends.redis.cluster.renewal_channel import NodeBatches
+from aiorwlock_remote.backends.redis.clients.renewal_channel import ThreadLoopChannel
+from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
+    ClusterRenewalChannel,
+)
 from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, SlotMap
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
-from aiorwlock_remote.backends.redis.connection.renewal_channels import OnTheLoop
-from aiorwlock_remote.backends.redis.connections import Batches
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
+from aiorwlock_remote.backends.redis.connection.renewal_channels import MainLoopChannel
+from aiorwlock_remote.backends.redis.connections import RenewalChannel
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.servers.fix_redis import StartRedis
 
@@ -71,53 +73,53 @@ def silent() -> Iterator[Silent]:
         sock.close()
 
 
-def plain(port: int) -> Batches:
+def plain(port: int) -> RenewalChannel:
     url = f"redis://127.0.0.1:{port}?{PATIENT}"
-    return BlockingLink(
+    return BlockingConnection(
         options_of(parse(url), connect_timeout=LONG), SystemClock(), BOTH
     )
 
 
-def over_tls(port: int) -> Batches:
+def over_tls(port: int) -> RenewalChannel:
     """Where the server is silent in the handshake."""
     url = f"rediss://127.0.0.1:{port}?{PATIENT}"
-    return BlockingLink(
+    return BlockingConnection(
         options_of(parse(url), connect_timeout=LONG), SystemClock(), BOTH
     )
 
 
-def of_a_cluster(port: int) -> Batches:
+def of_a_cluster(port: int) -> RenewalChannel:
     options = options_of(
         parse(f"redis+cluster://127.0.0.1:{port}?{PATIENT}"), connect_timeout=LONG
     )
     slots = SlotMap([("127.0.0.1", port)])
     slots.owners = [("127.0.0.1", port)] * SLOTS
-    return NodeBatches(options, SystemClock(), BOTH, slots, lambda _: None)
+    return ClusterRenewalChannel(options, SystemClock(), BOTH, slots, lambda _: None)
 
 
-def on_a_loop(port: int) -> Batches:
+def on_a_loop(port: int) -> RenewalChannel:
     """As for a user's client."""
 
-    async def here() -> LoopOfItsOwn:
+    async def here() -> ThreadLoopChannel:
         url = f"redis://127.0.0.1:{port}"
         client: Redis = Redis.from_url(url, socket_timeout=LONG)
         options, lines = lines_of(client.connection_pool, LONG)
-        return LoopOfItsOwn(options, current_host(), lines._dial_elsewhere)
+        return ThreadLoopChannel(options, current_event_loop(), lines._dial_elsewhere)
 
     return asyncio.run(here())
 
 
-def on_a_loop_that_is_busy(port: int) -> Batches:
+def on_a_loop_that_is_busy(port: int) -> RenewalChannel:
     """A user's loop; this one has ended."""
 
-    async def here() -> OnTheLoop:
+    async def here() -> MainLoopChannel:
         link: Any = None  # never asked
-        return OnTheLoop(f"127.0.0.1:{port}", current_host(), link)
+        return MainLoopChannel(f"127.0.0.1:{port}", current_event_loop(), link)
 
     return asyncio.run(here())
 
 
-def outcome(batches: Batches) -> object:
+def outcome(batches: RenewalChannel) -> object:
     """Of one batch."""
     try:
         (told,) = batches.run_many([(INCR, (1, b"k"))], LONG)
@@ -126,7 +128,7 @@ def outcome(batches: Batches) -> object:
     return told
 
 
-def given_up(batches: Batches, begun: threading.Event) -> object:
+def given_up(batches: RenewalChannel, begun: threading.Event) -> object:
     """What a batch comes to that is given up when it has begun."""
     outcomes: list[object] = []
     thread = threading.Thread(target=lambda: outcomes.append(outcome(batches)))
@@ -143,7 +145,7 @@ def given_up(batches: Batches, begun: threading.Event) -> object:
 
 
 @pytest.mark.parametrize("opened", [plain, over_tls, of_a_cluster])
-def test_under_way(silent: Silent, opened: Callable[[int], Batches]) -> None:
+def test_under_way(silent: Silent, opened: Callable[[int], RenewalChannel]) -> None:
     assert isinstance(given_up(opened(silent.port), silent.called), BackendUnavailable)
 
 
@@ -156,7 +158,7 @@ def test_on_a_busy_loop() -> None:
 @pytest.mark.parametrize("opened", [plain, on_a_loop])
 def test_after_it_was_connected(
     start_redis: StartRedis,
-    opened: Callable[[int], Batches],
+    opened: Callable[[int], RenewalChannel],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "ALL", BOTH)
@@ -173,7 +175,7 @@ def test_after_it_was_connected(
 @pytest.mark.parametrize(
     "opened", [plain, over_tls, of_a_cluster, on_a_loop, on_a_loop_that_is_busy]
 )
-def test_before(silent: Silent, opened: Callable[[int], Batches]) -> None:
+def test_before(silent: Silent, opened: Callable[[int], RenewalChannel]) -> None:
     """What is begun after it fails, and so does not wait either."""
     batches = opened(silent.port)
     batches.give_up()

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 from redis.asyncio import Redis
 
-from aiorwlock_remote.backends.redis.connection.connection import Link
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.redis.clients import linked_by
 from tests.backends.redis.connections import Heard, eventually, killed, linked, settled
@@ -82,7 +82,7 @@ def test_just_when_it_is_to_reconnect(start_redis: StartRedis) -> None:
 
 async def opened(
     stack: AsyncExitStack, server: RedisServer, heard: Heard, by_client: bool
-) -> Link:
+) -> RedisConnection:
     if not by_client:
         return await stack.enter_async_context(
             linked(server.url, heard, connect_timeout=2, command_timeout=1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
@@ -18,19 +18,19 @@ from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
 
-def opened(url: str) -> BlockingLink:
-    return BlockingLink(options_of(parse(url)), SystemClock(), BOTH)
+def opened(url: str) -> BlockingConnection:
+    return BlockingConnection(options_of(parse(url)), SystemClock(), BOTH)
 
 
 @pytest.fixture
-def link(fresh_redis: RedisServer) -> Iterator[BlockingLink]:
+def link(fresh_redis: RedisServer) -> Iterator[BlockingConnection]:
     link = opened(fresh_redis.url)
     yield link
     link.close()
 
 
 def test_a_batch_in_order_with_errors_in_their_places(
-    link: BlockingLink, fresh_redis: RedisServer
+    link: BlockingConnection, fresh_redis: RedisServer
 ) -> None:
     fresh_redis.ask("SET", "bad", "x")
     one, bad, two = link.run_many(
@@ -52,7 +52,7 @@ def test_a_batch_is_one_write(fresh_redis: RedisServer) -> None:
 
 
 def test_forgotten_scripts_are_run_again(
-    link: BlockingLink, fresh_redis: RedisServer
+    link: BlockingConnection, fresh_redis: RedisServer
 ) -> None:
     assert link.run_many([(INCR, (1, "k"))], 5) == [1]
     fresh_redis.ask("SCRIPT", "FLUSH")
@@ -114,7 +114,7 @@ def test_a_peer_that_stops_speaking_redis(fresh_redis: RedisServer) -> None:
         assert link._socket is None
 
 
-def test_no_time_left_is_no_answer(link: BlockingLink) -> None:
+def test_no_time_left_is_no_answer(link: BlockingConnection) -> None:
     assert link.run_many([(INCR, (1, "k"))], 5) == [1]
     with pytest.raises(BackendUnavailable, match="no answer in time"):
         link.run_many([(INCR, (1, "k"))], 0.0)

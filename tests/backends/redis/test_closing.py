@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.redis.connections import Heard, eventually, killed, linked
 from tests.backends.redis.some_scripts import INCR
@@ -90,11 +90,11 @@ async def test_closing_just_when_a_connection_is_there(
 ) -> None:
     """Calling the reconnection off comes too late: what it made is closed, too."""
     asked, go_on = anyio.Event(), anyio.Event()
-    made: list[Conversation] = []
+    made: list[RespProtocol] = []
     heard = Heard()
     async with linked(fresh_redis.url, heard) as link:
 
-        async def reconnect(_: object) -> Conversation:
+        async def reconnect(_: object) -> RespProtocol:
             talk = await link._connector.connect(())
             asked.set()
             await go_on.wait()

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
-from aiorwlock_remote.backends.redis.connection.connection import CLOSING
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.connection import CLOSE_TIMEOUT
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 from tests.backends.redis.cluster_state_machine import ADDRESSES, ALL_KEYS, Scene
 from tests.backends.redis.fake_cluster import TAGS
 from tests.backends.redis.fake_server import Line
@@ -178,7 +178,7 @@ def test_a_map_that_comes_last_of_all_changes_nothing(
     scene.ask([b"{a}1"], must_go=True)
     scene.we_close()
     scene.all_goes_well()
-    scene.clock.seconds += CLOSING
+    scene.clock.seconds += CLOSE_TIMEOUT
     scene.loop.turn()
     late = SlotMap(ADDRESSES)
     late.owners = [ADDRESSES[owner]] * len(late.owners)
@@ -264,7 +264,7 @@ def test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first() -> Non
     scene.nodes_are_told()
     dials = scene.dials
 
-    async def dial(options: Options, talk: Conversation, host: Host) -> Line:
+    async def dial(options: Options, talk: RespProtocol, host: EventLoop) -> Line:
         if options.port == ADDRESSES[2][1]:
             slots = scene.cluster.slots
             slots.owners = [ADDRESSES[1]] * len(slots.owners)

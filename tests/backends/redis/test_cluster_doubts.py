@@ -8,7 +8,9 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, connect
-from aiorwlock_remote.backends.redis.cluster.renewal_channel import NodeBatches
+from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
+    ClusterRenewalChannel,
+)
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, slot_of
 from aiorwlock_remote.backends.redis.commands import encode_look
 from aiorwlock_remote.backends.redis.keys import Keys
@@ -138,7 +140,7 @@ def test_the_keeper_has_a_map_of_its_own(redis_cluster: Cluster, prefix: str) ->
     key = seat(prefix)
     old = slots.owners[slot_of(key)]
     told: list[SlotMap] = []
-    batches = NodeBatches(options, SystemClock(), ALL, slots, told.append)
+    batches = ClusterRenewalChannel(options, SystemClock(), ALL, slots, told.append)
     request = encode_look(Keys(resource("moving", 1, prefix), cluster=True))
     assert batches.lane(key) == old
     to = redis_cluster.another(slot_of(key))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aiorwlock_remote.backends.redis.cluster.client import Cluster
+from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.options import options_of
@@ -36,8 +36,8 @@ class Later:
             function()
 
 
-def cluster_of(host: Any, told: list[None]) -> Cluster:  # noqa: ANN401 - a fake
-    return Cluster(
+def cluster_of(host: Any, told: list[None]) -> ClusterClient:  # noqa: ANN401 - a fake
+    return ClusterClient(
         options_of(parse("redis+cluster://one:1")),
         host,
         ALL,

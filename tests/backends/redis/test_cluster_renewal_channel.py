@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiorwlock_remote.backends.redis.cluster.renewal_channel import NodeBatches
+from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
+    ClusterRenewalChannel,
+)
 from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, SlotMap
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.backends.redis.scripts import ALL
@@ -27,7 +29,7 @@ def test_a_node_without_slots_keeps_no_connection() -> None:
     slots = SlotMap([ONE])
     slots.owners = [ONE] * SLOTS
     options = options_of(parse("redis+cluster://one:1"))
-    batches = NodeBatches(options, SystemClock(), ALL, slots, lambda _: None)
+    batches = ClusterRenewalChannel(options, SystemClock(), ALL, slots, lambda _: None)
     sockets: dict[Any, FakeSocket] = {}
     for server in (ONE, TWO):
         sockets[server] = FakeSocket()

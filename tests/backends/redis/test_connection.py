@@ -66,7 +66,7 @@ async def test_cancelling_takes_nothing_back(start_redis: StartRedis) -> None:
             scope.cancel()
             await pending
         assert scope.cancelled_caught
-        assert not pending.done
+        assert not pending.done()
         server.resume()
         assert await link.call("GET", "k") == b"1"
         assert pending.result() == 1
@@ -81,7 +81,7 @@ async def test_too_much_under_way_is_refused_at_once(
         server.pause()
         taken = [link.run(INCR, (1, "k"), int) for _ in range(10)]
         refused = link.run(INCR, (1, "k"), int)
-        assert refused.done
+        assert refused.done()
         with pytest.raises(BackendUnavailable, match="not sent"):
             refused.result()
         urgent = link.run(INCR, (1, "k"), int, must_go=True)

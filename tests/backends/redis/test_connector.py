@@ -11,7 +11,7 @@ from urllib.parse import quote
 import anyio
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import (
@@ -39,7 +39,7 @@ async def by_link(url: str, timeout: float = 5.0) -> object:
 
 
 async def by_blocking_link(url: str, timeout: float = 5.0) -> object:
-    link = BlockingLink(options_of(parse(url)), SystemClock(), BOTH)
+    link = BlockingConnection(options_of(parse(url)), SystemClock(), BOTH)
     try:
         return link.run_many([(INCR, (1, "k"))], timeout)[0]
     finally:

@@ -8,7 +8,7 @@ import pytest
 from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE
 from aiorwlock_remote.core.commands import (
     Downgrade,
-    Force,
+    ForceRelease,
     Granted,
     Release,
     Released,
@@ -57,7 +57,7 @@ def test_a_step_does_the_same_among_10000_readers(desk: Desk) -> None:
         granted(desk.read(*(f"m{first + i}" for i in range(500))))
     assert [desk.calls(command) for command in commands] == few
     desk.ask("DEL", desk.seat)
-    assert desk.do(Force("x", 1)) is not None
+    assert desk.do(ForceRelease("x", 1)) is not None
     assert desk.ask("EXISTS", desk.readers) == 0, "all are void"
     assert len(desk.fields()) < 20
 

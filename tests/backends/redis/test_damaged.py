@@ -24,22 +24,22 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     Downgrade,
-    Force,
+    ForceRelease,
     Release,
     Renew,
     Upgrade,
     Withdraw,
 )
-from aiorwlock_remote.core.mutex_set import Ask
+from aiorwlock_remote.core.mutex_set import TakeRequest
 from aiorwlock_remote.core.ticket import Mode, holder_of
-from aiorwlock_remote.ports import Settings
+from aiorwlock_remote.ports import StoreSettings
 from tests.backends.redis.one_resource import GATE, LEASE, Desk
 from tests.servers.redis import RedisServer
 
 READ, WRITE = Mode.READ, Mode.WRITE
 NEW = Claim("new-ticket", LEASE)
 ASKS = [
-    *(Acquire((NEW,), mode, gate=GATE, may_queue=True) for mode in (READ, WRITE)),
+    *(Acquire((NEW,), mode, client_id=GATE, may_queue=True) for mode in (READ, WRITE)),
     *(Acquire((NEW,), mode) for mode in (READ, WRITE)),
 ]
 DAMAGES = ("", "x", "nan", "-inf", "-5", "1e3", "9" * 30, "half", "nul")
@@ -80,7 +80,7 @@ class Scene:
             Renew(((one, LEASE), (two, LEASE))),
             Withdraw(GATE, mode, (one, two)),
             Adopt(one, NEW),
-            Force(holder_of(one), fence),
+            ForceRelease(holder_of(one), fence),
             Downgrade(one, NEW) if mode is WRITE else Upgrade(one, NEW),
         ]
         self.keys = desk.seat, desk.state, desk.readers, desk.queue
@@ -239,8 +239,8 @@ async def test_it_is_not_shown(fresh_redis: RedisServer, field: str, text: str) 
 
 def steps_of_a_set(desk: Desk) -> tuple[SetKeys, list[Request]]:
     """One held, one place, and what is done at the set of them."""
-    keys = SetKeys(Settings("gate"), "proxies", "gate")
-    asks = [Ask("", ticket, LEASE) for ticket in ("set-ticket", "another")]
+    keys = SetKeys(StoreSettings("gate"), "proxies", "gate")
+    asks = [TakeRequest("", ticket, LEASE) for ticket in ("set-ticket", "another")]
     two = Renew((("set-ticket", LEASE), ("another", LEASE)))
     head = SET_ENTER, (*keys.args, "c", LEASE, "a")
     for script, args in (head, encode_ask(keys, b"gate.1", asks, 10**9)):

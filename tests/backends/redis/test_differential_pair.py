@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from aiorwlock_remote.backends.redis.pair_keys import PairKeys
-from aiorwlock_remote.core.doorman import Record
+from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.ports import Snapshot
@@ -62,7 +62,7 @@ class PairComparison(Comparison):
             assert snapshot.seat is None
 
 
-def _seatless(record: Record) -> Record:
+def _seatless(record: Doorman) -> Doorman:
     return replace(plain(record), seat=None)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis.connection import asyncio_wire
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection import asyncio_transport
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
 from aiorwlock_remote.backends.redis.dns import Target
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
@@ -69,9 +69,9 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
     resolver.told.set()
 
 
-def keeper_of(server: RedisServer) -> BlockingLink:
+def keeper_of(server: RedisServer) -> BlockingConnection:
     options = replace(options_of(parse(server.url)), host=SLOW)
-    return BlockingLink(options, SystemClock(), BOTH)
+    return BlockingConnection(options, SystemClock(), BOTH)
 
 
 @contextmanager
@@ -173,7 +173,7 @@ async def test_a_link_leaves_time_for_the_next_address(
         async def addresses(_: Options) -> list[Target]:
             return [(socket.AF_INET, silent), there]
 
-        monkeypatch.setattr(asyncio_wire, "_addresses", addresses)
+        monkeypatch.setattr(asyncio_transport, "_addresses", addresses)
         async with linked(fresh_redis.url, connect_timeout=2) as link:
             assert await link.run(INCR, (1, "k"), int) == 1
 
@@ -194,13 +194,13 @@ async def test_a_resolver_that_is_away_keeps_one_thread_of_the_loops(
     monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
     options = replace(options_of(parse(fresh_redis.url)), host=SLOW)
     for _ in range(3):
-        dialling = asyncio.create_task(asyncio_wire._addresses(options))
+        dialling = asyncio.create_task(asyncio_transport._addresses(options))
         await asyncio.sleep(0)
         dialling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await dialling
     told.set()
-    await asyncio_wire._addresses(options)
+    await asyncio_transport._addresses(options)
     assert asked == [SLOW]
-    await asyncio_wire._addresses(options)
+    await asyncio_transport._addresses(options)
     assert asked == [SLOW, SLOW]

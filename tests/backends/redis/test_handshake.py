@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hiredis import ReplyError
 
-from aiorwlock_remote.backends.redis.connection.handshake import Greeting, Peer
+from aiorwlock_remote.backends.redis.connection.handshake import Handshake, Peer
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import (
@@ -30,14 +30,14 @@ def hello(**fields: object) -> dict[bytes, object]:
 
 
 def judged(url: str, *answers: object) -> Peer:
-    greeting = Greeting(options(url), ())
+    greeting = Handshake(options(url), ())
     for call, answer in zip(greeting.calls, answers, strict=True):
-        call.resolve(answer)
+        call.set_result(answer)
     return greeting.judge()
 
 
 def words(url: str) -> list[tuple[object, ...]]:
-    greeting = Greeting(options(url), BOTH, [b"wake"])
+    greeting = Handshake(options(url), BOTH, [b"wake"])
     return [call.args for call in greeting.calls]
 
 
@@ -147,9 +147,9 @@ def test_no_such_database() -> None:
 )
 def test_scripts_it_refuses(text: str, said: str) -> None:
     """A server that knows HELLO is not too old."""
-    greeting = Greeting(options("redis://h"), BOTH)
+    greeting = Handshake(options("redis://h"), BOTH)
     answers = [hello(), INFO, b"sha", ReplyError(text)]
     for call, answer in zip(greeting.calls, answers, strict=True):
-        call.resolve(answer)
+        call.set_result(answer)
     with pytest.raises(Unsupported, match=said):
         greeting.judge()

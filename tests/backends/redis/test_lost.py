@@ -228,7 +228,7 @@ async def test_what_was_not_told_of_channels_is_not_told_later(
         link._talk.drop(BackendUnavailable(what="lost"))
         link.subscribe(b"wanted")
         link.unsubscribe(b"unwanted")
-        assert under_way.done
+        assert under_way.done()
         await link.call("PING")
         found = fresh_redis.ask("PUBSUB", "NUMSUB", "wanted", "unwanted")
         assert found == [b"wanted", 1, b"unwanted", 0]

@@ -41,7 +41,7 @@ def test_an_overtaken_call_is_not_run_again(talk: Talk) -> None:
         overtaken.result()
     assert later.result() == 1
     assert [c[3] for c in talk.wire.commands() if c[0] == b"EVAL"] == [b"other"]
-    assert not other.done
+    assert not other.done()
 
 
 def test_a_success_before_it_overtakes_nobody(talk: Talk) -> None:
@@ -51,7 +51,7 @@ def test_a_success_before_it_overtakes_nobody(talk: Talk) -> None:
     talk.talk.received(NOSCRIPT + b":1\r\n" + NOSCRIPT)
     assert before.result() == 1
     assert [c[3] for c in talk.wire.commands() if c[0] == b"EVAL"] == [b"a", b"b"]
-    assert [call.done for call in (refused, after)] == [False, False]
+    assert [call.done() for call in (refused, after)] == [False, False]
 
 
 def test_all_overtaken_nothing_is_left_to_run(talk: Talk) -> None:
@@ -59,7 +59,7 @@ def test_all_overtaken_nothing_is_left_to_run(talk: Talk) -> None:
     talk.talk.flush()
     talk.wire.commands()
     talk.talk.received(NOSCRIPT + b":1\r\n")
-    assert overtaken.done
+    assert overtaken.done()
     assert talk.wire.written == []
     assert talk.told.events == ["holding", "ready"]
 

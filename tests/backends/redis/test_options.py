@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote._util.tls import Tls
+from aiorwlock_remote._util.tls import TlsOptions
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import ConfigurationError
@@ -35,7 +35,7 @@ def test_all_that_a_url_can_say() -> None:
         username="bob",
         password="p@ss",  # noqa: S106
         client_name="web-1",
-        tls=Tls("no", "ca.pem", "c.pem", "k.pem"),
+        tls=TlsOptions("no", "ca.pem", "c.pem", "k.pem"),
         connect_timeout=3.0,
         command_timeout=1.5,
     )

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.connection import Link
-from aiorwlock_remote.backends.redis.connection.outage_log import Outage
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
+from aiorwlock_remote.backends.redis.connection.outage_log import OutageLog
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.redis.connections import Heard, eventually, killed, linked
 from tests.servers.fix_redis import StartRedis
@@ -25,7 +25,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     ]
 
 
-async def tried(link: Link, times: int) -> None:
+async def tried(link: RedisConnection, times: int) -> None:
     """So many connections failed, one after the other."""
     connector = link._connector
     goal = connector._attempts + times
@@ -56,15 +56,15 @@ async def test_why_it_goes_on_failing(
         server._config.pop("requirepass")
         server.restart()
         await eventually(lambda: heard.reconnects == 1, "it is back")
-        assert said(caplog)[-1][0] == "redis_back"
+        assert said(caplog)[-1][0] == "redis_reconnected"
         events = [event for event, _ in said(caplog)]
-        assert events.count("redis_back") == 1
+        assert events.count("redis_reconnected") == 1
 
 
 def test_each_reason_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     """Reasons that take turns are told once each; another outage is another story."""
     caplog.set_level(logging.INFO, LOGGER)
-    outage = Outage("h:1")
+    outage = OutageLog("h:1")
     for _ in range(2):
         outage.lost(BackendUnavailable(what="silent"))
         for _ in range(3):
@@ -72,9 +72,9 @@ def test_each_reason_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:
             outage.goes_on(BackendUnavailable(what="silent"))
             outage.goes_on(BackendUnavailable(what="no such host"))
         assert outage.why == "no such host"
-        outage.over()
+        outage.end()
         assert [event for event, _ in said(caplog)] == [
-            *("redis_lost", "redis_away", "redis_away", "redis_back"),
+            *("redis_lost", "redis_away", "redis_away", "redis_reconnected"),
         ]
         caplog.clear()
 
@@ -82,18 +82,18 @@ def test_each_reason_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_first_connection_was_not_lost(caplog: pytest.LogCaptureFixture) -> None:
     """To a node of a cluster, in the background: nothing to tell unless it fails."""
     caplog.set_level(logging.INFO, LOGGER)
-    outage = Outage("h:1")
-    outage.over()
+    outage = OutageLog("h:1")
+    outage.end()
     assert said(caplog) == []
     outage.goes_on(BackendUnavailable(what="refused"))
-    outage.over()
-    assert [event for event, _ in said(caplog)] == ["redis_away", "redis_back"]
+    outage.end()
+    assert [event for event, _ in said(caplog)] == ["redis_away", "redis_reconnected"]
 
 
 def test_a_defect_is_told_with_its_traceback_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    outage = Outage("h:1")
+    outage = OutageLog("h:1")
     for _ in range(3):
         outage.goes_on(ZeroDivisionError("of ours"))
     (record,) = caplog.records

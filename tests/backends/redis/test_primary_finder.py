@@ -10,9 +10,9 @@ import pytest
 
 from aiorwlock_remote.backends.redis import sentinel
 from aiorwlock_remote.backends.redis.connection.calls import Call
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.connection.script import Request
-from aiorwlock_remote.backends.redis.dns import Lookups
+from aiorwlock_remote.backends.redis.dns import DnsResolver
 from aiorwlock_remote.backends.redis.failover import PrimaryBatches
 from aiorwlock_remote.backends.redis.sentinel import (
     CONFIRMED,
@@ -55,7 +55,7 @@ class Asked:
         sentinels: Sentinels,
         clock: Clock,
         timeout: float,
-        lookups: Lookups,
+        lookups: DnsResolver,
         enough: int,
     ) -> dict[Any, Any]:
         del clock, timeout, lookups, enough
@@ -186,7 +186,7 @@ class Batches:
     def give_up(self) -> None:
         self.did.append("give up")
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         self.did.append("hang up")
 
     def close(self) -> None:
@@ -233,7 +233,7 @@ class Ended:
     def write(self, data: bytes) -> None:
         assert data
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         self.open = False
 
 
@@ -241,7 +241,7 @@ def test_a_grant_of_a_former_primary_is_not_believed(asked: Asked) -> None:
     """The keeper's thread learns of it; the answer is read before the loop is told."""
     asked.says((1, A), (1, A), (1, A))
     finder, holder, granted = asked.finder, Ended(), Call(int, ("GRANT",))
-    talk = Conversation("here", (), holder, lambda: finder.switches == 0)  # type: ignore[arg-type]
+    talk = RespProtocol("here", (), holder, lambda: finder.switches == 0)  # type: ignore[arg-type]
     talk.wire = holder  # type: ignore[assignment]
     talk.send_all([Call(int, ("FIRST",)), granted])
     talk.received(b":1\r\n")

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.calls import Call, Leaving, Subscribing
+from aiorwlock_remote.backends.redis.connection.calls import (
+    Call,
+    ShardUnsubscribeCall,
+    SubscribeCall,
+)
 from aiorwlock_remote.backends.redis.connection.protocol import MAX_UNSENT
 from aiorwlock_remote.errors import (
     BackendError,
@@ -80,8 +84,8 @@ def test_what_a_callback_raises_harms_nobody(
     def fails(_: object) -> None:
         raise LookupError("of the caller")
 
-    first.then(fails)
-    second.then(fails)
+    first.add_done_callback(fails)
+    second.add_done_callback(fails)
     talk.talk.received(b":1\r\n-ERR no\r\n:3\r\n")
     assert first.result() == 1
     assert isinstance(second.error, BackendError)
@@ -90,11 +94,11 @@ def test_what_a_callback_raises_harms_nobody(
 
 
 def test_subscriptions_are_answered_by_a_push_or_an_error(talk: Talk) -> None:
-    first = talk.send(Subscribing("SUBSCRIBE", b"a"))
-    second = talk.send(Subscribing("SUBSCRIBE", b"b"))
+    first = talk.send(SubscribeCall("SUBSCRIBE", b"a"))
+    second = talk.send(SubscribeCall("SUBSCRIBE", b"b"))
     after = talk.say("PING")
     talk.talk.received(b">3\r\n+subscribe\r\n$1\r\na\r\n:1\r\n-NOPERM no\r\n+PONG\r\n")
-    assert first.done
+    assert first.done()
     with pytest.raises(Unsupported):
         second.result()
     assert after.result() == b"PONG"
@@ -114,7 +118,7 @@ def test_what_is_not_redis_ends_it(talk: Talk, data: bytes) -> None:
     talk.talk.received(data)
     assert isinstance(talk.told.error, Unsupported)
     assert talk.wire.hung_up
-    assert call.done
+    assert call.done()
 
 
 def test_lost_what_was_written_fails_what_was_not_is_given_back(talk: Talk) -> None:
@@ -125,7 +129,7 @@ def test_lost_what_was_written_fails_what_was_not_is_given_back(talk: Talk) -> N
     assert talk.told.events == ["ended"]
     assert talk.told.unsent == waiting
     assert isinstance(sent.error, BackendUnavailable)
-    assert not any(call.done for call in waiting)
+    assert not any(call.done() for call in waiting)
 
 
 def test_each_lost_call_has_an_error_of_its_own(talk: Talk) -> None:
@@ -163,11 +167,11 @@ def test_too_many_unsent_bytes_are_told(talk: Talk) -> None:
 )
 def test_the_end_of_a_channel_takes_no_others_answer(talk: Talk, told: bytes) -> None:
     """A node that gives a slot away tells the end of its channels by itself."""
-    before, leaving = talk.run("a"), Leaving(b"c")
+    before, leaving = talk.run("a"), ShardUnsubscribeCall(b"c")
     _ = talk.send(leaving)
     after = talk.run("b")
     talk.talk.received(b":1\r\n" + told + b"+PONG\r\n:2\r\n")
-    assert (before.result(), leaving.done, after.result()) == (1, True, 2)
+    assert (before.result(), leaving.done(), after.result()) == (1, True, 2)
     assert not talk.talk.in_flight
     assert not talk.told.elsewhere
 

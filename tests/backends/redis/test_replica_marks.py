@@ -8,7 +8,7 @@ import pytest
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
-from aiorwlock_remote.backends.redis.replica_acks import Doubt, Replicas
+from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, UnackedGrant
 from aiorwlock_remote.backends.redis.scripts import LEAVE
 from aiorwlock_remote.errors import BackendError
 
@@ -38,10 +38,12 @@ class Answering:
 def test_without_its_mark_wait_says_nothing(mark: str) -> None:
     """The slot was given away: the node's replicas have nothing of the grant."""
     link: Any = Answering(mark)
-    replicas = Replicas(link, 1, 1.0, "h:1")
+    replicas = ReplicaAcks(link, 1, 1.0, "h:1")
     call: Call[Any] = Call(as_is, (2, b"a", b"b"), LEAVE)
-    told: Pending[Any] = replicas.confirm(call, lambda _: Doubt(lambda error: error))
-    assert told.done
+    told: Pending[Any] = replicas.confirm(
+        call, lambda _: UnackedGrant(lambda error: error)
+    )
+    assert told.done()
     if mark:
         assert isinstance(told.error, BackendError)
     else:

@@ -14,7 +14,7 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     Downgrade,
-    Force,
+    ForceRelease,
     Granted,
     Release,
     Renew,
@@ -25,12 +25,12 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendError
 
 CLAIM = Claim("ticket", 30_000_000)
-ASK = Acquire((CLAIM,), Mode.WRITE, gate="g", may_queue=True)
+ASK = Acquire((CLAIM,), Mode.WRITE, client_id="g", may_queue=True)
 COMMANDS: list[Command] = [
     *(ASK, Release("ticket"), Release("ticket", None, (ASK,))),
     *(Renew((("ticket", 5),)), Withdraw("g", Mode.READ, ("ticket",))),
     *(Downgrade("old", CLAIM), Upgrade("old", CLAIM), Adopt("old", CLAIM)),
-    Force("holder", 5),
+    ForceRelease("holder", 5),
 ]
 NOTHING = st.none() | st.booleans() | st.floats() | st.text(max_size=3)
 ITEMS = st.integers(-9, 9) | st.binary(max_size=5) | st.just(1_795_257_340_551_903)
@@ -50,7 +50,7 @@ ANSWERS = st.recursive(
 @example(Release("ticket", None, (ASK,)), 1)
 @example(Renew((("ticket", 5),)), [5, b""])
 @example(Withdraw("g", Mode.READ, ("ticket",)), [b"another"])
-@example(Force("holder", 5), True)
+@example(ForceRelease("holder", 5), True)
 def test_any_answer(command: Command, answer: Raw) -> None:
     """Read by its shape, or refused."""
     try:

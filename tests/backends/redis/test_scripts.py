@@ -205,7 +205,7 @@ def test_ours_is_told_in_the_answer_and_others_by_message(desk: Desk) -> None:
     # Nobody hears for the first, it is passed over.
     assert [*rung, desk.rung] == [True, False, True]
     first, second = desk.look().record.queue
-    assert (first.gate, second.gate) == ("gone", GATE)
+    assert (first.client_id, second.client_id) == ("gone", GATE)
     assert first.claim_until is not None
     assert second.claim_until is not None
     assert first.claim_until < second.claim_until

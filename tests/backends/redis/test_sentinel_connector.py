@@ -13,14 +13,14 @@ import anyio.to_thread
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
-    OnTheLoop,
-    WithSpare,
+    FallbackChannel,
+    MainLoopChannel,
 )
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.redis.connections import linked
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.backends.redis.test_sentinel import LOCAL, read, says
@@ -78,7 +78,7 @@ async def test_asked_again_while_it_names_the_wrong_one(
         async with linked(through(port), connect_timeout=2) as link:
             assert await link.run(INCR, (1, "k"), int) == 1
     with changing(*answers) as port:
-        keeper = BlockingLink(read(through(port)), SystemClock(), BOTH)
+        keeper = BlockingConnection(read(through(port)), SystemClock(), BOTH)
         with pytest.raises(BackendUnavailable):
             keeper.run_many([(INCR, (1, "k"))], 0.5)
         assert keeper.run_many([(INCR, (1, "k"))], 5) == [2]
@@ -101,7 +101,7 @@ async def test_the_keeper_leaves_a_primary_that_became_a_replica(
     """READONLY: asked again, where the link's own hang-up does the same."""
     first, second = start_redis(), start_redis()
     with changing(says(first.port, 1), says(second.port, 2)) as port:
-        keeper = BlockingLink(read(through(port)), SystemClock(), BOTH)
+        keeper = BlockingConnection(read(through(port)), SystemClock(), BOTH)
         assert keeper.run_many([(INCR, (1, "k"))], 5) == [1]
         first.ask("CONFIG", "SET", "replica-read-only", "yes")
         first.ask("REPLICAOF", LOCAL, second.port)
@@ -116,7 +116,7 @@ async def test_the_keeper_does_not_spend_a_lease_on_a_silent_server(
     start_redis: StartRedis,
 ) -> None:
     server: RedisServer = start_redis()
-    keeper = BlockingLink(
+    keeper = BlockingConnection(
         read(f"{server.url}?command_timeout=0.3"), SystemClock(), BOTH
     )
     assert keeper.run_many([(INCR, (1, "k"))], 5) == [1]
@@ -135,9 +135,11 @@ async def test_sentinels_that_forgot_the_primary_do_not_keep_us_from_renewing(
     server = start_redis()
     with stranger(nil) as port:
         async with linked(server.url) as link:
-            host = current_host()
-            own = BlockingLink(read(through(port)), SystemClock(), BOTH)
-            batches = WithSpare(own, OnTheLoop(server.url, host, link), host)
+            host = current_event_loop()
+            own = BlockingConnection(read(through(port)), SystemClock(), BOTH)
+            batches = FallbackChannel(
+                own, MainLoopChannel(server.url, host, link), host
+            )
             batch = [(INCR, (1, "k"))]
             assert await anyio.to_thread.run_sync(batches.run_many, batch, 5) == [1]
 

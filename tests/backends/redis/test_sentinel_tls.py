@@ -13,8 +13,8 @@ from aiorwlock_remote import (
     Unsupported,
     connect,
 )
-from aiorwlock_remote._util.tls import Tls
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote._util.tls import TlsOptions
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.url import parse
@@ -87,7 +87,7 @@ def read(url: str) -> Options:
 
 def test_urls() -> None:
     options = read(f"rediss+sentinel://h1,h2:5/{NAME}/3?ca_file=x&verify=chain")
-    assert options.tls == Tls("chain", "x")
+    assert options.tls == TlsOptions("chain", "x")
     assert options.db == 3
     assert options.sentinels == Sentinels(
         NAME, (("h1", 26379), ("h2", 5)), tls=options.tls
@@ -105,7 +105,7 @@ async def test_locks_over_tls(vault: Vault) -> None:
         assert vault.server.ask("EXISTS", "mutex_locks/vault,1") == 1
     async with linked(url) as link:
         counted = await link.run(INCR, (1, "k"), int)
-    keeper = BlockingLink(read(url), SystemClock(), BOTH)
+    keeper = BlockingConnection(read(url), SystemClock(), BOTH)
     assert keeper.run_many([(INCR, (1, "k"))], 5) == [counted + 1]
     keeper.close()
 
@@ -166,6 +166,8 @@ def test_no_tls_there(vault: Vault, answer: bytes | None, said: str) -> None:
 
 
 def test_files_that_cannot_be_read() -> None:
-    asked = Sentinels(NAME, (("localhost", 1),), tls=Tls(ca_file="/no/such/file"))
+    asked = Sentinels(
+        NAME, (("localhost", 1),), tls=TlsOptions(ca_file="/no/such/file")
+    )
     with pytest.raises(ConfigurationError, match=NAME):
         PrimaryFinder(asked, SystemClock()).find(0.5)

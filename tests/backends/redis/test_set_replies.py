@@ -10,11 +10,11 @@ from aiorwlock_remote.backends.redis.mutex_set_commands import (
     decode_member,
     decode_release,
 )
-from aiorwlock_remote.backends.redis.mutex_sets import Sets
+from aiorwlock_remote.backends.redis.mutex_sets import MutexSets
 from aiorwlock_remote.core.commands import Release, Renew
-from aiorwlock_remote.core.mutex_set import Ask
+from aiorwlock_remote.core.mutex_set import TakeRequest
 from aiorwlock_remote.errors import BackendError
-from aiorwlock_remote.ports import Settings
+from aiorwlock_remote.ports import StoreSettings
 
 NONSENSE: list[Raw] = [
     None,
@@ -27,7 +27,7 @@ NONSENSE: list[Raw] = [
     [[], [0, b"odd"]],
     [[], [0]],
 ]
-ASKS = [Ask("", "t", 1)]
+ASKS = [TakeRequest("", "t", 1)]
 RENEW = Renew((("t", 1), ("u", 1)))
 
 
@@ -48,6 +48,6 @@ def test_of_who_asks(answer: Raw) -> None:
 
 @pytest.mark.parametrize("answer", [None, 7, [], [None], [[7]]])
 def test_of_whom_to_ring(answer: Raw) -> None:
-    sets = Sets(0, Settings("gate"), cluster=False)
+    sets = MutexSets(0, StoreSettings("gate"), cluster=False)
     with pytest.raises(BackendError, match="cannot be read"):
         sets.ringing(bool)(answer)

@@ -8,13 +8,17 @@ import pytest
 
 from aiorwlock_remote.backends.redis.cluster import sharded_subscriptions as module
 from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
-    QUIET,
-    Channels,
+    UNUSED_AFTER,
+    ShardedSubscriptions,
 )
-from aiorwlock_remote.backends.redis.cluster.slot_router import Routes
+from aiorwlock_remote.backends.redis.cluster.slot_router import SlotRouter
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
-from aiorwlock_remote.backends.redis.cluster.topology_refresher import Search
-from aiorwlock_remote.backends.redis.connection.calls import Call, Leaving, as_is
+from aiorwlock_remote.backends.redis.cluster.topology_refresher import TopologyRefresher
+from aiorwlock_remote.backends.redis.connection.calls import (
+    Call,
+    ShardUnsubscribeCall,
+    as_is,
+)
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import LEAVE, LOOK, PAIR_LOOK
 from tests.backends.redis.test_slot_router import (
@@ -37,7 +41,7 @@ class Heard:
         self.slots = SlotMap(SERVERS)
         self.slots.owners = [SERVERS[0]] * len(self.slots.owners)
         nodes: Any = FakeNodes()
-        self.channels = Channels(self.slots, nodes)
+        self.channels = ShardedSubscriptions(self.slots, nodes)
         self.nodes: Any = nodes
         self.one: Any = nodes.find(SERVERS[0])
         self.two: Any = nodes.find(SERVERS[1])
@@ -79,14 +83,19 @@ def test_an_old_node_is_late_to_tell() -> None:
 
 
 def test_what_is_long_unused_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HEARD", 2)
+    monkeypatch.setattr(module, "MAX_CHANNELS", 2)
     heard = Heard()
-    for number, now in ((1, 0.0), (2, 0.0), (1, 5.0), (3, QUIET)):
+    for number, now in ((1, 0.0), (2, 0.0), (1, 5.0), (3, UNUSED_AFTER)):
         heard.channels.need(b"%d" % number, heard.one, now)
-    left = [call.args for call in heard.one.sent if isinstance(call, Leaving)]
+    left = [
+        call.args for call in heard.one.sent if isinstance(call, ShardUnsubscribeCall)
+    ]
     assert left == [("SUNSUBSCRIBE", b"2")]
-    heard.channels.need(b"4", heard.one, QUIET + 4)  # all others were used since
-    assert len([call for call in heard.one.sent if isinstance(call, Leaving)]) == 1
+    heard.channels.need(b"4", heard.one, UNUSED_AFTER + 4)  # all others were used since
+    assert (
+        len([call for call in heard.one.sent if isinstance(call, ShardUnsubscribeCall)])
+        == 1
+    )
 
 
 def test_to_look_needs_no_channel() -> None:
@@ -97,9 +106,9 @@ def test_to_look_needs_no_channel() -> None:
 def test_what_was_to_follow_a_script_does_not_stay_behind() -> None:
     """WAIT where the script is not would count replicas that have nothing to say."""
     heard, host = Heard(), Host()
-    search = Search(host, nobody, lambda: True)
+    search = TopologyRefresher(host, nobody, lambda: True)
     options = Options(seeds=SERVERS)
-    routes = Routes(
+    routes = SlotRouter(
         *(options, host, heard.slots, heard.nodes, heard.channels),
         gate=b"gate",
         node_of=heard.nodes.find,

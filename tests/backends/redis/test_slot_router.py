@@ -18,12 +18,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aiorwlock_remote.backends.redis.cluster.node import Node
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import Channels
-from aiorwlock_remote.backends.redis.cluster.slot_queue import Hold
-from aiorwlock_remote.backends.redis.cluster.slot_router import Routes
+from aiorwlock_remote.backends.redis.cluster.node import NodeConnection
+from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+    ShardedSubscriptions,
+)
+from aiorwlock_remote.backends.redis.cluster.slot_queue import SlotQueue
+from aiorwlock_remote.backends.redis.cluster.slot_router import SlotRouter
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
-from aiorwlock_remote.backends.redis.cluster.topology_refresher import Search
+from aiorwlock_remote.backends.redis.cluster.topology_refresher import TopologyRefresher
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import LEAVE
@@ -103,7 +105,7 @@ class FakeNodes:
 class Moving(RuleBasedStateMachine):
     """Two slots are moved back and forth while calls to them are made."""
 
-    kind: type[Routes] = Routes
+    kind: type[SlotRouter] = SlotRouter
 
     @initialize()
     def begin(self) -> None:
@@ -120,10 +122,10 @@ class Moving(RuleBasedStateMachine):
             self.host,
             self.slots,
             nodes,
-            Channels(self.slots, nodes),
+            ShardedSubscriptions(self.slots, nodes),
             gate=b"gate",
             node_of=nodes.find,
-            search=Search(self.host, nobody, lambda: True),
+            search=TopologyRefresher(self.host, nobody, lambda: True),
         )
         self.made: list[Call[Any]] = []
         self.done: dict[bytes, list[int]] = {key: [] for key in KEYS}
@@ -222,7 +224,7 @@ class Moving(RuleBasedStateMachine):
             self.routes.look()
             for node in self.nodes.all():
                 self.answer(node.server, len(node.sent))
-        assert all(call.done for call in self.made)
+        assert all(call.done() for call in self.made)
         done = {number for numbers in self.done.values() for number in numbers}
         for number, call in enumerate(self.made):
             error = call.error
@@ -233,10 +235,10 @@ class Moving(RuleBasedStateMachine):
         self.in_order_and_once()
 
 
-class Hasty(Routes):
+class Hasty(SlotRouter):
     """Sends on without waiting for the answers that are still to come."""
 
-    def _drain(self, slot: int, hold: Hold, node: Node | None) -> None:
+    def _drain(self, slot: int, hold: SlotQueue, node: NodeConnection | None) -> None:
         del slot, node
         hold.wait_for_none()
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote.backends.redis.cluster import in_flight as module
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import Channels
-from aiorwlock_remote.backends.redis.cluster.slot_router import Routes
+from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+    ShardedSubscriptions,
+)
+from aiorwlock_remote.backends.redis.cluster.slot_router import SlotRouter
 from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, moved, slot_of
-from aiorwlock_remote.backends.redis.cluster.topology_refresher import Search
+from aiorwlock_remote.backends.redis.cluster.topology_refresher import TopologyRefresher
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import LEAVE
@@ -38,12 +40,12 @@ class Burst:
         self.one: FakeNode = nodes.find(ONE)
         self.two: FakeNode = nodes.find(TWO)
         host = Host()
-        self.routes = Routes(
+        self.routes = SlotRouter(
             *(Options(seeds=SERVERS), host, self.slots, nodes),
-            Channels(self.slots, nodes),
+            ShardedSubscriptions(self.slots, nodes),
             gate=b"gate",
             node_of=nodes.find,
-            search=Search(host, nobody, lambda: True),
+            search=TopologyRefresher(host, nobody, lambda: True),
         )
         self.clock = host.clock
         self.calls = [self._call(number) for number in range(calls)]

@@ -18,7 +18,7 @@ from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.mutex_set_commands import SetKeys
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.errors import BackendError, ConfigurationError
-from aiorwlock_remote.ports import Settings
+from aiorwlock_remote.ports import StoreSettings
 from tests.servers.cluster import Cluster
 
 ONE, TWO = ("10.0.0.1", 7000), ("10.0.0.2", 7000)
@@ -51,7 +51,7 @@ def test_a_key_beside_another(key: bytes) -> None:
 
 
 def test_a_set_whose_keys_cannot_be_kept_together() -> None:
-    settings = Settings("gate")
+    settings = StoreSettings("gate")
     for name in ("proxies", "{eu}proxies", "proxies{eu}"):
         SetKeys(settings, name, "gate", cluster=True)
     with pytest.raises(ConfigurationError, match="several slots"):

@@ -12,13 +12,13 @@ from redis.asyncio import Redis
 
 from aiorwlock_remote.backends.redis.clients import renewal_channel as module
 from aiorwlock_remote.backends.redis.clients.connections import lines_of
-from aiorwlock_remote.backends.redis.clients.renewal_channel import LoopOfItsOwn
-from aiorwlock_remote.backends.redis.connection.connection import Link
-from aiorwlock_remote.backends.redis.connection.renewal_channels import OnTheLoop
+from aiorwlock_remote.backends.redis.clients.renewal_channel import ThreadLoopChannel
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
+from aiorwlock_remote.backends.redis.connection.renewal_channels import MainLoopChannel
 from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
-from aiorwlock_remote.ports import Host
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.ports import EventLoop
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.redis.connections import Heard, killed
 from tests.backends.redis.some_scripts import BOTH, INCR, PUSH
 from tests.servers.fix_redis import StartRedis
@@ -29,15 +29,15 @@ from tests.servers.redis import RedisServer
 @contextmanager
 def own_loop(
     url: str, monkeypatch: pytest.MonkeyPatch, socket_timeout: float | None = None
-) -> Iterator[LoopOfItsOwn]:
+) -> Iterator[ThreadLoopChannel]:
     monkeypatch.setattr(module, "ALL", BOTH)
 
-    async def here() -> Host:
-        return current_host()
+    async def here() -> EventLoop:
+        return current_event_loop()
 
     client: Redis = Redis.from_url(url, socket_timeout=socket_timeout)
     options, lines = lines_of(client.connection_pool, 5.0)
-    batches = LoopOfItsOwn(options, asyncio.run(here()), lines._dial_elsewhere)
+    batches = ThreadLoopChannel(options, asyncio.run(here()), lines._dial_elsewhere)
     try:
         yield batches
     finally:
@@ -143,10 +143,10 @@ def test_refused_at_the_door_it_knocks_again(
 # ------------------------------------------------------------ on the user's loop
 
 
-async def opened(url: str) -> tuple[OnTheLoop, Link]:
+async def opened(url: str) -> tuple[MainLoopChannel, RedisConnection]:
     client: Redis = Redis.from_url(url)
     options, lines = lines_of(client.connection_pool, 5.0)
-    host, heard = current_host(), Heard()
+    host, heard = current_event_loop(), Heard()
     link = await open_link(
         options,
         host,
@@ -155,7 +155,7 @@ async def opened(url: str) -> tuple[OnTheLoop, Link]:
         on_reconnect=heard.reconnected,
         dial=lines.dial,
     )
-    return OnTheLoop(options.where, host, link), link
+    return MainLoopChannel(options.where, host, link), link
 
 
 def test_on_the_users_loop_in_order_with_errors_in_their_places(
@@ -198,7 +198,7 @@ def test_a_loop_that_is_busy_renews_nothing_and_nothing_late(
     """What was given up is not sent once the loop comes round."""
     errors: list[Exception] = []
 
-    def renew(batches: OnTheLoop) -> None:
+    def renew(batches: MainLoopChannel) -> None:
         try:
             batches.run_many([(INCR, (1, "k"))], 0.1)
         except BackendUnavailable as exc:

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from aiorwlock_remote.backends.redis.cluster.client import Cluster
+from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, slot_of
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.hosts import Server
@@ -50,7 +50,7 @@ class Scene:
 
     def __init__(self, nursery: trio.Nursery, patch: pytest.MonkeyPatch) -> None:
         host: Any = TrioHost(nursery)
-        self.cluster: Cluster = cluster_of(host, [])
+        self.cluster: ClusterClient = cluster_of(host, [])
         self.away, self.there = FakeNode(AWAY), FakeNode(THERE)
         half = SLOTS // 2
         self.slots: list[Server | None] = [*[AWAY] * half, *[THERE] * half]

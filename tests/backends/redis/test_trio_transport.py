@@ -9,12 +9,12 @@ import pytest
 import trio
 import trio.testing
 
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
-from aiorwlock_remote.backends.redis.connection.trio_transport import PlainWire
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
+from aiorwlock_remote.backends.redis.connection.trio_transport import PlainTrioTransport
 from aiorwlock_remote.backends.redis.opening import open_link
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.runtime.loops import current_host
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.redis.fake_transport import Told
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.servers.certificates import Certificates
@@ -29,13 +29,13 @@ def leave_open(url: str) -> None:
     async def main() -> None:
         link = await open_link(
             options_of(parse(url)),
-            current_host(),
+            current_event_loop(),
             BOTH,
             on_message=lambda _channel, _payload: None,
             on_reconnect=lambda: None,
         )
         assert await link.call("CLIENT", "GETNAME") == NAME.encode()
-        link.run(INCR, (1, "k"), int).unawaited()
+        link.run(INCR, (1, "k"), int).log_failure()
 
     trio.run(main)
     gc.collect()  # an unclosed socket would warn, and warnings are errors
@@ -71,8 +71,8 @@ def test_what_could_not_be_sent_is_not_overtaken() -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
-        talk = Conversation("h", BOTH, Told())
-        wire = talk.wire = PlainWire(talk, current_host(), ours)
+        talk = RespProtocol("h", BOTH, Told())
+        wire = talk.wire = PlainTrioTransport(talk, current_event_loop(), ours)
         await trio.testing.wait_all_tasks_blocked()
         wire.write(block)
         assert wire.unsent() > 0
@@ -98,7 +98,7 @@ def test_an_error_of_the_caller_reaches_the_caller(
     async def main() -> None:
         link = await open_link(
             options_of(parse(fresh_redis.url)),
-            current_host(),
+            current_event_loop(),
             BOTH,
             on_message=lambda _channel, _payload: 1 / 0,
             on_reconnect=lambda: 1 / 0,

@@ -60,7 +60,7 @@ class Asked:
         self.key = key
         self.pending = pending
         self.answers = 0
-        pending.then(self._answered)
+        pending.add_done_callback(self._answered)
 
     def _answered(self, _: object) -> None:
         self.answers += 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.cli.bench.course import TYPE
+from aiorwlock_remote.cli.bench import TYPE
 from tests.cli.fix_cli import (
     PATIENCE,
     Store,

@@ -9,7 +9,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Locks, connect
-from aiorwlock_remote.cli.bench.course import TYPE, Course, Settings, repeat
+from aiorwlock_remote.cli.bench import TYPE, Benchmark, Settings, repeat
 
 pytestmark = pytest.mark.anyio
 TASKS = 4
@@ -22,8 +22,10 @@ async def locks() -> AsyncIterator[Locks]:
 
 
 @pytest.fixture
-def course(locks: Locks, tmp_path: Path) -> Course:
-    return Course(Settings("memory://course", TASKS, 0.0, "asyncio"), locks, tmp_path)
+def course(locks: Locks, tmp_path: Path) -> Benchmark:
+    return Benchmark(
+        Settings("memory://course", TASKS, 0.0, "asyncio"), locks, tmp_path
+    )
 
 
 async def test_each_is_done_once_at_least_and_counted() -> None:
@@ -46,7 +48,7 @@ async def test_each_is_done_once_at_least_and_counted() -> None:
     assert max(times) <= took
 
 
-async def test_what_one_or_many_tasks_do_is_counted(course: Course) -> None:
+async def test_what_one_or_many_tasks_do_is_counted(course: Benchmark) -> None:
     counts = {
         measured.name: len(measured.times)
         for measured in (
@@ -59,7 +61,7 @@ async def test_what_one_or_many_tasks_do_is_counted(course: Course) -> None:
     assert counts == {"request": 1, "alone": 1, "apart": TASKS, "readers": TASKS}
 
 
-async def test_the_first_turn_is_handed_over_by_nobody(course: Course) -> None:
+async def test_the_first_turn_is_handed_over_by_nobody(course: Benchmark) -> None:
     turns = await course._turns()
     assert len(turns.times) == TASKS - 1
     assert all(time >= 0 for time in turns.times)
@@ -67,13 +69,13 @@ async def test_the_first_turn_is_handed_over_by_nobody(course: Course) -> None:
 
 async def test_alone_nobody_hands_over(locks: Locks, tmp_path: Path) -> None:
     """So there are two at least."""
-    course = Course(Settings("memory://course", 1, 0.0, "asyncio"), locks, tmp_path)
+    course = Benchmark(Settings("memory://course", 1, 0.0, "asyncio"), locks, tmp_path)
     assert len((await course._turns()).times) == 1
 
 
 async def test_names_are_new_ones_of_a_type_of_their_own(
-    locks: Locks, course: Course, tmp_path: Path
+    locks: Locks, course: Benchmark, tmp_path: Path
 ) -> None:
-    other = Course(Settings("memory://course", 1, 0.0, "asyncio"), locks, tmp_path)
+    other = Benchmark(Settings("memory://course", 1, 0.0, "asyncio"), locks, tmp_path)
     assert course._name("x")[0] == other._name("x")[0] == TYPE
     assert course._name("x") != other._name("x")

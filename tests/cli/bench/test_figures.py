@@ -6,17 +6,17 @@ import pytest
 
 from aiorwlock_remote.cli.bench_stats import (
     HEAD,
-    Measured,
+    Measurement,
     as_dict,
     figures,
     quantile,
     rows,
 )
 
-REQUEST = Measured("request", "a plain request", [0.001, 0.002, 0.003], 0.5)
-SLOW = Measured("slow", "something slow", [0.01 * n for n in range(1, 11)], 2.0)
-HELD = Measured("held", "made to last", [0.2], None)
-NONE = Measured("none", "never came to be", [], 1.0)
+REQUEST = Measurement("request", "a plain request", [0.001, 0.002, 0.003], 0.5)
+SLOW = Measurement("slow", "something slow", [0.01 * n for n in range(1, 11)], 2.0)
+HELD = Measurement("held", "made to last", [0.2], None)
+NONE = Measurement("none", "never came to be", [], 1.0)
 
 
 @pytest.mark.parametrize(
@@ -90,5 +90,5 @@ def test_numbers_end_below_each_other() -> None:
     ],
 )
 def test_three_digits_say_enough(seconds: float, shown: str) -> None:
-    one = Measured("one", "one", [seconds], None)
+    one = Measurement("one", "one", [seconds], None)
     assert rows(figures([one]))[1][0].strip() == shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote import Locks, connect
-from aiorwlock_remote.cli.bench.turns import LEAST, Turn, handed_over, take_turns
+from aiorwlock_remote.cli.bench_peer import MIN_TURNS, Turn, handed_over, take_turns
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_turn_of_ones_own_is_no_hand_over(
 async def test_turns_are_taken_however_little_time_there_is() -> None:
     async with connect("memory://turns") as locks:
         turns = await take_turns(locks.mutex("bench", 1), hold=0, seconds=0)
-        assert len(turns) == LEAST
+        assert len(turns) == MIN_TURNS
         assert await _free(locks)
     moments = [moment for turn in turns for moment in turn]
     assert moments == sorted(moments)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from aiorwlock_remote import Doorman, Holder, Queued
-from aiorwlock_remote.cli.watch.changes import Change
+from aiorwlock_remote import Holder, LockInfo, Queued
+from aiorwlock_remote.cli.watch.state import Change
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import ModeName
 
@@ -27,9 +27,9 @@ def queued(mode: ModeName = "write", *, waiting: int = 1, age: float = 1.0) -> Q
 
 def door(
     number: int | str, *holders: Holder, queue: Sequence[Queued] = (), fence: int = 7
-) -> Doorman:
+) -> LockInfo:
     """order/number."""
-    return Doorman(
+    return LockInfo(
         resource_type="order",
         resource_id=str(number),
         holders=holders,

@@ -7,18 +7,23 @@ import re
 
 import pytest
 
-from aiorwlock_remote import Doorman
-from aiorwlock_remote.cli.watch.changes import Change, Changes
-from aiorwlock_remote.cli.watch.told import CHANGE_KEYS, as_json, as_line
+from aiorwlock_remote import LockInfo
+from aiorwlock_remote.cli.watch.state import (
+    CHANGE_KEYS,
+    Change,
+    ChangeDetector,
+    as_json,
+    as_line,
+)
 from tests.cli.watch.fix_watch import NOON, brief, door, holder, queued
 
 GONE = holder(expires_in=-3.0, age=33.0)
 READS = holder(mode="read", fence=8)
 
 
-def told(*looks: list[Doorman], every: float = 1.0) -> list[str]:
+def told(*looks: list[LockInfo], every: float = 1.0) -> list[str]:
     """What the last look is told to have changed."""
-    changes = Changes()
+    changes = ChangeDetector()
     return brief(
         [changes.since(look, at * every) for at, look in enumerate(looks)].pop()
     )
@@ -96,12 +101,12 @@ def test_at_first_it_tells_what_is_there() -> None:
     ],
 )
 def test_what_changed(
-    before: list[Doorman], after: list[Doorman], expected: list[str]
+    before: list[LockInfo], after: list[LockInfo], expected: list[str]
 ) -> None:
     assert told(before, after) == expected
 
 
-def left(seconds: float | None) -> list[Doorman]:
+def left(seconds: float | None) -> list[LockInfo]:
     return [door(1, holder(expires_in=seconds))]
 
 
@@ -116,13 +121,13 @@ def left(seconds: float | None) -> list[Doorman]:
     ],
 )
 def test_one_that_is_gone_was_lost_if_it_had_missed_a_renewal(
-    looks: list[list[Doorman]], kind: str
+    looks: list[list[LockInfo]], kind: str
 ) -> None:
     assert told(*looks)[0] == f"{kind} order/1 a"
 
 
 def test_a_resource_that_is_not_listed_any_more_is_told_as_free() -> None:
-    changes = Changes()
+    changes = ChangeDetector()
     changes.since([door(1, holder(), queue=[queued()])], 0.0)
     *_, free, queue = changes.since([], 1.0)
     assert (free.kind, queue.kind) == ("free", "queue")

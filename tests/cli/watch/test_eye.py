@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import ConfigurationError, connect
-from aiorwlock_remote.cli.watch.eye import Eye
+from aiorwlock_remote.cli.watch.scanner import StoreScanner
 from tests.cli.fix_cli import Store
 from tests.conformance.stores.files import PlainFiles
 from tests.conformance.stores.sqlite import PlainSqlite
@@ -26,7 +26,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(folder.as_uri(), PlainFiles(folder))
 
 
-async def seen(eye: Eye) -> list[str]:
+async def seen(eye: StoreScanner) -> list[str]:
     return [one.target.label for one in await eye.look()]
 
 
@@ -39,14 +39,17 @@ def left(place: Store) -> Store:
 
 
 async def test_it_sees_what_ls_lists(left: Store) -> None:
-    async with Eye(left.url, None) as eye, Eye(left.url, "order") as orders:
+    async with (
+        StoreScanner(left.url, None) as eye,
+        StoreScanner(left.url, "order") as orders,
+    ):
         assert await seen(eye) == ["order/1", "order/2", "other/1"]
         assert await seen(orders) == ["order/1", "order/2"]
         assert await seen(orders) == ["order/1", "order/2"]
 
 
 async def test_a_store_that_is_put_away_and_back(left: Store, tmp_path: Path) -> None:
-    async with Eye(left.url, "order") as eye:
+    async with StoreScanner(left.url, "order") as eye:
         assert len(await seen(eye)) == 2
         (tmp_path / "there").rename(tmp_path / "away")
         for _ in range(2):
@@ -60,7 +63,7 @@ async def test_a_store_that_is_put_away_and_back(left: Store, tmp_path: Path) ->
 async def test_a_store_put_in_place_of_another_is_what_is_seen(
     left: Store, tmp_path: Path
 ) -> None:
-    async with Eye(left.url, None) as eye:
+    async with StoreScanner(left.url, None) as eye:
         assert len(await seen(eye)) == 3
         (tmp_path / "there").rename(tmp_path / "away")
         (tmp_path / "there").mkdir()

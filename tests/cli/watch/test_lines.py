@@ -9,9 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aiorwlock_remote.cli.watch.changes import Change
-from aiorwlock_remote.cli.watch.lines import Lines
-from aiorwlock_remote.cli.watch.told import as_line
+from aiorwlock_remote.cli.watch.output import LineOutput
+from aiorwlock_remote.cli.watch.state import Change, as_line
 from tests.cli.watch.fix_watch import NOON
 
 LINE = b"2026-11-22T12:00:00.000Z  unavailable  "
@@ -32,7 +31,7 @@ def down(error: str) -> Change:
 @pytest.mark.asyncio
 async def test_a_full_pipe_keeps_no_signal_waiting(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    lines = Lines(as_line, writing)
+    lines = LineOutput(as_line, writing)
     for error in ("x" * 200_000, "y"):
         with anyio.move_on_after(0.01) as scope:
             await lines.tell([down(error)], NOON)
@@ -47,7 +46,7 @@ async def test_a_full_pipe_keeps_no_signal_waiting(pipe: tuple[int, int]) -> Non
 async def test_a_file_takes_them_all(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with path.open("wb") as file:
-        lines = Lines(as_line, file.fileno())
+        lines = LineOutput(as_line, file.fileno())
         lines.check()
         await lines.tell([down("x" * 200_000), down("y")], NOON)
     assert path.read_bytes() == LINE + b"x" * 200_000 + b"\n" + LINE + b"y\n"
@@ -55,7 +54,7 @@ async def test_a_file_takes_them_all(tmp_path: Path) -> None:
 
 def test_a_pipe_that_nobody_reads() -> None:
     reading, writing = os.pipe()
-    lines = Lines(as_line, writing)
+    lines = LineOutput(as_line, writing)
     lines.check()
     os.close(reading)
     with pytest.raises(BrokenPipeError):

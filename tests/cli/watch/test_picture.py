@@ -8,8 +8,8 @@ from itertools import product, starmap
 import pytest
 from rich.cells import cell_len
 
-from aiorwlock_remote import Doorman
-from aiorwlock_remote.cli.watch.picture import (
+from aiorwlock_remote import LockInfo
+from aiorwlock_remote.cli.watch.render import (
     BAD,
     DIM,
     HEAD,
@@ -18,23 +18,23 @@ from aiorwlock_remote.cli.watch.picture import (
     PLAIN,
     Line,
     Size,
-    picture,
+    render,
 )
-from aiorwlock_remote.cli.watch.view import View
+from aiorwlock_remote.cli.watch.state import WatchState
 from tests.cli.watch.fix_watch import NOON, door, holder, queued
 
 WIDE = Size(120, 24)
 
 
-def view_of(*found: Doorman) -> View:
+def view_of(*found: LockInfo) -> WatchState:
     """Seen at noon, at the first look."""
-    view = View()
+    view = WatchState()
     view.answered(found, 0.0, NOON)
     return view
 
 
-def drawn(view: View, size: Size = WIDE, now: float = 0.0) -> list[Line]:
-    return picture(view, "sqlite:///x.db", 1.0, now, size)
+def drawn(view: WatchState, size: Size = WIDE, now: float = 0.0) -> list[Line]:
+    return render(view, "sqlite:///x.db", 1.0, now, size)
 
 
 def texts(lines: list[Line]) -> list[str]:
@@ -63,7 +63,7 @@ def test_one_row() -> None:
 
 
 def test_nothing_to_show() -> None:
-    assert texts(drawn(View())) == ["0 held, waiting: nobody  sqlite:///x.db"]
+    assert texts(drawn(WatchState())) == ["0 held, waiting: nobody  sqlite:///x.db"]
     assert texts(drawn(view_of())) == [
         "12:00:00Z  0 held, waiting: nobody  sqlite:///x.db",
         "nothing is held or waited for",

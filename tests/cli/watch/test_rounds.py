@@ -8,15 +8,14 @@ from datetime import datetime
 import anyio
 import pytest
 
-from aiorwlock_remote import BackendUnavailable, ConfigurationError, Doorman
-from aiorwlock_remote.cli.watch.changes import Change
-from aiorwlock_remote.cli.watch.rounds import pause, rounds
-from aiorwlock_remote.cli.watch.view import View
+from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockInfo
+from aiorwlock_remote.cli.watch.scanner import pause, poll_loop
+from aiorwlock_remote.cli.watch.state import Change, WatchState
 from tests.cli.watch.fix_watch import Time, brief, door, holder
 
 pytestmark = pytest.mark.asyncio
 
-Answer = Sequence[Doorman] | Exception
+Answer = Sequence[LockInfo] | Exception
 
 
 class Told:
@@ -54,7 +53,7 @@ async def watch(
     with anyio.CancelScope() as scope:
         time = Time(10.0, scope.cancel)
 
-        async def look() -> Sequence[Doorman]:
+        async def look() -> Sequence[LockInfo]:
             nonlocal asked
             await anyio.lowlevel.checkpoint()
             time.pass_by(takes(asked))
@@ -64,7 +63,7 @@ async def watch(
                 raise answer
             return answer
 
-        await rounds(look, View(), told, every, time)
+        await poll_loop(look, WatchState(), told, every, time)
     return time
 
 

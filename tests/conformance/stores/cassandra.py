@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance import Harness, Site
+from aiorwlock_remote.testing.conformance import Harness, StoreLocation
 from tests.servers.fix_cassandra import Keyspace
 from tests.servers.plain_cassandra import PlainCassandra
 
@@ -30,11 +30,11 @@ class CassandraHarness(Harness):
     each_phase_reads_the_clock = False  # its transactions outlive any failover
     keyspace: ClassVar[Keyspace]
 
-    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+    def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Rows of its own."""
         prefix = f"{uuid4().hex}:"
         url = f"{self.keyspace.url}?clock_skew=0"  # all processes have one clock
-        return Site(url, prefix, PlainCassandra(self.keyspace, prefix))
+        return StoreLocation(url, prefix, PlainCassandra(self.keyspace, prefix))
 
 
 class PublishedCassandraHarness(CassandraHarness):
@@ -46,7 +46,7 @@ class PublishedCassandraHarness(CassandraHarness):
 
     garbage = 150
 
-    def fresh(self, folder: Path) -> Site:
+    def fresh(self, folder: Path) -> StoreLocation:
         """Rows of its own."""
         session = self.keyspace.visit.session
         backend = CassandraBackend(session, self.keyspace.name, clock_skew=0)

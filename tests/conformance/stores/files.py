@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
+from aiorwlock_remote.testing.conformance import (
+    ForeignClient,
+    Harness,
+    Name,
+    StoreLocation,
+)
 from tests.conformance.stores.sqlite import SqliteHarness
 
 
@@ -14,14 +19,14 @@ class FileHarness(Harness):
     capabilities = SqliteHarness.capabilities
     has_foreigner = True
 
-    def fresh(self, folder: Path) -> Site:
+    def fresh(self, folder: Path) -> StoreLocation:
         """A directory of its own."""
         place = folder / "locks"  # some tests keep other files beside it
         place.mkdir()
-        return Site(place.as_uri(), foreigner=PlainFiles(place))
+        return StoreLocation(place.as_uri(), foreigner=PlainFiles(place))
 
 
-class PlainFiles(Foreigner):
+class PlainFiles(ForeignClient):
     """What a shell script does: ``set -o noclobber; echo TICKET > type,id.lock``."""
 
     def __init__(self, folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance import Harness, Site
+from aiorwlock_remote.testing.conformance import Harness, StoreLocation
 from tests.servers.plain_mariadb import PlainMariadb
 
 
@@ -27,7 +27,7 @@ class MariadbHarness(Harness):
     grants_more = 5.0  # see cas/server_time.py; here about 0.1
     url: ClassVar[str]
 
-    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+    def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Rows of its own."""
         prefix = f"{uuid4().hex}:"
-        return Site(self.url, prefix, PlainMariadb(self.url, prefix))
+        return StoreLocation(self.url, prefix, PlainMariadb(self.url, prefix))

@@ -6,11 +6,16 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
-from aiorwlock_remote.backends.memory import Shelf, shelf
-from aiorwlock_remote.core.doorman import Seat
+from aiorwlock_remote.backends.memory import MemoryDatabase, shelf
+from aiorwlock_remote.core.doorman import MutexRecord
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
+from aiorwlock_remote.testing.conformance import (
+    ForeignClient,
+    Harness,
+    Name,
+    StoreLocation,
+)
 
 
 class MemoryHarness(Harness):
@@ -19,16 +24,16 @@ class MemoryHarness(Harness):
     capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
     has_foreigner = True
 
-    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+    def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """A shelf of its own."""
         name = uuid4().hex
-        return Site(f"memory://{name}", foreigner=OnTheShelf(shelf(name)))
+        return StoreLocation(f"memory://{name}", foreigner=OnTheShelf(shelf(name)))
 
 
-class OnTheShelf(Foreigner):
+class OnTheShelf(ForeignClient):
     """Changes the seat, and nothing else, as a foreign program would."""
 
-    def __init__(self, kept: Shelf) -> None:
+    def __init__(self, kept: MemoryDatabase) -> None:
         self._shelf = kept
 
     def take(self, name: Name, ticket: str) -> bool:
@@ -59,5 +64,5 @@ class OnTheShelf(Foreigner):
             seat = self._shelf.seats.get(resource(*name))
             return None if seat is None else seat.ticket
 
-    def _seat(self, ticket: str) -> Seat:
-        return Seat(f"{ticket},{int(time.time())}")
+    def _seat(self, ticket: str) -> MutexRecord:
+        return MutexRecord(f"{ticket},{int(time.time())}")

@@ -10,8 +10,14 @@ from uuid import uuid4
 import oracledb
 
 from aiorwlock_remote.backends.oracle import OracleBackend
-from aiorwlock_remote.ports import Bell, Capability, Host, Settings, Store
-from aiorwlock_remote.testing.conformance import Harness, Site
+from aiorwlock_remote.ports import (
+    Capability,
+    EventLoop,
+    Store,
+    StoreSettings,
+    WakeCallback,
+)
+from aiorwlock_remote.testing.conformance import Harness, StoreLocation
 from tests.servers.oracle.client import OracleUser
 from tests.servers.plain_oracle import PlainOracle
 from tests.servers.real_oracle import OracleDatabase
@@ -34,10 +40,10 @@ class OracleHarness(Harness):
     profile: ClassVar[str] = "19c"
     user: ClassVar[OracleUser | OracleDatabase]
 
-    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+    def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Rows of its own."""
         prefix, user = f"{uuid4().hex}:", self.user.at(self.profile)
-        return Site(user.url, prefix, PlainOracle(user, prefix))
+        return StoreLocation(user.url, prefix, PlainOracle(user, prefix))
 
 
 class Oracle122Harness(OracleHarness):
@@ -57,7 +63,7 @@ class OraclePoolHarness(OracleHarness):
 
     capabilities = OracleHarness.capabilities & ~Capability.OFF_LOOP_RENEWAL
 
-    def fresh(self, folder: Path) -> Site:
+    def fresh(self, folder: Path) -> StoreLocation:
         """Rows of its own, and a pool for each ``Locks``."""
         login = self.user.at(self.profile).login
         return replace(super().fresh(folder), backend=PoolEach(login))
@@ -69,7 +75,9 @@ class PoolEach:
     def __init__(self, login: dict[str, str]) -> None:
         self._login = login
 
-    async def open(self, host: Host, bell: Bell, settings: Settings) -> Store:
+    async def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> Store:
         """As ``OracleBackend``."""
         pool = oracledb.create_pool_async(**self._login, min=2, max=4)
         try:

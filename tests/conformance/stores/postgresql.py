@@ -8,7 +8,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance import Harness, Site
+from aiorwlock_remote.testing.conformance import Harness, StoreLocation
 from tests.servers.plain_postgresql import PlainPostgresql
 
 
@@ -29,10 +29,10 @@ class PostgresqlHarness(Harness):
     grants_more = 5.0  # see cas/server_time.py; here about 0.1
     url: ClassVar[str]
 
-    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+    def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Rows of its own."""
         prefix = f"{uuid4().hex}:"
-        return Site(self.url, prefix, PlainPostgresql(self.url, prefix))
+        return StoreLocation(self.url, prefix, PlainPostgresql(self.url, prefix))
 
 
 class PooledPostgresqlHarness(PostgresqlHarness):
@@ -40,6 +40,6 @@ class PooledPostgresqlHarness(PostgresqlHarness):
 
     through: ClassVar[str]
 
-    def fresh(self, folder: Path) -> Site:
+    def fresh(self, folder: Path) -> StoreLocation:
         """Rows of its own."""
         return replace(super().fresh(folder), url=self.through)

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from aiorwlock_remote.backends.redis import RedisBackend
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance import Harness, Site
+from aiorwlock_remote.testing.conformance import Harness, StoreLocation
 from tests.backends.redis.rights import rules, under, url_of
 from tests.servers.cluster import Cluster
 from tests.servers.plain import PlainCluster, PlainRedis
@@ -33,17 +33,17 @@ class RedisHarness(Harness):
     has_foreigner = True
     server: ClassVar[RedisServer]
 
-    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+    def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Keys of its own."""
         prefix = f"{uuid4().hex}:"
         url = self.server.url
-        return Site(url, prefix, foreigner=PlainRedis(url, prefix))
+        return StoreLocation(url, prefix, foreigner=PlainRedis(url, prefix))
 
 
 class ClientHarness(RedisHarness):
     """The same through a client of redis-py; other processes use the URL."""
 
-    def fresh(self, folder: Path) -> Site:
+    def fresh(self, folder: Path) -> StoreLocation:
         """Keys and a client of its own, which opens no connection itself."""
         client = Redis.from_url(self.server.url, **self.settings())
         return replace(super().fresh(folder), backend=RedisBackend(client))
@@ -69,11 +69,11 @@ class SentinelHarness(RedisHarness):
 
     group: ClassVar[SentinelGroup]
 
-    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+    def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Keys of its own."""
         prefix = f"{uuid4().hex}:"
         foreigner = PlainRedis(self.group.primary.url, prefix)
-        return Site(self.group.url, prefix, foreigner=foreigner)
+        return StoreLocation(self.group.url, prefix, foreigner=foreigner)
 
 
 class RightsHarness(RedisHarness):
@@ -82,7 +82,7 @@ class RightsHarness(RedisHarness):
     Besides them the one that lists need. Every pattern of a key has the prefix in it.
     """
 
-    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+    def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Keys and a user of its own."""
         name = uuid4().hex
         prefix = f"{name}:"
@@ -90,13 +90,13 @@ class RightsHarness(RedisHarness):
         others = [rule for rule in rules() if rule[0] not in "~&"]
         self.server.ask("ACL", "SETUSER", name, *others, *patterns, "+scan")
         url = url_of(self.server, name)
-        return Site(url, prefix, foreigner=PlainRedis(url, prefix))
+        return StoreLocation(url, prefix, foreigner=PlainRedis(url, prefix))
 
 
 class TlsHarness(RedisHarness):
     """``rediss://`` at a server that demands a certificate of its clients."""
 
-    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+    def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Keys of its own; redis-py names the same files otherwise."""
         prefix, files = f"{uuid4().hex}:", self.server.certificates
         assert files is not None
@@ -105,7 +105,7 @@ class TlsHarness(RedisHarness):
             f"?ssl_ca_certs={files.authority}&ssl_certfile={files.certificate}"
             f"&ssl_keyfile={files.key}"
         )
-        return Site(self.server.tls_url, prefix, PlainRedis(theirs, prefix))
+        return StoreLocation(self.server.tls_url, prefix, PlainRedis(theirs, prefix))
 
 
 class ClusterHarness(RedisHarness):
@@ -113,8 +113,8 @@ class ClusterHarness(RedisHarness):
 
     cluster: ClassVar[Cluster]
 
-    def fresh(self, folder: Path) -> Site:  # noqa: ARG002 - it needs no file
+    def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Keys of its own."""
         prefix = f"{uuid4().hex}:"
         url = self.cluster.url
-        return Site(url, prefix, foreigner=PlainCluster(url, prefix))
+        return StoreLocation(url, prefix, foreigner=PlainCluster(url, prefix))

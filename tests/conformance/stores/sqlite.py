@@ -6,7 +6,12 @@ import sqlite3
 from pathlib import Path
 
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance import Foreigner, Harness, Name, Site
+from aiorwlock_remote.testing.conformance import (
+    ForeignClient,
+    Harness,
+    Name,
+    StoreLocation,
+)
 
 
 class SqliteHarness(Harness):
@@ -20,13 +25,13 @@ class SqliteHarness(Harness):
     )
     has_foreigner = True
 
-    def fresh(self, folder: Path) -> Site:
+    def fresh(self, folder: Path) -> StoreLocation:
         """A file of its own."""
         path = folder / "locks.db"
-        return Site(f"sqlite:///{path}", foreigner=PlainSqlite(path))
+        return StoreLocation(f"sqlite:///{path}", foreigner=PlainSqlite(path))
 
 
-class PlainSqlite(Foreigner):
+class PlainSqlite(ForeignClient):
     """The published statements on ``mutex_locks``, by Python's own sqlite3."""
 
     def __init__(self, path: Path) -> None:

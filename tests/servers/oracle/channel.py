@@ -146,7 +146,7 @@ class Channel:
             await asyncio.Event().wait()
         await self._faults().way_out()
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """Closed at once, without a word."""
         self.framing.abort()
         self._packets.put_nowait(None)

@@ -70,7 +70,7 @@ class Server:
         assert self._admin is not None
         self._server.close()
         for session in list(self.sessions.values()):
-            session.hang_up()
+            session.abort()
         self._admin.terminate()
 
     async def _serve(
@@ -146,7 +146,7 @@ class Server:
             role,
         )
         for session in self.of(user):
-            session.hang_up()
+            session.abort()
         await self._execute(f'DROP OWNED BY "{role}" CASCADE')
         await self._execute(f'DROP ROLE "{role}"')
 
@@ -167,7 +167,7 @@ class Server:
         ended = [s for s in self.of(user) if session in {None, s.number}]
         for one in ended:
             if how == "drop" or one.database is None:  # or it is logging in
-                one.hang_up()
+                one.abort()
             else:
                 one.killed = _HOW[how]
                 pid = one.database.pid

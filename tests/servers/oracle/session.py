@@ -53,9 +53,9 @@ class Session:
         if self.database is not None:
             await self._server.cancel(self.database.pid)
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """Closes the connection without a word."""
-        self._channel.hang_up()
+        self._channel.abort()
 
     async def run(self) -> None:
         """Until the client goes, or is made to."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.ports import Bell, Host, Settings
+from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
 
 if TYPE_CHECKING:
     from aiorwlock_remote.backends.redis.store import RedisStore
@@ -47,7 +47,9 @@ class RedisBackend:
         """Without the client, whose ``repr`` may show its password."""
         return f"<RedisBackend of {_kind(self._client)}>"
 
-    def open(self, host: Host, bell: Bell, settings: Settings) -> Awaitable[RedisStore]:
+    def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> Awaitable[RedisStore]:
         """As ``Opener``."""
         trio = sys.modules.get("trio")  # never imported for asyncio's sake
         if trio is not None and trio.lowlevel.in_trio_run():

@@ -20,34 +20,34 @@ from typing import Any, Unpack, cast
 
 import anyio
 
-from aiorwlock_remote._util.tls import Tls
-from aiorwlock_remote.backends.redis.clients.renewal_channel import LoopOfItsOwn
-from aiorwlock_remote.backends.redis.connection.connection import Link
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote._util.tls import TlsOptions
+from aiorwlock_remote.backends.redis.clients.renewal_channel import ThreadLoopChannel
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
-    OnTheLoop,
-    WithSpare,
+    FallbackChannel,
+    MainLoopChannel,
 )
 from aiorwlock_remote.backends.redis.connection.stream_transport import (
-    StreamWire,
+    StreamTransport,
     Theirs,
     let_go,
     take_over,
 )
-from aiorwlock_remote.backends.redis.connections import Batches, Endpoint
+from aiorwlock_remote.backends.redis.connections import Endpoint, RenewalChannel
 from aiorwlock_remote.backends.redis.errors import of_client
 from aiorwlock_remote.backends.redis.hosts import Server
-from aiorwlock_remote.backends.redis.opening import Ears, open_link
+from aiorwlock_remote.backends.redis.opening import ConnectionCallbacks, open_link
 from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.sentinel import PORT as SENTINEL_PORT
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 Kwargs = dict[str, Any]
-DialStream = Callable[[Options, Conversation, Host], Awaitable[StreamWire]]
+DialStream = Callable[[Options, RespProtocol, EventLoop], Awaitable[StreamTransport]]
 
 _GREETING = ("db", "client_name")
 """Said by our own greeting."""
@@ -64,7 +64,9 @@ _OF_THE_LOOP = ("credential_provider", "redis_connect_func", "valkey_connect_fun
 """Code of the user's, which may belong to the user's event loop."""
 
 
-def lines_of(pool: Theirs, connect_timeout: float) -> tuple[Options, ClientLines]:
+def lines_of(
+    pool: Theirs, connect_timeout: float
+) -> tuple[Options, ClientConnectionFactory]:
     """What the pool of a client says.
 
     Raises:
@@ -87,10 +89,10 @@ def lines_of(pool: Theirs, connect_timeout: float) -> tuple[Options, ClientLines
             name=f"{pool.service_name} of Sentinel",
             client_sentinels=_sentinels_of(pool),
         )
-    return options, ClientLines(pool)
+    return options, ClientConnectionFactory(pool)
 
 
-class ClientLines:
+class ClientConnectionFactory:
     """Connections made by the class and the settings of a pool."""
 
     def __init__(self, pool: Theirs) -> None:
@@ -101,11 +103,11 @@ class ClientLines:
     async def open(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         own: bytes,
         finder: PrimaryFinder | None,
-        **ears: Unpack[Ears],
-    ) -> Link:
+        **ears: Unpack[ConnectionCallbacks],
+    ) -> RedisConnection:
         """As ``Lines``."""
         dial = self._checking(self.dial, finder)
         return await open_link(
@@ -122,11 +124,11 @@ class ClientLines:
             return dial
 
         async def checked(
-            options: Options, talk: Conversation, host: Host
-        ) -> StreamWire:
+            options: Options, talk: RespProtocol, host: EventLoop
+        ) -> StreamTransport:
             wire = await dial(options, talk, host)
             if finder.was_left(wire.server):
-                wire.hang_up()
+                wire.abort()
                 await wire.aclose()
                 raise BackendUnavailable(
                     what=f"{options.where}: sent to the primary before the failover",
@@ -137,8 +139,8 @@ class ClientLines:
         return checked
 
     async def dial(
-        self, options: Options, talk: Conversation, host: Host
-    ) -> StreamWire:
+        self, options: Options, talk: RespProtocol, host: EventLoop
+    ) -> StreamTransport:
         """On the user's loop, where Sentinel is asked by the user's own clients."""
         del host
         pool = self._pool
@@ -147,21 +149,21 @@ class ClientLines:
     def batches(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         endpoint: Endpoint,
         finder: PrimaryFinder | None,
-    ) -> Batches:
+    ) -> RenewalChannel:
         """A loop of its own wherever the settings can be used on another one."""
-        on_the_loop = OnTheLoop(options.where, host, endpoint)
+        on_the_loop = MainLoopChannel(options.where, host, endpoint)
         if not self.off_loop:
             return on_the_loop
         dial = self._checking(self._dial_elsewhere, finder)
-        own = LoopOfItsOwn(options, host, dial, finder)
-        return WithSpare(own, on_the_loop, host)
+        own = ThreadLoopChannel(options, host, dial, finder)
+        return FallbackChannel(own, on_the_loop, host)
 
     async def _dial_elsewhere(
-        self, options: Options, talk: Conversation, host: Host
-    ) -> StreamWire:
+        self, options: Options, talk: RespProtocol, host: EventLoop
+    ) -> StreamTransport:
         """The same on any other loop: nothing that has been used is used again."""
         del host
         pool, settings = self._pool, _settings(self._pool)
@@ -178,10 +180,10 @@ class ClientLines:
 
 async def _connected(
     options: Options,
-    talk: Conversation,
+    talk: RespProtocol,
     made: Theirs,
     settings: Kwargs,
-) -> StreamWire:
+) -> StreamTransport:
     try:
         connection = made(**settings)
     except Exception as exc:
@@ -224,7 +226,7 @@ def _sentinels_of(pool: Theirs) -> Sentinels | None:
         return None
     servers: list[Server] = []
     given: Kwargs = {}
-    tls: Tls | None = None
+    tls: TlsOptions | None = None
     for known in manager.sentinels:
         theirs = known.connection_pool
         made, given = theirs.connection_class, theirs.connection_kwargs
@@ -244,14 +246,14 @@ def _sentinels_of(pool: Theirs) -> Sentinels | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientTls(Tls):
+class ClientTls(TlsOptions):
     """TLS as the connections of a client have it."""
 
     made: Theirs = None
     given: Kwargs = field(default_factory=dict[str, Any], repr=False)
 
     def context(self, where: str) -> ssl.SSLContext:
-        """As ``Tls``."""
+        """As ``TlsOptions``."""
         try:
             context: ssl.SSLContext = self.made(**self.given).ssl_context.get()
         except Exception as exc:

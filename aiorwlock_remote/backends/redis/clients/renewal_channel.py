@@ -9,24 +9,24 @@ from typing import Any, TypeVar
 
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.connector import Connector, Dial
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.connection.script import Request
-from aiorwlock_remote.backends.redis.connection.stream_transport import StreamWire
+from aiorwlock_remote.backends.redis.connection.stream_transport import StreamTransport
 from aiorwlock_remote.backends.redis.errors import of_failure
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.errors import BackendError
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
-LISTENING = 3
+LISTENING_TURNS = 3
 """Turns of a loop in which it hears what has come while it stood still."""
 
 T = TypeVar("T")
 
 
-class LoopOfItsOwn:
+class ThreadLoopChannel:
     """A connection on an event loop that runs in the keeper's thread, when needed.
 
     Opens at the first use, and again at the next use after anything went wrong: also
@@ -37,7 +37,7 @@ class LoopOfItsOwn:
     def __init__(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         dial: Dial,
         finder: PrimaryFinder | None = None,
     ) -> None:
@@ -45,13 +45,13 @@ class LoopOfItsOwn:
         self._options = options
         self._connector = Connector(options, host, ALL, self, dial, finder)
         self._runner: asyncio.Runner | None = None
-        self._talk: Conversation | None = None
+        self._talk: RespProtocol | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._limit: asyncio.Timeout | None = None
         self._given_up = False
 
     def open(self, timeout: float) -> None:
-        """As ``BlockingLink``."""
+        """As ``BlockingConnection``."""
         self._run(self._ready(timeout))
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
@@ -61,9 +61,9 @@ class LoopOfItsOwn:
     def give_up(self) -> None:
         """As ``Batches``: the time is up."""
         self._given_up = True
-        self.hang_up()
+        self.abort()
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """As ``Batches``."""
         loop = self._loop
         if loop is not None:
@@ -109,9 +109,9 @@ class LoopOfItsOwn:
             self._loop = self._runner.get_loop()
         return self._runner.run(work)
 
-    async def _ready(self, timeout: float) -> Conversation:
+    async def _ready(self, timeout: float) -> RespProtocol:
         """A connection, which the server did not close while the loop stood still."""
-        for _ in range(LISTENING):
+        for _ in range(LISTENING_TURNS):
             await asyncio.sleep(0)
         talk = self._talk
         if talk is not None and (_hung_up(talk) or not talk.alive):
@@ -162,5 +162,5 @@ class LoopOfItsOwn:
             await talk.wire.aclose()
 
 
-def _hung_up(talk: Conversation) -> bool:
-    return isinstance(talk.wire, StreamWire) and talk.wire.hung_up
+def _hung_up(talk: RespProtocol) -> bool:
+    return isinstance(talk.wire, StreamTransport) and talk.wire.hung_up

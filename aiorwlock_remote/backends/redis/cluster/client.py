@@ -18,17 +18,19 @@ import anyio
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.cluster.discovery import Discovery
 from aiorwlock_remote.backends.redis.cluster.in_flight import by_slot
-from aiorwlock_remote.backends.redis.cluster.node import Node
-from aiorwlock_remote.backends.redis.cluster.node_pool import Nodes
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import Channels
-from aiorwlock_remote.backends.redis.cluster.slot_router import Routes
+from aiorwlock_remote.backends.redis.cluster.node import NodeConnection
+from aiorwlock_remote.backends.redis.cluster.node_pool import NodePool
+from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+    ShardedSubscriptions,
+)
+from aiorwlock_remote.backends.redis.cluster.slot_router import SlotRouter
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
-from aiorwlock_remote.backends.redis.cluster.topology_refresher import Search
+from aiorwlock_remote.backends.redis.cluster.topology_refresher import TopologyRefresher
 from aiorwlock_remote.backends.redis.connection.calls import (
     Ask,
-    Asking,
     Call,
-    Subscribing,
+    KeyedCall,
+    SubscribeCall,
     as_is,
 )
 from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
@@ -38,12 +40,12 @@ from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.hosts import Server, shown
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
 
 
-class Cluster:
+class ClusterClient:
     """A link to every node that is needed, as one.
 
     Like ``Link``: commands for one key are carried out in the order they were handed
@@ -54,7 +56,7 @@ class Cluster:
     def __init__(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         scripts: Sequence[Script],
         own: bytes,
         *,
@@ -71,11 +73,13 @@ class Cluster:
         self._own = own
         self._host = host
         self._on_reconnect = on_reconnect
-        self._nodes = Nodes(options, host, scripts, self, on_message, dial)
-        self._channels = Channels(self.slots, self._nodes)
+        self._nodes = NodePool(options, host, scripts, self, on_message, dial)
+        self._channels = ShardedSubscriptions(self.slots, self._nodes)
         self._discovery = Discovery(options, self.slots, self._nodes, self._adopt)
-        self._search = Search(host, self._discovery.ask, self._nodes.all_connected)
-        self._routes = Routes(
+        self._search = TopologyRefresher(
+            host, self._discovery.ask, self._nodes.all_connected
+        )
+        self._routes = SlotRouter(
             *(options, host, self.slots, self._nodes, self._channels),
             gate=own.rpartition(b"/")[2],
             node_of=self._node,
@@ -112,7 +116,7 @@ class Cluster:
 
     def call_at(self, *args: Arg) -> Pending[Any]:
         """Send a command to the node that has the key behind its name."""
-        call = Asking(as_is, args)
+        call = KeyedCall(as_is, args)
         self._routes.send(call)
         return call
 
@@ -155,7 +159,7 @@ class Cluster:
             mine = (b"%b/%d" % (self._own, number) for number in count())
             owners = self.slots.owners
             channel = next(c for c in mine if owners[slot_of(c)] == node.server)
-            await node.hand_over(Subscribing("SSUBSCRIBE", channel))
+            await node.hand_over(SubscribeCall("SSUBSCRIBE", channel))
             return
         raise BackendUnavailable(what=f"{self._options.where}: no answer in time")
 
@@ -170,8 +174,8 @@ class Cluster:
             try:
                 await self._nodes.aclose()
             finally:
-                await mending.over()
-                await looking.over()
+                await mending.wait_closed()
+                await looking.wait_closed()
 
     def told(self, slots: SlotMap) -> None:
         """The keeper has another map, and went by it already."""
@@ -181,30 +185,30 @@ class Cluster:
 
     # What the nodes tell.
 
-    def back(self, node: Node) -> None:
+    def back(self, node: NodeConnection) -> None:
         """A node can be asked (again)."""
         del node
         self._changed()
 
-    def lost(self, node: Node) -> None:
+    def lost(self, node: NodeConnection) -> None:
         """A node is away; somebody may take its place."""
         self._channels.lost(node)
         self._search.doubt(soon=True)
 
-    def unheard(self, node: Node, channel: bytes) -> None:
+    def unheard(self, node: NodeConnection, channel: bytes) -> None:
         """A slot was given away."""
         self._channels.forget(channel, node)
         self._search.doubt(soon=True)
         self._changed()
 
-    def refused(self, node: Node, call: Call[Any], text: str) -> bool:
+    def refused(self, node: NodeConnection, call: Call[Any], text: str) -> bool:
         """A node does not have the slot, or not quite."""
         if text.partition(" ")[0] not in ELSEWHERE:
             return False
         told = moved(text, node.server)
         new = told is not None and self.slots.owners[told.slot] != told.server
         self._search.doubt(soon=new)
-        if isinstance(call, Subscribing):  # sent again before the next call
+        if isinstance(call, SubscribeCall):  # sent again before the next call
             self._channels.forget(cast("bytes", call.args[1]), node)
             call.answered(None)
             return True
@@ -219,7 +223,7 @@ class Cluster:
 
     # The map.
 
-    def _node(self, server: Server) -> Node:
+    def _node(self, server: Server) -> NodeConnection:
         node = self._nodes.find(server)
         if node is None:
             node = self._nodes.start(server)

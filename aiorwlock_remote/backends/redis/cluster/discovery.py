@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import anyio
 
-from aiorwlock_remote.backends.redis.cluster.node import Node
-from aiorwlock_remote.backends.redis.cluster.node_pool import Nodes
+from aiorwlock_remote.backends.redis.cluster.node import NodeConnection
+from aiorwlock_remote.backends.redis.cluster.node_pool import NodePool
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
 from aiorwlock_remote.backends.redis.hosts import Server, shown
 from aiorwlock_remote.backends.redis.options import Options
@@ -22,7 +22,7 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 
-PATIENCE = 1.0
+NODE_TIMEOUT = 1.0
 """Seconds for one node to answer, while others may."""
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Discovery:
         self,
         options: Options,
         slots: SlotMap,
-        nodes: Nodes,
+        nodes: NodePool,
         adopt: Callable[[], object],
     ) -> None:
         """Nothing is known yet. ``adopt()`` is called whenever a map was learnt: before
@@ -47,7 +47,7 @@ class Discovery:
         self._slots = slots
         self._nodes = nodes
 
-    async def first(self) -> Node:
+    async def first(self) -> NodeConnection:
         """Ask the seeds, in order; a node with slots that we are connected to.
 
         All of that within ``connect_timeout``, if one of them answers.
@@ -87,7 +87,7 @@ class Discovery:
         there = {node.server for node in connected}
         others = [server for server in self._slots.known if server not in there]
         random.shuffle(others)
-        patience = min(PATIENCE, self._options.connect_timeout)
+        patience = min(NODE_TIMEOUT, self._options.connect_timeout)
         for ask in (
             *(partial(self._ask_at, node) for node in connected),
             *(partial(self._ask_new, server) for server in others),
@@ -98,14 +98,14 @@ class Discovery:
                 return True
         return False
 
-    async def _ask_at(self, node: Node) -> None:
+    async def _ask_at(self, node: NodeConnection) -> None:
         self._slots.learn(await _ask(node), node.server)
         self._adopt()
 
     async def _ask_new(self, server: Server) -> None:
         await self._visit(server, self._ask_at)
 
-    async def _join(self, server: Server) -> Node:
+    async def _join(self, server: Server) -> NodeConnection:
         """Connect to a node that has slots."""
         await self._visit(server)
         node = self._nodes.find(server)
@@ -116,7 +116,9 @@ class Discovery:
         return node
 
     async def _visit(
-        self, server: Server, do: Callable[[Node], Awaitable[None]] | None = None
+        self,
+        server: Server,
+        do: Callable[[NodeConnection], Awaitable[None]] | None = None,
     ) -> None:
         """Over a new connection, kept if the node has slots and none of ours yet."""
         node, kept = self._nodes.make(server), False
@@ -132,7 +134,7 @@ class Discovery:
                     await node.aclose()
 
 
-async def _ask(node: Node) -> Any:  # noqa: ANN401 - as it came
+async def _ask(node: NodeConnection) -> Any:  # noqa: ANN401 - as it came
     try:
         return await node.call("CLUSTER", "SLOTS")
     except BackendError as exc:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, cast
 
-from aiorwlock_remote.backends.redis.cluster.node import Node
+from aiorwlock_remote.backends.redis.cluster.node import NodeConnection
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
-from aiorwlock_remote.backends.redis.connection.calls import Asking, Call
+from aiorwlock_remote.backends.redis.connection.calls import Call, KeyedCall
 
 
-class UnderWay:
+class InFlightBySlot:
     """Looks at each call once, however many slots are asked for while it is under way.
 
     A node that gives away thousands of slots says so call by call: to look through all
@@ -19,9 +19,9 @@ class UnderWay:
 
     def __init__(self) -> None:
         """Nothing was looked at."""
-        self._seen: defaultdict[Node, _Seen] = defaultdict(_Seen)
+        self._seen: defaultdict[NodeConnection, _Seen] = defaultdict(_Seen)
 
-    def take(self, node: Node, slot: int) -> list[Call[Any]]:
+    def take(self, node: NodeConnection, slot: int) -> list[Call[Any]]:
         """The calls of a slot, in order, each told once; some may be answered since."""
         seen = self._seen[node]
         seen.catch_up(node)
@@ -40,7 +40,7 @@ class _Seen:
         # A dict for its order. A call that was sent again is in it once.
         self.by_slot: defaultdict[int, dict[Call[Any], None]] = defaultdict(dict)
 
-    def catch_up(self, node: Node) -> None:
+    def catch_up(self, node: NodeConnection) -> None:
         new: list[Call[Any]] = []
         for call in node.newest_first():
             if call is self._last:
@@ -59,7 +59,7 @@ class _Seen:
 
 def by_slot(call: Call[Any]) -> bool:
     """Whether it goes to where its key is, and is sent on if that is elsewhere."""
-    return call.script is not None or isinstance(call, Asking)
+    return call.script is not None or isinstance(call, KeyedCall)
 
 
 def slot_of_call(call: Call[Any]) -> int:

@@ -6,45 +6,45 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from aiorwlock_remote.backends.redis.connection.calls import Call, Last
-from aiorwlock_remote.backends.redis.connection.connection import Link
+from aiorwlock_remote.backends.redis.connection.calls import BarrierCall, Call
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import Dial
 from aiorwlock_remote.backends.redis.connection.handshake import Peer
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 
-class Told(Protocol):
+class NodeListener(Protocol):
     """The cluster: whoever knows what becomes of a call elsewhere."""
 
-    def back(self, node: Node) -> None:
+    def back(self, node: NodeConnection) -> None:
         """There is a connection (again); what had waited for it was sent."""
 
-    def lost(self, node: Node) -> None:
+    def lost(self, node: NodeConnection) -> None:
         """The connection is gone; the next one is on its way."""
 
-    def refused(self, node: Node, call: Call[Any], text: str) -> bool:
+    def refused(self, node: NodeConnection, call: Call[Any], text: str) -> bool:
         """Whether an error is taken care of, and the call left unanswered for now."""
 
-    def unheard(self, node: Node, channel: bytes) -> None:
+    def unheard(self, node: NodeConnection, channel: bytes) -> None:
         """Nothing more comes on a channel of a slot: the node gave it away."""
 
 
-class Node(Link):
+class NodeConnection(RedisConnection):
     """A link that tells the cluster what happens to it."""
 
     def __init__(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         scripts: Sequence[Script],
         server: Server,
         before: Peer | None,
         *,
-        cluster: Told,
+        cluster: NodeListener,
         on_message: Callable[[bytes, bytes], object],
         dial: Dial,
     ) -> None:
@@ -94,15 +94,15 @@ class Node(Link):
         """Done when what was sent is answered, and what must go, too; at once if there
         is nothing of the kind.
         """
-        last = Last()
+        last = BarrierCall()
         if self._aside.must_go() or self._oldest() is not None:
             return self.hand_over(last)
-        last.resolve(None)
+        last.set_result(None)
         return last
 
     def last_word(self) -> Call[None]:
         """Done when what was sent is answered, even of a node that is being closed."""
-        last, talk = Last(), self._talk
+        last, talk = BarrierCall(), self._talk
         if talk is None or not self._closed:
             return self.hand_over(last)
         if self._held:  # sent when it knows the scripts again

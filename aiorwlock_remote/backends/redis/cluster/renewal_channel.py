@@ -12,7 +12,7 @@ from typing import Any, cast
 import hiredis
 
 from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, moved, slot_of
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingLink
+from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.script import Request, Script
 from aiorwlock_remote.backends.redis.hosts import Server
@@ -20,11 +20,11 @@ from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Clock
 
-HOPS = 3
+MAX_REDIRECTS = 3
 """How often a renewal is sent on, before it is left for the next time."""
 
 
-class NodeBatches:
+class ClusterRenewalChannel:
     """Sends each renewal to the node that has its slot. Any thread may, at once.
 
     The map is the store's, until a node says otherwise: that one must not change under
@@ -51,7 +51,7 @@ class NodeBatches:
         self._told, self._seen = slots, slots.owners
         self._slots = SlotMap(options.seeds)
         self._slots.follow(slots)
-        self._links: dict[Server, NodeLink] = {}
+        self._links: dict[Server, BlockingNodeConnection] = {}
         self._lock = threading.Lock()
         self._given_up = False
 
@@ -72,11 +72,11 @@ class NodeBatches:
         )
         outcomes: list[Any] = [nobody] * len(batch)
         left = list(range(len(batch)))
-        for _ in range(HOPS):
+        for _ in range(MAX_REDIRECTS):
             left = self._round(batch, left, outcomes, deadline)
             if not left:
                 break
-        return [o.error() if isinstance(o, Elsewhere) else o for o in outcomes]
+        return [o.error() if isinstance(o, Redirected) else o for o in outcomes]
 
     def give_up(self) -> None:
         """As ``Batches``, at every node."""
@@ -85,7 +85,7 @@ class NodeBatches:
             for link in self._links.values():
                 link.give_up()
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """A cluster's nodes are left one by one: see ``lane``."""
 
     def close(self) -> None:
@@ -120,18 +120,20 @@ class NodeBatches:
                 self._ask_another(server, deadline)
             for i, outcome in zip(some, found, strict=True):
                 outcomes[i] = outcome
-                if isinstance(outcome, Elsewhere) and outcome.moved is not None:
+                if isinstance(outcome, Redirected) and outcome.moved is not None:
                     self._slots.note(outcome.moved)
                     self._tell(self._slots)
                 if self.lane(_key(batch[i])) != server:
                     again.append(i)
         return again
 
-    def _link(self, server: Server) -> NodeLink:
+    def _link(self, server: Server) -> BlockingNodeConnection:
         with self._lock:
             link = self._links.get(server)
             if link is None:
-                link = NodeLink(server, self._options, self._clock, self._scripts)
+                link = BlockingNodeConnection(
+                    server, self._options, self._clock, self._scripts
+                )
                 self._links[server] = link
             if self._given_up:
                 link.give_up()
@@ -160,7 +162,7 @@ class NodeBatches:
                 self._links.pop(server).retire()
 
 
-class Elsewhere:
+class Redirected:
     """A node did not carry it out; where it says to go, if it does."""
 
     def __init__(self, text: str, server: Server, where: str) -> None:
@@ -173,7 +175,7 @@ class Elsewhere:
         return BackendUnavailable(what=self._what, nothing_done=True)
 
 
-class NodeLink(BlockingLink):
+class BlockingNodeConnection(BlockingConnection):
     """A blocking connection to one node, for one thread after the other."""
 
     def __init__(
@@ -201,7 +203,9 @@ class NodeLink(BlockingLink):
                 self._one.release()
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """As ``BlockingLink``; ``Elsewhere`` where the node does not have the slot."""
+        """As ``BlockingConnection``; ``Redirected`` where the node does not have the
+        slot.
+        """
         with self._alone():
             return super().run_many(batch, timeout)
 
@@ -230,7 +234,7 @@ class NodeLink(BlockingLink):
         if isinstance(answer, hiredis.ReplyError):
             text = str(answer)
             if text.partition(" ")[0] in {"MOVED", "ASK"}:
-                return Elsewhere(text, self._server, self._options.where)
+                return Redirected(text, self._server, self._options.where)
         return super()._mapped(answer)
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from aiorwlock_remote.backends.redis.connection.calls import Call
-from aiorwlock_remote.backends.redis.connection.offline_queue import Aside
+from aiorwlock_remote.backends.redis.connection.offline_queue import OfflineQueue
 from aiorwlock_remote.core.polling import back_off
 
-LONGEST = 0.5
+MAX_RETRY_INTERVAL = 0.5
 """Seconds between two tries of a slot, at most: calls wait for it."""
 
 
-class Hold:
+class SlotQueue:
     """One slot. Nothing is sent to its new node before the old one has answered all.
 
     Else a release could be carried out there before the acquire that it follows, which
@@ -24,7 +24,7 @@ class Hold:
 
     def __init__(self, where: str, patience: float, why: str) -> None:
         """``patience``: seconds until whoever awaits a call is told ``why``."""
-        self._calls = Aside(where, patience)
+        self._calls = OfflineQueue(where, patience)
         self._refused: list[Call[Any]] = []
         self._behind: list[Call[Any]] = []
         self._tries = 0
@@ -89,7 +89,7 @@ class Hold:
 
         Each time the next is due later: many slots may wait for one node that is away.
         """
-        self.due = now + back_off(self._tries, random, longest=LONGEST)
+        self.due = now + back_off(self._tries, random, longest=MAX_RETRY_INTERVAL)
         self._tries += 1
         return self._calls.take_first()
 

@@ -10,46 +10,48 @@ from typing import Any, cast
 import anyio
 
 from aiorwlock_remote.backends.redis.cluster.in_flight import (
-    UnderWay,
+    InFlightBySlot,
     by_slot,
     slot_of_call,
 )
-from aiorwlock_remote.backends.redis.cluster.node import Node
-from aiorwlock_remote.backends.redis.cluster.node_pool import Nodes
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import Channels
-from aiorwlock_remote.backends.redis.cluster.slot_queue import Hold
+from aiorwlock_remote.backends.redis.cluster.node import NodeConnection
+from aiorwlock_remote.backends.redis.cluster.node_pool import NodePool
+from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+    ShardedSubscriptions,
+)
+from aiorwlock_remote.backends.redis.cluster.slot_queue import SlotQueue
 from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap
-from aiorwlock_remote.backends.redis.cluster.topology_refresher import Search
-from aiorwlock_remote.backends.redis.connection.background_task import Errand
+from aiorwlock_remote.backends.redis.cluster.topology_refresher import TopologyRefresher
+from aiorwlock_remote.backends.redis.connection.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.connection.calls import Call
 from aiorwlock_remote.backends.redis.connection.connection import (
-    CLOSED,
-    CLOSING,
+    CLOSE_TIMEOUT,
+    CLOSED_BY_US,
     MAX_CALLS,
 )
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
-PAUSE = 0.05
+SLOT_RETRY_INTERVAL = 0.05
 """Seconds, about, until a slot that is on the move is tried again."""
 
 
-class Routes:
+class SlotRouter:
     """Sends each call to the node that has its slot, or keeps it until there is one."""
 
     def __init__(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         slots: SlotMap,
-        nodes: Nodes,
-        channels: Channels,
+        nodes: NodePool,
+        channels: ShardedSubscriptions,
         gate: bytes,
-        node_of: Callable[[Server], Node],
-        search: Search,
+        node_of: Callable[[Server], NodeConnection],
+        search: TopologyRefresher,
     ) -> None:
         """Nothing is on its way. ``gate``: how our channels end.
 
@@ -63,17 +65,17 @@ class Routes:
         self._nodes = nodes
         self._channels = channels
         self._gate = gate
-        self._holds: dict[int, Hold] = {}
-        self._under_way = UnderWay()
+        self._holds: dict[int, SlotQueue] = {}
+        self._under_way = InFlightBySlot()
         self._closed = False
-        self._mending = Errand(host, self._mend)
+        self._mending = BackgroundTask(host, self._mend)
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
         """Send a script, the others right behind it; they fail if it has to wait."""
         slot = slot_of_call(call)
         hold, owner = self._holds.get(slot), self._slots.owners[slot]
         if self._closed:
-            call.failed(self._unsent(CLOSED))
+            call.failed(self._unsent(CLOSED_BY_US))
         elif hold is None and owner is not None:
             self._send_to(self._node_of(owner), call, more)
             return
@@ -89,11 +91,11 @@ class Routes:
             other.failed(self._unsent(f"slot {slot} is on the move"))
 
     def refused(
-        self, node: Node, call: Call[Any], text: str, told: Moved | None
+        self, node: NodeConnection, call: Call[Any], text: str, told: Moved | None
     ) -> None:
         """A node did not carry it out: the slot is elsewhere, or on its way there."""
         if self._closed:
-            call.failed(self._unsent(CLOSED))
+            call.failed(self._unsent(CLOSED_BY_US))
             return
         slot = slot_of_call(call)
         hold = self._holds.get(slot) or self._hold(slot, node, text)
@@ -139,10 +141,10 @@ class Routes:
 
     async def finish(self) -> None:
         """Wait until all that must go has gone, wherever it had to; 1 s at most."""
-        with anyio.move_on_after(CLOSING):
+        with anyio.move_on_after(CLOSE_TIMEOUT):
             while True:
                 last = [node.settled() for node in self._nodes.all()]
-                busy = [call for call in last if not call.done]
+                busy = [call for call in last if not call.done()]
                 for answered in busy:
                     with suppress(BackendError):
                         await answered
@@ -150,14 +152,14 @@ class Routes:
                     continue  # what they refused may be at another node now
                 if not any(hold.must_go() for hold in self._holds.values()):
                     return
-                await anyio.sleep(PAUSE)
+                await anyio.sleep(SLOT_RETRY_INTERVAL)
 
-    def close(self) -> Errand:
+    def close(self) -> BackgroundTask:
         """Nothing waits any more; what is called off, and soon over."""
         self._closed = True
         self._mending.call_off()
         for hold in self._holds.values():
-            hold.fail_all(CLOSED)
+            hold.fail_all(CLOSED_BY_US)
         self._holds.clear()
         return self._mending
 
@@ -165,7 +167,7 @@ class Routes:
         return not_sent(self._where, why)
 
     def _send_to(
-        self, node: Node, call: Call[Any], more: tuple[Call[Any], ...] = ()
+        self, node: NodeConnection, call: Call[Any], more: tuple[Call[Any], ...] = ()
     ) -> None:
         script, args = call.script, call.args
         if script is not None and script.waits:
@@ -179,25 +181,25 @@ class Routes:
         else:
             _ = node.hand_over(call)
 
-    def _hold(self, slot: int, node: Node | None, why: str) -> Hold:
-        hold = self._holds[slot] = Hold(self._where, self._patience, why)
+    def _hold(self, slot: int, node: NodeConnection | None, why: str) -> SlotQueue:
+        hold = self._holds[slot] = SlotQueue(self._where, self._patience, why)
         self._drain(slot, hold, node)
         self._mending.start()
         return hold
 
-    def _drain(self, slot: int, hold: Hold, node: Node | None) -> None:
+    def _drain(self, slot: int, hold: SlotQueue, node: NodeConnection | None) -> None:
         """Wait until the node has answered all that it was sent."""
         if node is None or not node.connected:
             hold.wait_for_none()
             return
         hold.wait_for(self._under_way.take(node, slot))
-        node.last_word().then(lambda _: self._drained(slot, hold))
+        node.last_word().add_done_callback(lambda _: self._drained(slot, hold))
 
-    def _drained(self, slot: int, hold: Hold) -> None:
+    def _drained(self, slot: int, hold: SlotQueue) -> None:
         for call in hold.collect(self._clock.now()):
             call.failed(self._unsent("a later command of ours was carried out"))
         if self._closed:
-            hold.fail_all(CLOSED)
+            hold.fail_all(CLOSED_BY_US)
         elif not hold.pause:
             self._let_go(slot)
 
@@ -211,10 +213,10 @@ class Routes:
 
     async def _mend(self) -> None:
         while self._holds:
-            await anyio.sleep(PAUSE * (0.5 + random.random()))
+            await anyio.sleep(SLOT_RETRY_INTERVAL * (0.5 + random.random()))
             self.look()
 
-    def _try_again(self, slot: int, hold: Hold, now: float) -> None:
+    def _try_again(self, slot: int, hold: SlotQueue, now: float) -> None:
         """With the first call alone: if it is refused, the others need not go."""
         owner = self._slots.owners[slot]
         if owner is None and hold.size:

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from aiorwlock_remote.backends.redis.connection.background_task import Errand
+from aiorwlock_remote.backends.redis.connection.background_task import BackgroundTask
 from aiorwlock_remote.core.polling import back_off
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
-LONGEST = 5.0
+MAX_SEARCH_INTERVAL = 5.0
 """Seconds between two looks, at most, while a node stays away."""
 
 
-class Search:
+class TopologyRefresher:
     """Asks, ever more seldom, until the map is in no doubt and every node is there.
 
     A doubt keeps it going and does not hasten it: a cluster that is down refuses every
@@ -24,7 +24,7 @@ class Search:
 
     def __init__(
         self,
-        host: Host,
+        host: EventLoop,
         ask: Callable[[], Awaitable[bool]],
         complete: Callable[[], bool],
     ) -> None:
@@ -34,7 +34,7 @@ class Search:
         self._doubted = False
         self._attempts = 0
         self._hastened: anyio.Event | None = None
-        self.errand: Errand = Errand(host, self._run)
+        self.errand: BackgroundTask = BackgroundTask(host, self._run)
 
     def doubt(self, *, soon: bool = False) -> None:
         """The map may be wrong; ``soon``: for a reason that is new."""
@@ -66,7 +66,7 @@ class Search:
 
     async def _pause(self) -> None:
         self._hastened = anyio.Event()
-        seconds = back_off(self._attempts, random.random(), longest=LONGEST)
+        seconds = back_off(self._attempts, random.random(), longest=MAX_SEARCH_INTERVAL)
         self._attempts += 1
         with anyio.move_on_after(seconds):
             await self._hastened.wait()

@@ -6,15 +6,17 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
-GRACE = 1.0
+CANCEL_GRACE = 1.0
 
 
-class Errand:
+class BackgroundTask:
     """Runs a function in the background, one run at a time."""
 
-    def __init__(self, host: Host, function: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, host: EventLoop, function: Callable[[], Awaitable[None]]
+    ) -> None:
         """Not started."""
         self._host = host
         self._function = function
@@ -35,14 +37,14 @@ class Errand:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def over(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until a run that was called off has ended, even if cancelled ourselves.
 
-        ``GRACE`` seconds at most: a loop that is ending runs nothing new.
+        ``CANCEL_GRACE`` seconds at most: a loop that is ending runs nothing new.
         """
         if self._running:
             self._over = anyio.Event()
-            with anyio.move_on_after(GRACE, shield=True):
+            with anyio.move_on_after(CANCEL_GRACE, shield=True):
                 await self._over.wait()
 
     async def _run(self) -> None:

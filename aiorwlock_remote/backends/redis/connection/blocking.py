@@ -12,11 +12,11 @@ from typing import Any
 import hiredis
 
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
-from aiorwlock_remote.backends.redis.connection.handshake import Greeting
+from aiorwlock_remote.backends.redis.connection.handshake import Handshake
 from aiorwlock_remote.backends.redis.connection.protocol import load
 from aiorwlock_remote.backends.redis.connection.script import Request, Script
 from aiorwlock_remote.backends.redis.connection.sockets import closing_if_failed, tune
-from aiorwlock_remote.backends.redis.dns import Lookups, Target
+from aiorwlock_remote.backends.redis.dns import DnsResolver, Target
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure, of_reply
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
@@ -27,7 +27,7 @@ CHUNK = 65536
 _MORE = object()
 
 
-class BlockingLink:
+class BlockingConnection:
     """Opens at the first use, and again at the next use after anything went wrong.
 
     For one thread at a time.
@@ -47,7 +47,7 @@ class BlockingLink:
         self._options = options
         self._clock = clock
         self._scripts = tuple(scripts)
-        self._lookups = Lookups()
+        self._lookups = DnsResolver()
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._given_up = False
@@ -71,9 +71,9 @@ class BlockingLink:
     def give_up(self) -> None:
         """As ``Batches``."""
         self._given_up = True
-        self.hang_up()
+        self.abort()
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """As ``Batches``: a socket that is shut down keeps nobody waiting."""
         sock = self._socket
         if sock is not None:
@@ -141,7 +141,7 @@ class BlockingLink:
             options = replace(options, host=found[0], port=found[1])
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._dial(options, deadline)
-        greeting = Greeting(options, self._scripts)
+        greeting = Handshake(options, self._scripts)
         calls = greeting.calls
         answers: list[Any] = []
         failure: OSError | None = None
@@ -150,9 +150,9 @@ class BlockingLink:
         except OSError as exc:
             failure = exc  # it may have said why before it hung up
         for call, answer in zip(calls, answers, strict=False):
-            call.resolve(answer)
+            call.set_result(answer)
         for call in calls[len(answers) :]:
-            call.fail(of_failure(failure, options.where))
+            call.set_exception(of_failure(failure, options.where))
         greeting.judge()
 
     def _dial(self, options: Options, deadline: float) -> None:

@@ -74,7 +74,7 @@ class Call(Pending[T]):
             self.failed(of_decoding(exc, self.name))
             return
         try:
-            self.resolve(value)
+            self.set_result(value)
         except Exception:  # noqa: BLE001 - it is logged
             log_event(log, "callback failed", logging.ERROR, exc_info=True)
 
@@ -87,7 +87,7 @@ class Call(Pending[T]):
         if self._done:
             return
         try:
-            self.fail(error)
+            self.set_exception(error)
         except Exception:  # noqa: BLE001 - it is logged
             log_event(log, "callback failed", logging.ERROR, exc_info=True)
 
@@ -108,7 +108,7 @@ class Call(Pending[T]):
         return pack(("EVAL", self.script.text, *self.args))
 
 
-class Subscribing(Call[None]):
+class SubscribeCall(Call[None]):
     """A subscription or its end: answered by a push, or by an error as other calls."""
 
     __slots__ = ("_confirmed",)
@@ -123,7 +123,7 @@ class Subscribing(Call[None]):
         return self._confirmed == (verb, channel)
 
 
-class Leaving(Call[None]):
+class ShardUnsubscribeCall(Call[None]):
     """The end of hearing a channel of a slot, with a PING behind it.
 
     A server that gives the slot away tells the end by itself, and answers ours with
@@ -143,7 +143,7 @@ class Leaving(Call[None]):
         return pack(self.args) + pack(("PING",))
 
 
-class Last(Call[None]):
+class BarrierCall(Call[None]):
     """Answered when all that was sent before it is answered, or sent and answered
     again: a script that the server forgot is carried out the second time.
     """
@@ -159,7 +159,7 @@ class Last(Call[None]):
         return self.packed()
 
 
-class Asking(Call[Any]):
+class KeyedCall(Call[Any]):
     """A command for the node that has the key ``args[1]``, sent on as scripts are."""
 
     __slots__ = ()

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.connection.background_task import Errand
+from aiorwlock_remote.backends.redis.connection.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.connection.calls import (
     Ask,
+    BarrierCall,
     Call,
-    Last,
     as_is,
     pack,
 )
@@ -22,25 +22,25 @@ from aiorwlock_remote.backends.redis.connection.connector import (
     Dial,
     dial_url,
 )
-from aiorwlock_remote.backends.redis.connection.offline_queue import Aside
-from aiorwlock_remote.backends.redis.connection.protocol import MAX_UNSENT, Conversation
+from aiorwlock_remote.backends.redis.connection.offline_queue import OfflineQueue
+from aiorwlock_remote.backends.redis.connection.protocol import MAX_UNSENT, RespProtocol
 from aiorwlock_remote.backends.redis.connection.script import Arg, Script
 from aiorwlock_remote.backends.redis.connection.subscriptions import Subscriptions
-from aiorwlock_remote.backends.redis.connection.watchdog import Watch
+from aiorwlock_remote.backends.redis.connection.watchdog import SilenceWatchdog
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
 
 MAX_CALLS = 65_536
-CLOSING = 1.0
-CLOSED = "the connection was closed by us"
+CLOSE_TIMEOUT = 1.0
+CLOSED_BY_US = "the connection was closed by us"
 
 
-class Link:
+class RedisConnection:
     """One connection, made again whenever it is lost, until ``aclose``.
 
     Commands are carried out in the order they were handed over. What was sent over a
@@ -59,7 +59,7 @@ class Link:
     def __init__(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         scripts: Sequence[Script],
         *,
         on_message: Callable[[bytes, bytes], object],
@@ -74,16 +74,16 @@ class Link:
         self._on_message = on_message
         self._on_reconnect = on_reconnect
         self._channels = Subscriptions(channels)
-        self._aside = Aside(options.where, options.connect_timeout)
+        self._aside = OfflineQueue(options.where, options.connect_timeout)
         # The connection, and the same while it takes new calls at once.
-        self._talk: Conversation | None = None
-        self._open: Conversation | None = None
-        self._last: Conversation | None = None
+        self._talk: RespProtocol | None = None
+        self._open: RespProtocol | None = None
+        self._last: RespProtocol | None = None
         self._held = False
         self._closed = False
         self._connector = Connector(options, host, tuple(scripts), self, dial, finder)
-        self._reconnecting = Errand(host, self._reconnect)
-        self._watch = Watch(
+        self._reconnecting = BackgroundTask(host, self._reconnect)
+        self._watch = SilenceWatchdog(
             host, options.command_timeout, self._oldest, self._silent, self._tidy
         )
 
@@ -165,18 +165,18 @@ class Link:
         """
         last = self.closing()
         try:
-            with anyio.move_on_after(CLOSING), suppress(BackendError):
+            with anyio.move_on_after(CLOSE_TIMEOUT), suppress(BackendError):
                 await last
         finally:
             await self._close()
 
     def closing(self) -> Call[None]:
         """Take no more calls; done when those there are have been answered."""
-        last = Last()
+        last = BarrierCall()
         if not self._closed and (self._aside or self._oldest() is not None):
             _ = self.hand_over(last)
         else:
-            last.resolve(None)
+            last.set_result(None)
         self._closed, self._open = True, None
         return last
 
@@ -230,17 +230,17 @@ class Link:
             self._connected(talk)
             if self._closed:  # calling us off came too late
                 return
-            self._connector.outage.over()
+            self._connector.outage.end()
             self._on_reconnect()
 
-    def _connected(self, talk: Conversation) -> None:
+    def _connected(self, talk: RespProtocol) -> None:
         self._talk = talk
         self._tell(self._channels.others())
         self.ready()
         if self._oldest() is not None:
             self._watch.arm()
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """Close for good, without waiting for anything."""
         self._closed, self._open = True, None
         talk, self._talk = self._talk, None
@@ -249,13 +249,13 @@ class Link:
         if talk is not None:
             self._last = talk
             talk.drop(BackendUnavailable(what=f"{self._options.where}: closed by us"))
-        self._aside.fail_all(CLOSED)
+        self._aside.fail_all(CLOSED_BY_US)
 
     async def _close(self) -> None:
-        self.hang_up()  # first: a second cancellation may cut the waits
-        await self._reconnecting.over()
-        await self._watch.errand.over()
-        self.hang_up()  # calling off came too late, perhaps
+        self.abort()  # first: a second cancellation may cut the waits
+        await self._reconnecting.wait_closed()
+        await self._watch.errand.wait_closed()
+        self.abort()  # calling off came too late, perhaps
         if self._last is not None:
             with anyio.CancelScope(shield=True):
                 await self._last.wire.aclose()
@@ -266,7 +266,7 @@ class Link:
         """Send it, or put it aside until there is a connection."""
         packed, talk = call.packed(), self._talk
         if self._closed:
-            call.failed(not_sent(self._options.where, CLOSED))
+            call.failed(not_sent(self._options.where, CLOSED_BY_US))
         elif (full := self._full()) and not call.must_go:
             call.failed(not_sent(self._options.where, "too much is under way"))
         elif talk is None or self._held:
@@ -290,7 +290,7 @@ class Link:
         if self._talk is not None:  # else said after the next greeting
             for call in calls:
                 self._talk.send(call, call.packed())
-                call.unawaited()
+                call.log_failure()
                 self._watch.arm()
 
     def _oldest(self) -> object:

@@ -13,13 +13,13 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from aiorwlock_remote._util.threads import refused
-from aiorwlock_remote.backends.redis.connection.handshake import Greeting, Peer, kill
-from aiorwlock_remote.backends.redis.connection.outage_log import Outage
+from aiorwlock_remote._util.threads import thread_refused
+from aiorwlock_remote.backends.redis.connection.handshake import Handshake, Peer, kill
+from aiorwlock_remote.backends.redis.connection.outage_log import OutageLog
 from aiorwlock_remote.backends.redis.connection.protocol import (
-    Conversation,
-    Listener,
-    Wire,
+    ProtocolHandler,
+    RespProtocol,
+    Transport,
 )
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import of_failure
@@ -27,47 +27,47 @@ from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.core.polling import back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
 
-STEADY = 5.0
+STABLE_AFTER = 5.0
 """Seconds a connection must have lasted for the back-off to start anew."""
 
-AGAIN = 0.05
+RETRY_INTERVAL = 0.05
 """Seconds until Sentinel is asked again."""
 
-RUNS = 16
+MAX_REMEMBERED_SERVERS = 16
 """Of servers whose last connection of ours is remembered."""
 
-Dial = Callable[[Options, Conversation, Host], Awaitable[Wire]]
+Dial = Callable[[Options, RespProtocol, EventLoop], Awaitable[Transport]]
 """Connects a conversation to the server; what it raises is an error of the network's
 or of ours."""
 
 
-async def dial_url(options: Options, talk: Conversation, host: Host) -> Wire:
+async def dial_url(options: Options, talk: RespProtocol, host: EventLoop) -> Transport:
     """A connection of our own, by the driver of the running loop."""
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_run():
         from aiorwlock_remote.backends.redis.connection import trio_transport  # noqa: PLC0415
 
         return await trio_transport.dial(options, talk, host)
-    from aiorwlock_remote.backends.redis.connection import asyncio_wire  # noqa: PLC0415
+    from aiorwlock_remote.backends.redis.connection import asyncio_transport  # noqa: PLC0415
 
-    return await asyncio_wire.dial(options, talk)
+    return await asyncio_transport.dial(options, talk)
 
 
 class Connector:
     """Makes one connection after the other, each in the place of the one before."""
 
-    greeting: type[Greeting] = Greeting
+    greeting: type[Handshake] = Handshake
 
     def __init__(
         self,
         options: Options,
-        host: Host,
+        host: EventLoop,
         scripts: Sequence[Script],
-        listener: Listener,
+        listener: ProtocolHandler,
         dial: Dial = dial_url,
         finder: PrimaryFinder | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class Connector:
         self._since = 0.0
         self._attempts = 0
         self._peers: dict[str, Peer] = {}
-        self.outage: Outage = Outage(options.where)
+        self.outage: OutageLog = OutageLog(options.where)
         self.peer = None
 
     @property
@@ -100,10 +100,10 @@ class Connector:
         if peer is not None and peer.run:
             self._peers.pop(peer.run, None)
             self._peers[peer.run] = peer
-            if len(self._peers) > RUNS:
+            if len(self._peers) > MAX_REMEMBERED_SERVERS:
                 del self._peers[next(iter(self._peers))]
 
-    async def connect(self, channels: Sequence[bytes]) -> Conversation:
+    async def connect(self, channels: Sequence[bytes]) -> RespProtocol:
         """A connection that is fit for commands, within ``connect_timeout``.
 
         With Sentinel it is asked where the primary is, and asked again, for half of
@@ -135,7 +135,7 @@ class Connector:
             except BackendUnavailable:
                 if clock.now() > last:
                     raise
-            await anyio.sleep(AGAIN)
+            await anyio.sleep(RETRY_INTERVAL)
 
     async def _connect(
         self,
@@ -143,19 +143,19 @@ class Connector:
         channels: Sequence[bytes],
         timeout: float,
         switches: int = 0,
-    ) -> Conversation:
+    ) -> RespProtocol:
         """``switches``: how many the finder had seen when it named this server."""
         current: Callable[[], bool] | None = None
         if (finder := self._finder) is not None:
             current = lambda: finder.switches == switches  # noqa: E731
-        talk = Conversation(options.where, self._scripts, self._listener, current)
+        talk = RespProtocol(options.where, self._scripts, self._listener, current)
         try:
             with anyio.fail_after(timeout):
                 talk.wire = await self._dial(options, talk, self._host)
                 try:
                     self.peer = await self._greet(options, talk, channels)
                 except BaseException:
-                    talk.wire.hang_up()
+                    talk.wire.abort()
                     with anyio.CancelScope(shield=True):
                         await talk.wire.aclose()
                     raise
@@ -166,9 +166,9 @@ class Connector:
         self._since = self._host.clock.now()
         return talk
 
-    async def reconnect(self, channels: Sequence[bytes]) -> Conversation:
+    async def reconnect(self, channels: Sequence[bytes]) -> RespProtocol:
         """The same, tried for as long as it takes, with pauses."""
-        if self._host.clock.now() - self._since > STEADY:
+        if self._host.clock.now() - self._since > STABLE_AFTER:
             self._attempts = 0
         while True:
             if self.peer is not None or self._attempts:  # the first time goes at once
@@ -180,7 +180,7 @@ class Connector:
                 self.outage.goes_on(exc)
 
     async def _greet(
-        self, options: Options, talk: Conversation, channels: Sequence[bytes]
+        self, options: Options, talk: RespProtocol, channels: Sequence[bytes]
     ) -> Peer:
         greeting = self.greeting(options, self._scripts, channels)
         talk.send_all(greeting.calls)
@@ -207,4 +207,4 @@ async def in_thread(ask: Callable[[], T]) -> T:
             limiter=anyio.CapacityLimiter(1),  # the user's may be used up
         )
     except RuntimeError as exc:
-        raise refused(exc) from exc
+        raise thread_refused(exc) from exc

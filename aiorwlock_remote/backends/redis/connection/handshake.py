@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.connection.calls import Call, Subscribing, as_is
+from aiorwlock_remote.backends.redis.connection.calls import Call, SubscribeCall, as_is
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import not_redis, of_reply
 from aiorwlock_remote.backends.redis.options import Options
@@ -25,9 +25,9 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 
-NEEDED = (7, 0)
-_NEEDS = f"Redis {'.'.join(map(str, NEEDED))} or later, or Valkey, is needed"
-SHORT = 6
+MIN_SERVER = (7, 0)
+_NEEDS = f"Redis {'.'.join(map(str, MIN_SERVER))} or later, or Valkey, is needed"
+MIN_REDACTED_LENGTH = 6
 """Shorter passwords are also parts of ordinary words."""
 
 
@@ -39,7 +39,7 @@ class Peer:
     run: str = ""
 
 
-class Greeting:
+class Handshake:
     """The first commands and the judgement of their answers."""
 
     def __init__(
@@ -50,12 +50,12 @@ class Greeting:
     ) -> None:
         """``channels``: to be subscribed to."""
         self._options = options
-        self._hello = _Said("HELLO", *_hello(options))
-        self._select = _Said("SELECT", options.db) if options.db else None
-        self._info = _Said("INFO", "server")
+        self._hello = _HandshakeCall("HELLO", *_hello(options))
+        self._select = _HandshakeCall("SELECT", options.db) if options.db else None
+        self._info = _HandshakeCall("INFO", "server")
         self._rest: list[Call[Any]] = [
-            *(_Said("SCRIPT", "LOAD", script.text) for script in scripts),
-            *(Subscribing("SUBSCRIBE", channel) for channel in channels),
+            *(_HandshakeCall("SCRIPT", "LOAD", script.text) for script in scripts),
+            *(SubscribeCall("SUBSCRIBE", channel) for channel in channels),
         ]
 
     @property
@@ -85,7 +85,7 @@ class Greeting:
 
     def _without_hello(self, info: object) -> NoReturn:
         where, told = self._options.where, _line(info, "redis_version")
-        if told and _numbers(told) < NEEDED:
+        if told and _numbers(told) < MIN_SERVER:
             raise _too_old(where, told)
         version = f"version {told}" if told else "a server that tells no version"
         raise Unsupported(
@@ -104,7 +104,7 @@ class Greeting:
     def _fit(self, hello: dict[str, str]) -> None:
         where = self._options.where
         version = hello.get("version", "")
-        if version and _numbers(version) < NEEDED:
+        if version and _numbers(version) < MIN_SERVER:
             raise _too_old(where, version)
         if hello.get("mode") == "sentinel":
             raise Unsupported(what=f"{where}: it is a Sentinel, not a store")
@@ -131,7 +131,7 @@ class Greeting:
         if password:  # whatever stands between us may quote what it was sent
             for quote in "'\"`":
                 text = text.replace(f"{quote}{password}{quote}", "…")
-            if len(password) >= SHORT:
+            if len(password) >= MIN_REDACTED_LENGTH:
                 text = text.replace(password, "…")
         error = of_reply(text, self._options.where)
         if isinstance(error, BackendError):
@@ -139,7 +139,7 @@ class Greeting:
         raise BackendError(what=str(error))
 
 
-class _Said(Call[Any]):
+class _HandshakeCall(Call[Any]):
     """A call whose error reply is an answer like any other, judged later."""
 
     __slots__ = ()
@@ -148,12 +148,12 @@ class _Said(Call[Any]):
         super().__init__(as_is, args)
 
     def refused(self, text: str, where: str) -> None:  # noqa: ARG002 - judged later
-        self.resolve(hiredis.ReplyError(text))
+        self.set_result(hiredis.ReplyError(text))
 
 
 def kill(peer: Peer) -> Call[Any]:
     """The command that ends a connection of ours that was lost."""
-    return _Said("CLIENT", "KILL", "ID", peer.number)
+    return _HandshakeCall("CLIENT", "KILL", "ID", peer.number)
 
 
 def _hello(options: Options) -> list[str | int]:

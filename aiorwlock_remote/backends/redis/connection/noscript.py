@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from aiorwlock_remote.backends.redis.connection.calls import Call, Last
+from aiorwlock_remote.backends.redis.connection.calls import BarrierCall, Call
 from aiorwlock_remote.backends.redis.connection.script import Arg
 
 ELSEWHERE: frozenset[str] = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"})
 """How a node of a cluster begins to say that it has not got the slot, or not quite."""
 
 
-class Forgotten:
+class NoScriptRetries:
     """Kept until all under way is answered; then each is sent again with its text.
 
     ``calls``: in the order of the answers; ``whole``: those sent again, until all that
@@ -45,7 +45,7 @@ class Forgotten:
         self._by_key[key].append(call)
         return True
 
-    def keep_behind(self, last: Last) -> None:
+    def keep_behind(self, last: BarrierCall) -> None:
         """Sent again behind all that are kept."""
         self.calls[last] = None
 

@@ -9,14 +9,15 @@ from typing import Any
 from aiorwlock_remote.backends.redis.connection.calls import Call
 from aiorwlock_remote.backends.redis.errors import not_sent
 
-MUST_GO = 30.0
+MAX_QUEUED_SECONDS = 30.0
 
 
-class Aside:
+class OfflineQueue:
     """A queue of calls. Whoever awaits one has ``patience`` seconds.
 
-    One that must go stays for ``MUST_GO`` seconds all the same. Both count from when
-    it was first put aside, here or elsewhere. ``where``: the server, for messages.
+    One that must go stays for ``MAX_QUEUED_SECONDS`` seconds all the same. Both count
+    from when it was first put aside, here or elsewhere. ``where``: the server, for
+    messages.
     """
 
     def __init__(self, where: str, patience: float) -> None:
@@ -57,9 +58,9 @@ class Aside:
         late: list[Call[Any]] = []
         for call in self.take():
             waited = now - call.since
-            if waited >= self._patience and not call.done:
+            if waited >= self._patience and not call.done():
                 late.append(call)
-            if waited < (MUST_GO if call.must_go else self._patience):
+            if waited < (MAX_QUEUED_SECONDS if call.must_go else self._patience):
                 self._calls.append(call)
         for call in late:  # whoever is told may hand over others
             call.failed(not_sent(self._where, why, for_good=not call.must_go))

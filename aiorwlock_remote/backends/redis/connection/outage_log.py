@@ -10,7 +10,7 @@ from aiorwlock_remote.logs import log_event
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 
-class Outage:
+class OutageLog:
     """Each reason is written once, until the connection is back.
 
     Reasons that take turns (one of two addresses is silent, the other refuses) would
@@ -31,10 +31,10 @@ class Outage:
         """There is none in its place."""
         self._note("redis_away", error)
 
-    def over(self) -> None:
+    def end(self) -> None:
         """There is one."""
         if self._told:
-            log_event(log, "redis_back", logging.INFO, server=self._server)
+            log_event(log, "redis_reconnected", logging.INFO, server=self._server)
         self._told.clear()
 
     def _note(self, event: str, error: Exception) -> None:

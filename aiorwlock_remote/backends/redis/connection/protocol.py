@@ -23,13 +23,13 @@ from typing import Any, Protocol
 import hiredis
 
 from aiorwlock_remote.backends.redis.connection.calls import (
+    BarrierCall,
     Call,
-    Last,
-    Leaving,
-    Subscribing,
+    ShardUnsubscribeCall,
+    SubscribeCall,
     as_is,
 )
-from aiorwlock_remote.backends.redis.connection.noscript import Forgotten
+from aiorwlock_remote.backends.redis.connection.noscript import NoScriptRetries
 from aiorwlock_remote.backends.redis.connection.script import Script
 from aiorwlock_remote.backends.redis.errors import not_redis, of_failure
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
@@ -47,7 +47,7 @@ _Push = hiredis.PushNotification
 _Error = hiredis.ReplyError
 
 
-class Wire(Protocol):
+class Transport(Protocol):
     """A connection's outgoing half, as a driver gives it. None of these raises."""
 
     def write(self, data: bytes) -> None:
@@ -59,14 +59,14 @@ class Wire(Protocol):
     def unsent(self) -> int:
         """How many bytes still wait to be sent."""
 
-    def hang_up(self) -> None:
-        """Close at once; ``Conversation.lost`` is called soon."""
+    def abort(self) -> None:
+        """Close at once; ``RespProtocol.lost`` is called soon."""
 
     async def aclose(self) -> None:
         """Close at once and wait until nothing of it is left."""
 
 
-class Listener(Protocol):
+class ProtocolHandler(Protocol):
     """Whoever holds the conversation."""
 
     def heard(self, channel: bytes, payload: bytes) -> None:
@@ -94,7 +94,7 @@ class Listener(Protocol):
         """
 
 
-class Conversation:
+class RespProtocol:
     """What was said and not yet answered on one connection."""
 
     __slots__ = (
@@ -114,7 +114,7 @@ class Conversation:
         self,
         where: str,
         scripts: Sequence[Script],
-        listener: Listener,
+        listener: ProtocolHandler,
         current: Callable[[], bool] | None = None,
     ) -> None:
         """Before a word was said; ``wire`` is set by who connects.
@@ -127,10 +127,10 @@ class Conversation:
         self._listener = listener
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._out: list[bytes] = []
-        self._forgotten = Forgotten()
+        self._forgotten = NoScriptRetries()
         self.in_flight: deque[Call[Any]] = deque()
         self.alive: bool = True
-        self.wire: Wire
+        self.wire: Transport
 
     def leave_former(self) -> bool:
         """Give it up if another server is the primary by now; whether it was."""
@@ -196,14 +196,14 @@ class Conversation:
                 else:
                     call = in_flight.popleft()
                     if self._forgotten.calls:
-                        if isinstance(call, Last):
+                        if isinstance(call, BarrierCall):
                             self._forgotten.keep_behind(call)
                             continue
                         self._overtaken(call)
                     call.answered(reply)
         except (hiredis.ProtocolError, IndexError):  # IndexError: nobody asked
             self._end(not_redis(self._where))
-            self.wire.hang_up()
+            self.wire.abort()
             return
         if not in_flight:
             if self._forgotten.calls:
@@ -218,10 +218,10 @@ class Conversation:
     def drop(self, error: BackendError) -> None:
         """Give it up."""
         self._end(error)
-        self.wire.hang_up()
+        self.wire.abort()
 
     def _refused(self, call: Call[Any], text: str) -> None:
-        if isinstance(call, Leaving):  # its PING is still to be answered
+        if isinstance(call, ShardUnsubscribeCall):  # its PING is still to be answered
             self.in_flight.appendleft(call)
             return
         first = not self._forgotten.calls
@@ -233,7 +233,7 @@ class Conversation:
             return
         call.refused(text, self._where)
         if text.startswith("READONLY"):  # what follows is refused as well
-            self.wire.hang_up()
+            self.wire.abort()
 
     def _pushed(self, push: list[Any]) -> None:
         verb = push[0]
@@ -249,11 +249,11 @@ class Conversation:
 
     def _awaits(self, verb: bytes, channel: bytes) -> bool:
         first = self.in_flight[0] if self.in_flight else None
-        return isinstance(first, Subscribing) and first.is_confirmed_by(verb, channel)
+        return isinstance(first, SubscribeCall) and first.is_confirmed_by(verb, channel)
 
     def _leaves(self, channel: bytes) -> bool:
         first = self.in_flight[0] if self.in_flight else None
-        return isinstance(first, Leaving) and first.channel == channel
+        return isinstance(first, ShardUnsubscribeCall) and first.channel == channel
 
     def _overtaken(self, call: Call[Any]) -> None:
         if call.script is None:
@@ -290,7 +290,7 @@ class Conversation:
         waiting.reverse()
         failed, unsent = self.under_way(), list[Call[Any]]()
         for call in waiting:  # what is heard is this connection's alone
-            (failed if isinstance(call, Subscribing) else unsent).append(call)
+            (failed if isinstance(call, SubscribeCall) else unsent).append(call)
         self._out.clear()
         self._forgotten.clear()
         self.in_flight.clear()

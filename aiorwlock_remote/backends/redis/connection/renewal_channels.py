@@ -11,17 +11,17 @@ from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connection.script import Request
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 
-class Connected(Protocol):
+class SendsAtOnce(Protocol):
     """The part of the store's connection that is needed."""
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
         """Send them in one write where this key is; False: there is no connection."""
 
 
-class Own(Protocol):
+class DedicatedChannel(Protocol):
     """A connection of the keeper's, or of its loop's."""
 
     def open(self, timeout: float) -> None:
@@ -37,17 +37,17 @@ class Own(Protocol):
     def give_up(self) -> None:
         """As ``Batches``."""
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """As ``Batches``."""
 
     def close(self) -> None:
         """Close it."""
 
 
-class OnTheLoop:
+class MainLoopChannel:
     """Sends from the store's event loop: one that is blocked renews nothing."""
 
-    def __init__(self, where: str, host: Host, link: Connected) -> None:
+    def __init__(self, where: str, host: EventLoop, link: SendsAtOnce) -> None:
         """Opens nothing. ``where``: the server, for messages."""
         self._where = where
         self._host = host
@@ -73,7 +73,7 @@ class OnTheLoop:
             if given_up or self._given_up:
                 return
             for call in calls:
-                call.then(told)
+                call.add_done_callback(told)
             key = cast("bytes", batch[0][1][1])
             if not self._link.send_at_once(key, *calls):
                 for call in calls:
@@ -93,20 +93,22 @@ class OnTheLoop:
         self._given_up = True
         self._answered.set()
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """The store hangs up its own connection."""
 
     def close(self) -> None:
         """The connection is the store's."""
 
 
-class WithSpare:
+class FallbackChannel:
     """The keeper's own connection; the store's while there is no room for another.
 
     A server that has reached its ``maxclients`` still answers those who are in.
     """
 
-    def __init__(self, own: Own, spare: OnTheLoop, host: Host) -> None:
+    def __init__(
+        self, own: DedicatedChannel, spare: MainLoopChannel, host: EventLoop
+    ) -> None:
         """Opens nothing."""
         self._own = own
         self._spare = spare
@@ -129,9 +131,9 @@ class WithSpare:
         self._own.give_up()
         self._spare.give_up()
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """As ``Batches``."""
-        self._own.hang_up()
+        self._own.abort()
 
     def close(self) -> None:
         """Close the keeper's own."""

@@ -7,9 +7,11 @@ import socket
 from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.asyncio_transport import (
+    AsyncioTransportBase,
+)
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.connection.sockets import tune
-from aiorwlock_remote.backends.redis.connection.transport_wire import TransportWire
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.errors import Unsupported
 
@@ -19,7 +21,7 @@ Theirs: TypeAlias = Any
 """An object of redis-py or of valkey-py, neither of which is imported."""
 
 
-class StreamWire(TransportWire):
+class StreamTransport(AsyncioTransportBase):
     """Takes over the streams of a connected connection, and closes it in the end.
 
     The connection object itself is never used to send or read a command again, so
@@ -28,7 +30,7 @@ class StreamWire(TransportWire):
 
     def __init__(
         self,
-        talk: Conversation,
+        talk: RespProtocol,
         connection: Theirs,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -84,7 +86,7 @@ class StreamWire(TransportWire):
         self._talk.lost(failure)
 
 
-def take_over(talk: Conversation, connection: Theirs, where: str) -> StreamWire:
+def take_over(talk: RespProtocol, connection: Theirs, where: str) -> StreamTransport:
     """The wire over a connection that is connected.
 
     Its two streams are what every connection class of both libraries has to set in
@@ -104,7 +106,7 @@ def take_over(talk: Conversation, connection: Theirs, where: str) -> StreamWire:
             hint="give connect() a URL instead",
         )
     assert isinstance(reader, asyncio.StreamReader)
-    return StreamWire(talk, connection, reader, writer)
+    return StreamTransport(talk, connection, reader, writer)
 
 
 async def let_go(connection: Theirs) -> None:

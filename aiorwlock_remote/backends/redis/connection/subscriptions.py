@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aiorwlock_remote.backends.redis.connection.calls import Subscribing
+from aiorwlock_remote.backends.redis.connection.calls import SubscribeCall
 
 
 class Subscriptions:
@@ -19,20 +19,20 @@ class Subscriptions:
         self.needed: tuple[bytes, ...] = tuple(needed)
         self._others: dict[bytes, None] = {}  # a set that keeps its order
 
-    def add(self, channel: bytes) -> list[Subscribing]:
+    def add(self, channel: bytes) -> list[SubscribeCall]:
         """Hear it; what to say for that."""
         if channel in self._others:
             return []
         self._others[channel] = None
-        return [Subscribing("SUBSCRIBE", channel)]
+        return [SubscribeCall("SUBSCRIBE", channel)]
 
-    def remove(self, channel: bytes) -> list[Subscribing]:
+    def remove(self, channel: bytes) -> list[SubscribeCall]:
         """Hear it no more; what to say for that."""
         if channel not in self._others:
             return []
         del self._others[channel]
-        return [Subscribing("UNSUBSCRIBE", channel)]
+        return [SubscribeCall("UNSUBSCRIBE", channel)]
 
-    def others(self) -> list[Subscribing]:
+    def others(self) -> list[SubscribeCall]:
         """What to say after the greeting."""
-        return [Subscribing("SUBSCRIBE", channel) for channel in self._others]
+        return [SubscribeCall("SUBSCRIBE", channel) for channel in self._others]

@@ -12,20 +12,20 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.connection.sockets import tune
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.ports import EventLoop
 
 CHUNK = 65536
 
 Stream = trio.SSLStream[trio.SocketStream]
 
 
-class _Wire(ABC):
+class _TrioTransport(ABC):
     """What plain and TLS connections share: the two tasks and their end."""
 
-    def __init__(self, talk: Conversation, host: Host) -> None:
+    def __init__(self, talk: RespProtocol, host: EventLoop) -> None:
         self._talk = talk
         self._backlog = bytearray()
         self._flushing = False
@@ -51,7 +51,7 @@ class _Wire(ABC):
         """Bytes the writer has not written."""
         return len(self._backlog)
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """Close at once; the reader ends by that and tells."""
         if not self._closed:
             self._closed = True
@@ -60,7 +60,7 @@ class _Wire(ABC):
 
     async def aclose(self) -> None:
         """Close at once and wait for both tasks."""
-        self.hang_up()
+        self.abort()
         await self._gone.wait()
 
     def _stir(self) -> None:
@@ -78,11 +78,11 @@ class _Wire(ABC):
             failure = exc
         except BaseException:
             # The run is ending: nobody is left to be told, but the socket is ours.
-            self.hang_up()
+            self.abort()
             self._tasks = 0
             self._gone.set()
             raise
-        self.hang_up()
+        self.abort()
         self._tasks -= 1
         if self._tasks == 0:
             self._gone.set()
@@ -115,10 +115,12 @@ class _Wire(ABC):
     def _close(self) -> None: ...
 
 
-class PlainWire(_Wire):
+class PlainTrioTransport(_TrioTransport):
     """A socket of the system, without trio's layers: half the time of a round trip."""
 
-    def __init__(self, talk: Conversation, host: Host, sock: socket.socket) -> None:
+    def __init__(
+        self, talk: RespProtocol, host: EventLoop, sock: socket.socket
+    ) -> None:
         """Takes over a connected, non-blocking socket."""
         self._socket = sock
         super().__init__(talk, host)
@@ -166,10 +168,10 @@ class PlainWire(_Wire):
         self._socket.close()
 
 
-class TlsWire(_Wire):
+class TlsTrioTransport(_TrioTransport):
     """TLS by trio's own stream."""
 
-    def __init__(self, talk: Conversation, host: Host, stream: Stream) -> None:
+    def __init__(self, talk: RespProtocol, host: EventLoop, stream: Stream) -> None:
         """Takes over a stream after its handshake."""
         self._stream = stream
         super().__init__(talk, host)
@@ -185,16 +187,20 @@ class TlsWire(_Wire):
         self._stream.transport_stream.socket.close()
 
 
-async def dial(options: Options, talk: Conversation, host: Host) -> PlainWire | TlsWire:
+async def dial(
+    options: Options, talk: RespProtocol, host: EventLoop
+) -> PlainTrioTransport | TlsTrioTransport:
     """Connect: the addresses of the host race each other."""
     if options.path:
-        return PlainWire(talk, host, _taken(await trio.open_unix_socket(options.path)))
+        return PlainTrioTransport(
+            talk, host, _taken(await trio.open_unix_socket(options.path))
+        )
     context = options.tls_context()
     stream = await trio.open_tcp_stream(options.host, options.port)
     if context is None:
         sock = _taken(stream)
         tune(sock)
-        return PlainWire(talk, host, sock)
+        return PlainTrioTransport(talk, host, sock)
     tls = trio.SSLStream(stream, context, server_hostname=options.host)
     try:
         await tls.do_handshake()
@@ -203,7 +209,7 @@ async def dial(options: Options, talk: Conversation, host: Host) -> PlainWire | 
         if isinstance(exc, trio.BrokenResourceError) and exc.__cause__ is not None:
             raise exc.__cause__ from None  # what asyncio raises as well
         raise
-    return TlsWire(talk, host, tls)
+    return TlsTrioTransport(talk, host, tls)
 
 
 def _taken(stream: trio.SocketStream) -> socket.socket:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import anyio
 
-from aiorwlock_remote.backends.redis.connection.background_task import Errand
-from aiorwlock_remote.ports import Host
+from aiorwlock_remote.backends.redis.connection.background_task import BackgroundTask
+from aiorwlock_remote.ports import EventLoop
 
-LOOKS = 20
+CHECKS_PER_TIMEOUT = 20
 """Looks in the time of patience; the verdict is at most two looks late."""
 
 
-class Watch:
+class SilenceWatchdog:
     """Looks from time to time, while something is under way, at what is the oldest.
 
     ``oldest()``: the oldest unanswered command or None; ``silent()`` is called when
@@ -23,7 +23,7 @@ class Watch:
 
     def __init__(
         self,
-        host: Host,
+        host: EventLoop,
         patience: float,
         oldest: Callable[[], object],
         silent: Callable[[], object],
@@ -35,7 +35,7 @@ class Watch:
         self._oldest = oldest
         self._silent = silent
         self._tidy = tidy
-        self.errand: Errand = Errand(host, self._run)
+        self.errand: BackgroundTask = BackgroundTask(host, self._run)
         self.armed: bool = False
 
     def arm(self) -> None:
@@ -51,7 +51,7 @@ class Watch:
             self.armed = False
 
     async def _look(self) -> None:
-        tick = self._patience / LOOKS
+        tick = self._patience / CHECKS_PER_TIMEOUT
         marked, since = self._oldest(), self._clock.now()
         last = since
         while True:

@@ -13,7 +13,7 @@ from aiorwlock_remote import Locks
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
-from aiorwlock_remote.testing.conformance.harness import Store, lock_of
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
 
 
 class AdminCases(Cases):
@@ -49,7 +49,9 @@ class AdminCases(Cases):
         assert not await locks.rwlock("order", 42).locked()
         assert [d async for d in others.list()] == []
 
-    async def test_list(self, store: Store, locks: Locks, others: Locks) -> None:
+    async def test_list(
+        self, store: StoreUnderTest, locks: Locks, others: Locks
+    ) -> None:
         """``list`` gives what is held or waited for, of one type if asked."""
         async with party(store) as guests:
             first = await guests.enters(locks.mutex("order", 1))
@@ -90,7 +92,7 @@ class AdminCases(Cases):
             assert stale.holders[0].expires_in <= 0
 
     async def test_force_release_lets_the_next_in(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Breaking the holder wakes who waits."""
         async with party(store) as guests:

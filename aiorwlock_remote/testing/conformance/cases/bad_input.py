@@ -11,7 +11,7 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, Locks, connect
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 BAD_NAMES: dict[str, tuple[object, object]] = {
     "empty type": ("", 1),
@@ -82,7 +82,7 @@ class BadInputCases(Cases):
             with pytest.raises(ConfigurationError):
                 await untouched.mutex("order", 1).try_acquire(**option)
 
-    async def test_options_of_connect(self, store: Store) -> None:
+    async def test_options_of_connect(self, store: StoreUnderTest) -> None:
         """So are the options of ``connect``, and prefixes that cannot be used."""
         for name, value in (
             *FLAT,
@@ -95,7 +95,7 @@ class BadInputCases(Cases):
             with pytest.raises(ConfigurationError):
                 await connect(store.site.url, **option)
 
-    async def test_urls(self, store: Store) -> None:
+    async def test_urls(self, store: StoreUnderTest) -> None:
         """An unknown option in the URL, or an unknown scheme, is refused."""
         url = store.site.url
         for bad in (
@@ -149,7 +149,7 @@ class BadInputCases(Cases):
                     await held.upgrade(-1 if bad == 0.1 else bad)  # type: ignore[arg-type]
                 held.check()
 
-    async def test_options_resolve(self, store: Store) -> None:
+    async def test_options_resolve(self, store: StoreUnderTest) -> None:
         """The nearest wins: acquire before lock before connect."""
         async with store.connect(lease=10) as locks:
             async with locks.mutex("order", 1) as held:

@@ -13,7 +13,7 @@ import pytest
 from aiorwlock_remote import Locks
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance.fast_renewal import renew_often
-from aiorwlock_remote.testing.conformance.harness import Harness, Store
+from aiorwlock_remote.testing.conformance.harness import Harness, StoreUnderTest
 
 Loop = tuple[str, dict[str, Any]]
 Case = Callable[..., Coroutine[object, object, None]]
@@ -65,18 +65,18 @@ class Cases:
         return (anyio_backend, {}) if isinstance(anyio_backend, str) else anyio_backend
 
     @pytest.fixture
-    def store(self, tmp_path: Path) -> Store:
+    def store(self, tmp_path: Path) -> StoreUnderTest:
         """A store that nobody else uses."""
-        return Store(self.harness.fresh(tmp_path), self.harness.patience)
+        return StoreUnderTest(self.harness.fresh(tmp_path), self.harness.patience)
 
     @pytest.fixture
-    async def locks(self, store: Store) -> AsyncIterator[Locks]:
+    async def locks(self, store: StoreUnderTest) -> AsyncIterator[Locks]:
         """One process."""
         async with store.connect() as locks:
             yield locks
 
     @pytest.fixture
-    async def others(self, store: Store) -> AsyncIterator[Locks]:
+    async def others(self, store: StoreUnderTest) -> AsyncIterator[Locks]:
         """Another process, as far as the store can tell."""
         async with store.connect() as others:
             yield others

@@ -9,16 +9,20 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Locks
-from aiorwlock_remote.testing.conformance.actors import Party, party
+from aiorwlock_remote.testing.conformance.actors import TaskActors, party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
-from aiorwlock_remote.testing.conformance.harness import AnyLock, Store, lock_of
+from aiorwlock_remote.testing.conformance.harness import (
+    AnyLock,
+    StoreUnderTest,
+    lock_of,
+)
 
 STEPS = 12
 """Cancelled after so many turns of the loop: before, amid and after the request."""
 
 
-async def nothing_left(guests: Party, lock: AnyLock) -> None:
+async def nothing_left(guests: TaskActors, lock: AnyLock) -> None:
     """Wait until nobody holds the lock and nobody waits for it."""
 
     async def told() -> bool:
@@ -56,7 +60,7 @@ class CancellationCases(Cases):
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_a_cancelled_waiter_leaves_no_place(
-        self, store: Store, locks: Locks, others: Locks, mode: str
+        self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
     ) -> None:
         """A waiter that is cancelled leaves the queue; whoever comes next gets in."""
         async with party(store) as guests:
@@ -74,7 +78,7 @@ class CancellationCases(Cases):
         assert guests.order == ["first", "next"]
 
     async def test_the_others_wait_on(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Cancelling the first, one amid and the last leaves the others in order."""
         async with party(store) as guests:
@@ -90,7 +94,7 @@ class CancellationCases(Cases):
         assert guests.order == ["first", "1", "2", "4"]
 
     async def test_all_waiters_cancelled_at_once(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Many waiters cancelled in one go leave nothing."""
         async with party(store) as guests:
@@ -111,7 +115,7 @@ class CancellationCases(Cases):
 
     @pytest.mark.parametrize("form", ["with", "await", "try"])
     async def test_cancelled_at_every_step(
-        self, store: Store, locks: Locks, others: Locks, form: str
+        self, store: StoreUnderTest, locks: Locks, others: Locks, form: str
     ) -> None:
         """Whenever a free lock's acquire is cancelled, the lock is free afterwards."""
         lock = locks.mutex("order", 1)
@@ -129,7 +133,7 @@ class CancellationCases(Cases):
             await held.release()
 
     async def test_cancelled_at_every_step_of_a_hand_over(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Cancelled around the moment it is let in, a waiter does not keep the lock."""
         lock = others.mutex("order", 1)
@@ -156,7 +160,7 @@ class CancellationCases(Cases):
         await held.release()
 
     async def test_cancelled_release_is_carried_out(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A release under way goes on when whoever waits for it is cancelled."""
         async with party(store) as guests:

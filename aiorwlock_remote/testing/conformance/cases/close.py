@@ -9,7 +9,7 @@ from aiorwlock_remote import Closed, Locks
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.child import child
-from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 async def every_use(locks: Locks) -> list[str]:
@@ -50,7 +50,7 @@ async def every_use(locks: Locks) -> list[str]:
 class CloseCases(Cases):
     """The end of a ``Locks``, and where it cannot be used."""
 
-    async def test_use_after_close(self, store: Store) -> None:
+    async def test_use_after_close(self, store: StoreUnderTest) -> None:
         """Once closed, every use is refused; a second close does nothing."""
         locks = await store.connect()
         await locks.aclose()
@@ -60,7 +60,7 @@ class CloseCases(Cases):
             pass
         assert set(await every_use(locks)) == {"closed"}
 
-    async def test_close_releases(self, store: Store, others: Locks) -> None:
+    async def test_close_releases(self, store: StoreUnderTest, others: Locks) -> None:
         """Closing releases every grant, whatever form it was acquired in."""
         locks = await store.connect()
         held = [
@@ -73,7 +73,7 @@ class CloseCases(Cases):
         assert not any(grant.valid for grant in held)
 
     async def test_close_ends_the_waiting(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Whoever waits is told ``Closed`` and leaves no place."""
         async with party(store) as guests:
@@ -90,7 +90,9 @@ class CloseCases(Cases):
                 await guests.places(others.mutex("order", 1), 0)
             assert not await others.mutex("order", 1).locked()
 
-    async def test_close_inside_a_body(self, store: Store, others: Locks) -> None:
+    async def test_close_inside_a_body(
+        self, store: StoreUnderTest, others: Locks
+    ) -> None:
         """A body may close itself; leaving it afterwards is fine."""
         locks = await store.connect()
         async with locks.mutex("order", 1) as held:
@@ -98,7 +100,9 @@ class CloseCases(Cases):
             assert not held.valid
         assert not await others.mutex("order", 1).locked()
 
-    async def test_close_under_a_body(self, store: Store, others: Locks) -> None:
+    async def test_close_under_a_body(
+        self, store: StoreUnderTest, others: Locks
+    ) -> None:
         """What another task does under a grant is cancelled: ``Closed``."""
         locks = await store.connect()
         entered, errors = anyio.Event(), list[BaseException]()
@@ -119,7 +123,7 @@ class CloseCases(Cases):
         assert not await others.mutex("order", 1).locked()
 
     async def test_cancelled_close_is_carried_out(
-        self, store: Store, others: Locks
+        self, store: StoreUnderTest, others: Locks
     ) -> None:
         """A close that is cancelled has released everything all the same."""
         locks = await store.connect()
@@ -132,7 +136,7 @@ class CloseCases(Cases):
         async with others.mutex("order", 1):
             pass
 
-    async def test_await_and_close(self, store: Store, others: Locks) -> None:
+    async def test_await_and_close(self, store: StoreUnderTest, others: Locks) -> None:
         """``await connect()`` works without a context manager."""
         locks = await store.connect()
         try:
@@ -153,13 +157,15 @@ class CloseCases(Cases):
         async with locks.mutex("order", 1):
             pass
 
-    async def test_after_a_fork(self, store: Store, loop: Loop) -> None:
+    async def test_after_a_fork(self, store: StoreUnderTest, loop: Loop) -> None:
         """A forked child cannot use its parent's; the parent goes on undisturbed."""
         async with child(store, loop) as process:
             answer = await process.ask("fork")
             assert answer == {"child": ["forked"], "parent": "held"}
 
-    async def test_a_body_left_in_a_fork(self, store: Store, loop: Loop) -> None:
+    async def test_a_body_left_in_a_fork(
+        self, store: StoreUnderTest, loop: Loop
+    ) -> None:
         """A child that leaves the body does not release the parent's lock."""
         async with child(store, loop) as process:
             answer = await process.ask("leave_in_a_fork", raising=True)

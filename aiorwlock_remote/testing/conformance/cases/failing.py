@@ -11,8 +11,8 @@ from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Downgrade, U
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.testing.conformance.actors import until
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import Name, Store
-from aiorwlock_remote.testing.faults import Fate, Link
+from aiorwlock_remote.testing.conformance.harness import Name, StoreUnderTest
+from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
 Ask = Callable[[Locks, Name], Awaitable[object]]
 
@@ -62,10 +62,10 @@ class FailingCases(Cases):
 
     @pytest.mark.parametrize("ask", ASKS)
     async def test_an_acquire_that_fails_late(
-        self, store: Store, others: Locks, ask: str
+        self, store: StoreUnderTest, others: Locks, ask: str
     ) -> None:
         """The caller is told why, and the lock is free."""
-        name, link = store.name(), Link()
+        name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             link.fate = _fails_late
             with pytest.raises(Unsupported):
@@ -74,10 +74,10 @@ class FailingCases(Cases):
 
     @pytest.mark.parametrize("move", MOVES)
     async def test_a_move_that_fails_late(
-        self, store: Store, others: Locks, move: str
+        self, store: StoreUnderTest, others: Locks, move: str
     ) -> None:
         """Neither the old grant nor the new one is left."""
-        name, link = store.name(), Link()
+        name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             both = locks.rwlock(*name)
             lock = both.writer if move == "downgrade" else both.reader
@@ -88,10 +88,10 @@ class FailingCases(Cases):
             await _free(store, others, name)
 
     async def test_an_adoption_that_fails_late(
-        self, store: Store, others: Locks
+        self, store: StoreUnderTest, others: Locks
     ) -> None:
         """The grant is over: its old ticket is no good any more."""
-        name, link = store.name(), Link()
+        name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             ticket = (await locks.mutex(*name).acquire()).detach()
             link.fate = _fails_late
@@ -100,10 +100,10 @@ class FailingCases(Cases):
             await _free(store, others, name)
 
     async def test_taken_back_when_the_store_lets_us(
-        self, store: Store, others: Locks
+        self, store: StoreUnderTest, others: Locks
     ) -> None:
         """The withdrawal fails, too: it is sent again, in the background."""
-        name, link = store.name(), Link()
+        name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             link.fate = lambda command: (
                 _fails_late(command) if isinstance(command, MAY_GRANT) else Fate.FORBID
@@ -115,7 +115,7 @@ class FailingCases(Cases):
             await _free(store, others, name)
 
 
-async def _free(store: Store, others: Locks, name: Name) -> None:
+async def _free(store: StoreUnderTest, others: Locks, name: Name) -> None:
     """Soon another process gets it, and nobody waits there."""
 
     async def told() -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from aiorwlock_remote import Locks
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 class FairnessCases(Cases):
     """Phase-fair FIFO by default; the other policies favour one side."""
 
-    async def test_fifty_tasks_in_order(self, store: Store, locks: Locks) -> None:
+    async def test_fifty_tasks_in_order(
+        self, store: StoreUnderTest, locks: Locks
+    ) -> None:
         """The tasks of one process enter in the order they asked."""
         names = [f"task {number}" for number in range(50)]
         async with party(store) as guests:
@@ -23,7 +25,7 @@ class FairnessCases(Cases):
         assert guests.order == ["first", *names]
 
     async def test_processes_take_turns(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A process with many waiters does not keep the lock to itself."""
         async with party(store) as guests:
@@ -39,7 +41,7 @@ class FairnessCases(Cases):
         assert guests.order[3:] == ["a2", "b2", "a3"]
 
     async def test_try_acquire_does_not_overtake(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """While somebody is first in the queue, ``try_acquire`` is refused."""
         async with party(store) as guests:
@@ -51,7 +53,7 @@ class FairnessCases(Cases):
             await writer.inside()
 
     async def test_new_readers_queue_behind_a_writer(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Readers that come after a waiting writer enter after it."""
         async with party(store) as guests:
@@ -69,7 +71,7 @@ class FairnessCases(Cases):
         assert guests.order[:2] == ["r1", "w"]
 
     async def test_after_a_writer_all_waiting_readers(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A writer is followed by the readers waiting then, although a writer waits."""
         async with party(store) as guests:
@@ -91,7 +93,7 @@ class FairnessCases(Cases):
         assert guests.order == ["w1", "r", "r", "r", "w2"]
 
     async def test_the_oldest_writer_is_next(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Of several writers, of several processes, the one that asked first."""
         async with store.connect() as third, party(store) as guests:
@@ -103,7 +105,7 @@ class FairnessCases(Cases):
         assert guests.order == ["r", "w1", "w2", "w3"]
 
     async def test_nobody_starves(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A writer gets in although readers keep coming and never all leave."""
         async with party(store) as guests:
@@ -118,7 +120,7 @@ class FairnessCases(Cases):
             await writer.inside()
 
     async def test_policy_writer(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """``policy="writer"``: waiting writers pass readers that came before them."""
         async with party(store) as guests:
@@ -135,7 +137,7 @@ class FairnessCases(Cases):
         assert guests.order == ["w1", "w2", "r"]
 
     async def test_policy_reader(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """``policy="reader"``: readers join readers although a writer waits."""
         async with party(store) as guests:
@@ -150,7 +152,7 @@ class FairnessCases(Cases):
         assert guests.order == ["r1", "r2", "w"]
 
     async def test_an_unfair_mutex_barges(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """``fair=False`` may pass a queue whose first has not come yet."""
         ticket = "a-writer-that-never-comes-back"
@@ -164,7 +166,7 @@ class FairnessCases(Cases):
             await barger.release()
 
     async def test_who_does_not_come_blocks_nobody(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A dead process that was first in the queue costs one short window."""
         ticket = "a-writer-that-never-comes-back"

@@ -9,7 +9,7 @@ from aiorwlock_remote import Locks
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 def rising(fences: list[int]) -> bool:
@@ -31,7 +31,7 @@ class FenceCases(Cases):
         assert rising(fences), fences
 
     async def test_a_hand_over_rises(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """So do those of waiters that are let in one after the other."""
         async with party(store) as guests:
@@ -48,7 +48,7 @@ class FenceCases(Cases):
         assert rising(fences), fences
 
     async def test_readers_of_a_batch_share(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Readers that join a live read phase have its fence."""
         async with party(store) as guests:
@@ -90,7 +90,7 @@ class FenceCases(Cases):
         assert not await held.release()
 
     async def test_starts_from_the_stores_clock(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """The fence of a new phase is at least what the store's clock shows.
 
@@ -103,7 +103,7 @@ class FenceCases(Cases):
                 assert held.fence >= clock
 
     async def test_each_phase_reads_the_stores_clock(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """So does a phase that begins by a move or a hand-over."""
         if not self.harness.each_phase_reads_the_clock:
@@ -129,7 +129,7 @@ class FenceCases(Cases):
         assert held.fence >= clock
         assert await held.release()
 
-    async def _clock(self, store: Store, locks: Locks) -> int:
+    async def _clock(self, store: StoreUnderTest, locks: Locks) -> int:
         """Return the store's clock: the fence of a name that nobody used before."""
         lock = locks.mutex(*store.name())
         async with lock as held:
@@ -138,7 +138,7 @@ class FenceCases(Cases):
             assert held.fence // MICROS >= floor(updated_at.timestamp())
             return held.fence
 
-    async def test_outlives_the_connection(self, store: Store) -> None:
+    async def test_outlives_the_connection(self, store: StoreUnderTest) -> None:
         """Fences go on rising when every ``Locks`` was closed in between."""
         fences: list[int] = []
         for _ in range(3):

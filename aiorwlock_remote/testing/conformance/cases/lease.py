@@ -16,14 +16,14 @@ from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.clock import SystemClock
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
-from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 class LeaseCases(Cases):
     """A grant lives for its lease, and for as long as it is renewed."""
 
     async def test_expiry_lets_the_next_in(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A lease that nobody renews ends by itself, and not before its time."""
         clock, short = SystemClock(), self.harness.short
@@ -36,7 +36,7 @@ class LeaseCases(Cases):
             assert clock.now() - asked >= short
 
     async def test_expired_readers_let_a_writer_in(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A writer enters when the last reader's lease ran out."""
         async with party(store) as guests:
@@ -172,7 +172,7 @@ class BlockedLoopCases(Cases):
     needs = Capability.OFF_LOOP_RENEWAL
 
     async def test_a_blocked_loop_keeps_its_locks(
-        self, store: Store, locks: Locks, loop: Loop
+        self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
         """Hanging for two leases, a loop loses nothing; others cannot get in."""
         blocked, over = threading.Event(), threading.Event()

@@ -12,7 +12,11 @@ from aiorwlock_remote import Held, LockLost, Locks
 from aiorwlock_remote.testing.conformance.actors import Told, party, until
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
-from aiorwlock_remote.testing.conformance.harness import AnyLock, Store, lock_of
+from aiorwlock_remote.testing.conformance.harness import (
+    AnyLock,
+    StoreUnderTest,
+    lock_of,
+)
 
 
 async def force(lock: AnyLock, others: Locks) -> None:
@@ -175,7 +179,7 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_one_of_many_readers_is_lost(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Breaking one reader ends that one; the others read on."""
         async with party(store) as guests:
@@ -191,7 +195,9 @@ class LossCases(Cases):
             await held.extend()
             held.check()
 
-    async def test_max_hold(self, store: Store, locks: Locks, others: Locks) -> None:
+    async def test_max_hold(
+        self, store: StoreUnderTest, locks: Locks, others: Locks
+    ) -> None:
         """However well it is renewed, a grant ends after ``max_hold``."""
         lock = locks.mutex("order", 1, lease=30, max_hold=self.harness.short)
         async with party(store) as guests:
@@ -204,7 +210,7 @@ class LossCases(Cases):
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_max_hold_gives_it_back(
-        self, store: Store, locks: Locks, others: Locks, mode: str
+        self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
     ) -> None:
         """Also a grant that no body holds: its lease need not run out."""
         lock = lock_of(

@@ -15,14 +15,14 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 class MovesCases(Cases):
     """Downgrade and upgrade: one step, a new phase, a new grant."""
 
     async def test_downgrade_has_no_gap(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A writer becomes a reader; readers join it, the waiting writer waits on."""
         async with party(store) as guests:
@@ -78,7 +78,7 @@ class MovesCases(Cases):
         await again.release()
 
     async def test_try_upgrade_beside_others(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """With other readers ``try_upgrade`` gives None and changes nothing."""
         async with party(store) as guests:
@@ -90,7 +90,7 @@ class MovesCases(Cases):
             assert await held.release()
 
     async def test_upgrade_waits_for_the_others(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """An upgrader waits until it is alone, before writers that wait."""
         async with party(store) as guests:
@@ -116,7 +116,7 @@ class MovesCases(Cases):
             await writer.inside()
 
     async def test_two_upgraders_conflict(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Two readers cannot both wait to be the only one: one is told at once."""
         async with party(store) as guests:
@@ -144,7 +144,7 @@ class MovesCases(Cases):
             await moved.release()
 
     async def test_upgrade_times_out(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Not alone in time, the reader stays a reader, and others may join again."""
         async with party(store) as guests:
@@ -160,7 +160,7 @@ class MovesCases(Cases):
             assert await held.release()
 
     async def test_a_cancelled_upgrade_leaves_no_slot(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Cancelled while it upgrades, it keeps nobody out: a reader, or gone."""
         async with party(store) as guests:

@@ -11,7 +11,7 @@ import pytest
 from aiorwlock_remote import Locks, LockTimeout, NotOwner, WouldDeadlock
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import Store, lock_of
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
 
 MODES = ("mutex", "writer", "reader")
 CYCLES = 20
@@ -116,7 +116,7 @@ class MutexCases(Cases):
         assert isinstance(caught.value, TimeoutError)
 
     async def test_timeout_ends_the_wait(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A wait ends after ``timeout``, names the holders, leaves no place behind."""
         async with locks.mutex("order", 42) as held:
@@ -127,7 +127,7 @@ class MutexCases(Cases):
                 await guests.places(locks.mutex("order", 42), 0)
 
     async def test_no_timeout_waits_for_the_release(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Without a timeout a task waits until it is let in."""
         async with party(store) as guests:

@@ -11,7 +11,7 @@ from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
-from aiorwlock_remote.testing.conformance.harness import Store, lock_of
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
 
 PAIRS = [(one, two) for one in MODES for two in MODES if (one, two) != ("reader",) * 2]
 AWKWARD: list[tuple[str, ResourceId]] = [
@@ -52,7 +52,7 @@ class OneNameOneLockCases(Cases):
 
     @pytest.mark.parametrize(("holds", "asks"), PAIRS)
     async def test_modes_wait_for_each_other(
-        self, store: Store, locks: Locks, holds: str, asks: str
+        self, store: StoreUnderTest, locks: Locks, holds: str, asks: str
     ) -> None:
         """The same among the tasks of one process: one waits for the other."""
         async with party(store) as guests:
@@ -128,7 +128,7 @@ class OneNameOneLockCases(Cases):
             listed = [d.resource_type async for d in others.list("order")]
             assert listed == ["order"]
 
-    async def test_prefixes_part(self, store: Store) -> None:
+    async def test_prefixes_part(self, store: StoreUnderTest) -> None:
         """``Locks`` with different prefixes never meet, also not in ``list``."""
         async with (
             store.connect("eu:") as here,
@@ -143,7 +143,7 @@ class OneNameOneLockCases(Cases):
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("kind", ["order", "a/b", "x" * 300])
     async def test_a_prefix_is_the_beginning_of_the_type(
-        self, store: Store, kind: str
+        self, store: StoreUnderTest, kind: str
     ) -> None:
         """A name with a prefix, and the same name written out, are one lock.
 
@@ -174,7 +174,7 @@ class OneNameOneLockCases(Cases):
             )
             assert isinstance(await second.gone(), LockLost)
 
-    async def test_a_prefix_is_no_type(self, store: Store) -> None:
+    async def test_a_prefix_is_no_type(self, store: StoreUnderTest) -> None:
         """What is named by the prefix alone has no name under the prefix."""
         async with store.connect("shop-") as shop, store.connect() as plain:
             async with plain.mutex("shop-", 1):

@@ -15,7 +15,7 @@ from aiorwlock_remote.testing.conformance.cases.cancellation import (
     STEPS,
     nothing_left,
 )
-from aiorwlock_remote.testing.conformance.harness import AnyLock, Store
+from aiorwlock_remote.testing.conformance.harness import AnyLock, StoreUnderTest
 
 
 class NativeCancellationCases(Cases):
@@ -34,7 +34,7 @@ class NativeCancellationCases(Cases):
 
     @pytest.mark.parametrize("times", [1, 2, 5])
     async def test_task_cancel(
-        self, store: Store, locks: Locks, others: Locks, times: int
+        self, store: StoreUnderTest, locks: Locks, others: Locks, times: int
     ) -> None:
         """``Task.cancel()``, once or repeatedly, leaves no place and no grant."""
         lock = others.mutex("order", 1)
@@ -53,7 +53,7 @@ class NativeCancellationCases(Cases):
 
     @pytest.mark.parametrize("form", list(FORMS))
     async def test_task_cancel_twice_at_every_step(
-        self, store: Store, locks: Locks, others: Locks, form: str
+        self, store: StoreUnderTest, locks: Locks, others: Locks, form: str
     ) -> None:
         """Cancelled twice, wherever it is, a task leaves the lock free."""
         lock = locks.mutex("order", 1)

@@ -21,7 +21,7 @@ from aiorwlock_remote.fencing.sql import FencedTable
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import STEPS, nothing_left
-from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 class PassingCases(Cases):
@@ -49,7 +49,7 @@ class PassingCases(Cases):
         assert not await locks.rwlock("c", "ü,{}").locked()
 
     async def test_adopted_is_kept(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """An adopted grant is renewed by its new owner, also when the giver ended."""
         async with store.connect(lease=self.harness.kept) as giver:
@@ -72,7 +72,7 @@ class PassingCases(Cases):
 
     @pytest.mark.parametrize("mode", ["read", "write"])
     async def test_of_two_adopters_one_gets_it(
-        self, store: Store, locks: Locks, others: Locks, mode: str
+        self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
     ) -> None:
         """Whoever comes first, alone; the other is told, and the lock is as it was."""
         lock = locks.rwlock("c", 1)
@@ -136,7 +136,7 @@ class PassingCases(Cases):
         assert not await lock.writer.locked()
 
     async def test_nobody_is_let_in_by_an_adoption(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Who waits goes on waiting, and comes when the adopter leaves."""
         async with party(store) as guests:
@@ -162,7 +162,7 @@ class PassingCases(Cases):
         assert await theirs.release()
 
     async def test_adopting_cancelled_at_every_step(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """The lock is free afterwards, or the ticket is good as ever."""
         lock = locks.mutex("order", 1)
@@ -201,7 +201,9 @@ class PassingCases(Cases):
                 await locks.adopt(bad)
         await (await locks.adopt(good)).release()
 
-    async def test_detached_survives_closing(self, store: Store, others: Locks) -> None:
+    async def test_detached_survives_closing(
+        self, store: StoreUnderTest, others: Locks
+    ) -> None:
         """Closing releases every grant but those that were given away."""
         async with store.connect() as locks:
             ticket = (await locks.mutex("order", 1).acquire()).detach()

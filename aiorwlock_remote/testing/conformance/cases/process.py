@@ -12,7 +12,7 @@ from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.child import child
-from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 class ProcessCases(Cases):
@@ -21,7 +21,7 @@ class ProcessCases(Cases):
     needs = Capability.MANY_PROCESSES
 
     async def test_two_processes_exclude_each_other(
-        self, store: Store, locks: Locks, loop: Loop
+        self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
         """What one holds the other does not get, in either direction."""
         async with (
@@ -41,7 +41,7 @@ class ProcessCases(Cases):
             assert await two.ask("release") is True
 
     async def test_nothing_is_counted_twice(
-        self, store: Store, tmp_path: Path, loop: Loop
+        self, store: StoreUnderTest, tmp_path: Path, loop: Loop
     ) -> None:
         """A number read, raised and written back under the lock loses no turn."""
         number, turns = tmp_path / "number", 40
@@ -57,7 +57,7 @@ class ProcessCases(Cases):
         assert int(number.read_text()) == 2 * turns
 
     async def test_a_release_wakes_another_process(
-        self, store: Store, locks: Locks, loop: Loop
+        self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
         """A task here gets in when a process there releases."""
         async with child(store, loop) as one, party(store) as guests:
@@ -67,7 +67,7 @@ class ProcessCases(Cases):
             assert (await waiting.inside()).fence > fence
 
     async def test_a_killed_holder(
-        self, store: Store, locks: Locks, loop: Loop
+        self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
         """When a holder is killed, who waits gets in after its lease."""
         async with child(store, loop) as one, party(store) as guests:
@@ -77,7 +77,7 @@ class ProcessCases(Cases):
             assert (await waiting.inside()).fence > fence
 
     async def test_a_killed_waiter(
-        self, store: Store, locks: Locks, others: Locks, loop: Loop
+        self, store: StoreUnderTest, locks: Locks, others: Locks, loop: Loop
     ) -> None:
         """A killed process that was first in the queue blocks nobody for long."""
         async with child(store, loop) as one, party(store) as guests:

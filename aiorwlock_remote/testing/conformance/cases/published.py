@@ -7,7 +7,7 @@ import pytest
 from aiorwlock_remote import ConfigurationError, Locks
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 KINDS = ("mutex", "readers", "writer")
 BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
@@ -128,7 +128,7 @@ class PublishedCallsCases(Cases):
             assert (await locks.mutex("foobar", 1).info()).queue == ()
 
     async def test_they_exclude_ours(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A ticket keeps tasks waiting, and its release wakes them."""
         async with party(store) as guests:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from aiorwlock_remote import Locks
 from aiorwlock_remote.testing.conformance.actors import party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 class RWLockCases(Cases):
     """Readers together, a writer alone."""
 
     async def test_readers_share(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Any number of readers hold it together, whatever process they are of."""
         async with party(store) as guests:
@@ -36,7 +36,7 @@ class RWLockCases(Cases):
             assert await others.rwlock("catalog", 7).writer.try_acquire() is None
 
     async def test_the_last_reader_lets_the_writer_in(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A writer waits for every reader, not only for some."""
         async with party(store) as guests:
@@ -54,7 +54,7 @@ class RWLockCases(Cases):
             assert guests.order[-1] == "w"
 
     async def test_readers_wait_for_the_writer(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Readers that come while a writer is inside enter when it leaves."""
         async with party(store) as guests:
@@ -70,7 +70,7 @@ class RWLockCases(Cases):
             assert len((await locks.rwlock("c", 7).info()).holders) == 2
 
     async def test_a_reader_gone_leaves_the_others(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Releasing one reader ends that reader alone."""
         async with party(store) as guests:

@@ -10,10 +10,10 @@ import pytest
 
 from aiorwlock_remote import LockLost, Locks, LockTimeout, NotOwner
 from aiorwlock_remote.core.ticket import holder_of
-from aiorwlock_remote.testing.conformance.actors import Guest, party
+from aiorwlock_remote.testing.conformance.actors import TaskActor, party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.mutex import MODES
-from aiorwlock_remote.testing.conformance.harness import Store, lock_of
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
 
 NAME = "foobar", 123
 
@@ -25,7 +25,7 @@ class SeatCases(Cases):
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_our_grant_sits_there(
-        self, store: Store, locks: Locks, mode: str
+        self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
         """While we hold it, in any mode, a published INSERT fails; then it works."""
         other = store.foreigner
@@ -41,7 +41,7 @@ class SeatCases(Cases):
         assert other.take(NAME, "foreign")
 
     async def test_a_callers_ticket_sits_there(
-        self, store: Store, locks: Locks
+        self, store: StoreUnderTest, locks: Locks
     ) -> None:
         """S0's calls write the very ticket they were given."""
         assert await locks.acquire_mutex_lock(*NAME, "gluww")
@@ -53,7 +53,7 @@ class SeatCases(Cases):
         assert store.foreigner.free(NAME, "readers")
 
     async def test_how_long_a_foreigner_sits_there(
-        self, store: Store, locks: Locks
+        self, store: StoreUnderTest, locks: Locks
     ) -> None:
         """Its record tells since when: ``stale(older_than)`` goes by that."""
         before = floor(time.time())  # in whole seconds, in some stores
@@ -66,7 +66,9 @@ class SeatCases(Cases):
         assert later.since == seen.since
         assert [d async for d in locks.stale(older_than=0.04)]
 
-    async def test_readers_sit_until_the_last(self, store: Store, locks: Locks) -> None:
+    async def test_readers_sit_until_the_last(
+        self, store: StoreUnderTest, locks: Locks
+    ) -> None:
         """``readers`` stays there while any reader does."""
         for ticket in ("one", "two"):
             assert await locks.acquire_readers_lock(*NAME, ticket)
@@ -76,7 +78,7 @@ class SeatCases(Cases):
         assert store.foreigner.read(NAME) is None
 
     async def test_a_hand_over_keeps_the_seat(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Whoever is let in sits there under its own ticket."""
         async with party(store) as guests:
@@ -87,7 +89,7 @@ class SeatCases(Cases):
             assert holder_of(store.foreigner.read(NAME) or "") == held.holder
 
     async def test_tickets_are_secret(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """What sits there proves the grant, so nobody is shown it."""
         async with locks.mutex(*NAME) as held:
@@ -102,7 +104,7 @@ class SeatCases(Cases):
     @pytest.mark.parametrize("ticket", ["foreign", "readers"])
     @pytest.mark.parametrize("mode", MODES)
     async def test_a_foreign_seat_keeps_us_out(
-        self, store: Store, locks: Locks, mode: str, ticket: str
+        self, store: StoreUnderTest, locks: Locks, mode: str, ticket: str
     ) -> None:
         """No mode gets past it, not even readers past a foreign ``readers``."""
         assert store.foreigner.take(NAME, ticket)
@@ -121,11 +123,11 @@ class SeatCases(Cases):
             pass
 
     async def test_a_foreign_release_lets_us_in(
-        self, store: Store, locks: Locks
+        self, store: StoreUnderTest, locks: Locks
     ) -> None:
         """A waiter gets in after a foreign program's plain DELETE, within a poll."""
         async with party(store) as guests:
-            waiting: list[Guest] = []
+            waiting: list[TaskActor] = []
             for mode in MODES:
                 name = store.name()
                 assert store.foreigner.take(name, "foreign")
@@ -137,7 +139,7 @@ class SeatCases(Cases):
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
     async def test_a_deleted_seat_is_a_forced_loss(
-        self, store: Store, locks: Locks, mode: str
+        self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
         """Deleting our record takes the grant away: ``forced``, and it stays away."""
         with pytest.raises(LockLost) as caught:
@@ -151,7 +153,7 @@ class SeatCases(Cases):
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
     async def test_an_overwritten_seat_is_stolen(
-        self, store: Store, locks: Locks, mode: str
+        self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
         """Another value in our record takes the grant away: ``stolen``."""
         with pytest.raises(LockLost) as caught:
@@ -163,7 +165,7 @@ class SeatCases(Cases):
         assert await locks.mutex(*NAME).try_acquire() is None
 
     async def test_a_deleted_seat_never_comes_back(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A grant whose seat vanished is void even if the same record reappears."""
         held = await locks.mutex(*NAME, on_lost="flag").acquire()
@@ -176,7 +178,7 @@ class SeatCases(Cases):
 
     @pytest.mark.parametrize("told", ["release", "extend", "downgrade", "adopt"])
     async def test_our_ticket_goes_when_its_holder_is_told(
-        self, store: Store, locks: Locks, others: Locks, told: str
+        self, store: StoreUnderTest, locks: Locks, others: Locks, told: str
     ) -> None:
         """If all beside the seat is deleted, our ticket does not stay there for ever.
 
@@ -201,7 +203,7 @@ class SeatCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_our_ticket_goes_when_its_holder_is_not_renewed(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """So it does when it is the keeper that is told."""
         held = await locks.mutex(*NAME, on_lost="flag").acquire()
@@ -211,7 +213,7 @@ class SeatCases(Cases):
         assert not held.valid
 
     async def test_readers_we_do_not_know_stay(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """``readers`` may be a foreign program's when no record tells of it."""
         held = await locks.rwlock(*NAME, on_lost="flag").reader.acquire()
@@ -223,7 +225,7 @@ class SeatCases(Cases):
         assert await others.rwlock(*NAME).reader.try_acquire() is None
 
     async def test_waiters_survive_a_deleted_seat(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """The queue outlives it: the next in line gets in."""
         async with party(store) as guests:
@@ -233,7 +235,7 @@ class SeatCases(Cases):
             await second.inside()
 
     async def test_release_of_a_foreign_ticket(
-        self, store: Store, locks: Locks
+        self, store: StoreUnderTest, locks: Locks
     ) -> None:
         """Who knows the ticket in the record may release it with the published call."""
         assert store.foreigner.take(NAME, "foreign")
@@ -243,7 +245,9 @@ class SeatCases(Cases):
         assert await locks.release_mutex_lock(*NAME, "foreign")
         assert store.foreigner.read(NAME) is None
 
-    async def test_a_foreign_seat_is_shown(self, store: Store, locks: Locks) -> None:
+    async def test_a_foreign_seat_is_shown(
+        self, store: StoreUnderTest, locks: Locks
+    ) -> None:
         """``list`` and ``stale`` show it, without fence and without its ticket."""
         assert store.foreigner.take(NAME, "foreign")
         (listed,) = [d async for d in locks.list()]
@@ -258,7 +262,7 @@ class SeatCases(Cases):
         assert [d async for d in locks.stale(older_than=3600)] == []
 
     async def test_a_foreign_seat_is_broken_by_its_value(
-        self, store: Store, locks: Locks
+        self, store: StoreUnderTest, locks: Locks
     ) -> None:
         """``force_release`` removes the record that was seen, and no other one."""
         assert store.foreigner.take(NAME, "foreign")
@@ -272,7 +276,7 @@ class SeatCases(Cases):
         async with locks.mutex(*NAME).acquire(timeout=0):
             pass
 
-    async def test_foreign_names(self, store: Store, locks: Locks) -> None:
+    async def test_foreign_names(self, store: StoreUnderTest, locks: Locks) -> None:
         """Small integers, negative ones too, stand in the published columns."""
         for number in (0, 1, -1, 2**31 - 1, -(2**31)):
             assert store.foreigner.take(("foobar", number), "foreign")

@@ -11,9 +11,9 @@ import pytest
 from aiorwlock_remote import Locks, LockTimeout, ReaderLock, TooManyWaiters
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.testing.conformance.actors import Guest, Party, party
+from aiorwlock_remote.testing.conformance.actors import TaskActor, TaskActors, party
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import Store
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 POLL = 1.0
 """No store may be polled for one waiter more often than this many seconds."""
@@ -23,7 +23,7 @@ class WaitingCases(Cases):
     """Waiting: what it costs, what it shows, when it ends."""
 
     async def test_tasks_of_a_process_are_one_waiter(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """However many tasks of a process wait in a mode, they have one place."""
         async with party(store) as guests:
@@ -38,7 +38,7 @@ class WaitingCases(Cases):
             assert [place.mode for place in queue] == ["write", "read"]
 
     async def test_info_shows_who_waits(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """The queue names modes and reasons, and whether a writer is pending."""
         async with party(store) as guests:
@@ -56,7 +56,7 @@ class WaitingCases(Cases):
             assert shown.queue[0].age >= 0
 
     async def test_a_timeout_lets_the_others_wait_on(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Who gives up takes only itself out of the queue."""
         async with party(store) as guests:
@@ -73,7 +73,7 @@ class WaitingCases(Cases):
         assert guests.order == ["first", "patient"]
 
     async def test_max_waiters_in_a_process(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """One waiter more than ``max_waiters`` is refused; those who wait are not."""
         lock = locks.mutex("order", 1, max_waiters=2)
@@ -91,7 +91,7 @@ class WaitingCases(Cases):
                 await guest.leave()
 
     async def test_max_waiters_of_all_processes(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """The waiters of other processes count."""
         async with party(store) as guests:
@@ -106,7 +106,7 @@ class WaitingCases(Cases):
 
     async def test_slow_wait_says_who_is_in_the_way(
         self,
-        store: Store,
+        store: StoreUnderTest,
         locks: Locks,
         others: Locks,
         caplog: pytest.LogCaptureFixture,
@@ -140,7 +140,7 @@ class WakingCases(Cases):
     needs = Capability.NOTIFIES
 
     async def test_a_release_wakes_the_other_process(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Hand-overs from one process to another take far less than polls would."""
         clock, turns = SystemClock(), 5
@@ -156,7 +156,7 @@ class WakingCases(Cases):
         assert waited < turns * POLL / 2
 
     async def test_a_release_wakes_all_readers(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """So do those to the readers of several processes, all at once."""
         clock, turns = SystemClock(), 3
@@ -177,7 +177,7 @@ class WakingCases(Cases):
         assert waited < turns * POLL / 2
 
     async def test_an_upgrader_is_woken(
-        self, store: Store, locks: Locks, others: Locks
+        self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """The last other reader that leaves wakes who waits to upgrade."""
         turns, waited = 3, 0.0
@@ -197,12 +197,12 @@ class WakingCases(Cases):
 class Leaving:
     """A reader that leaves once joining it is closed: ``at`` that local time."""
 
-    def __init__(self, reader: Guest, lock: ReaderLock) -> None:
+    def __init__(self, reader: TaskActor, lock: ReaderLock) -> None:
         self.at: float = 0.0
         self._reader = reader
         self._lock = lock
 
-    async def when_closed(self, guests: Party) -> None:
+    async def when_closed(self, guests: TaskActors) -> None:
         """Wait for an upgrader, then leave."""
         await guests.until(self._closed)
         self.at = SystemClock().now()

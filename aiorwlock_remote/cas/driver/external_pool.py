@@ -1,17 +1,25 @@
 """Connections that a user lends us: of a driver's pool, or of an engine over it.
 
 All in one asyncio loop. Neither a pool nor an engine is ever closed or changed.
+
+Giving back what was lent, which asks the server something with most drivers.
+
+A pool or an engine resets what it gets back: a request more. It is none of whoever had
+the connection: it must neither hold up nor change what it was told before.
+
+A user's SQLAlchemy engine, whose connections are the driver's beneath.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
-from aiorwlock_remote.cas.driver.pool import in_time, later, none_free
+from aiorwlock_remote.cas.driver.pool import in_time, none_free, spawn_detached
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.logs import log_event
 
@@ -25,7 +33,7 @@ MANY = 5
 C = TypeVar("C")
 
 
-class Lender(Protocol[C]):
+class ExternalPool(Protocol[C]):
     """What connections are taken from."""
 
     @property
@@ -52,20 +60,20 @@ class Lender(Protocol[C]):
         """Until all that was given back has arrived."""
 
 
-class Lending(Generic[C]):
+class ExternalPoolWrapper(Generic[C]):
     """A lender that does nothing of its own, to be refined."""
 
-    def __init__(self, lender: Lender[C]) -> None:
+    def __init__(self, lender: ExternalPool[C]) -> None:
         """Whatever it lends."""
         self._lender = lender
 
     @property
     def most(self) -> int | None:
-        """As ``Lender.most``."""
+        """As ``ExternalPool.most``."""
         return self._lender.most
 
     async def borrow(self) -> C:
-        """As ``Lender.borrow``."""
+        """As ``ExternalPool.borrow``."""
         return await self._lender.borrow()
 
     async def give_back(self, connection: C) -> None:
@@ -85,10 +93,10 @@ class Lending(Generic[C]):
         await self._lender.settle()
 
 
-class Checked(Lending[C]):
+class HealthCheckedPool(ExternalPoolWrapper[C]):
     """Lends none whose server has hung up meanwhile; engines do not look."""
 
-    def __init__(self, lender: Lender[C], healthy: Callable[[C], bool]) -> None:
+    def __init__(self, lender: ExternalPool[C], healthy: Callable[[C], bool]) -> None:
         """``healthy``: as far as is known without asking."""
         super().__init__(lender)
         self._healthy = healthy
@@ -100,7 +108,7 @@ class Checked(Lending[C]):
         return connection
 
 
-class Reach(Protocol):
+class ConnectionOptions(Protocol):
     """The options of a backend, as far as connections need them."""
 
     @property
@@ -120,10 +128,12 @@ class Reach(Protocol):
         """As many of our own at most."""
 
 
-class LentLines(Generic[C]):
+class BorrowedConnections(Generic[C]):
     """One request at a time over each."""
 
-    def __init__(self, lender: Lender[C], where: str, connect_timeout: float) -> None:
+    def __init__(
+        self, lender: ExternalPool[C], where: str, connect_timeout: float
+    ) -> None:
         """Of the running loop. ``where``: the server, for messages."""
         self.at_once: int = 1  # the others are for whoever lends them
         self._lender = lender
@@ -171,7 +181,7 @@ class LentLines(Generic[C]):
 
     def abandon(self, connection: C) -> None:
         """Its request does not end."""
-        log_event(log, "lent_connection_lost", server=self._where)
+        log_event(log, "borrowed_connection_lost", server=self._where)
         self._lender.abandon(connection)
         self._left()
 
@@ -201,7 +211,7 @@ class LentLines(Generic[C]):
 
     def _unwanted(self, borrowing: asyncio.Future[C]) -> None:
         if not borrowing.cancelled() and borrowing.exception() is None:
-            later(self._lender.give_back(borrowing.result()))
+            spawn_detached(self._lender.give_back(borrowing.result()))
 
 
 class SparingLines(Generic[C]):
@@ -212,7 +222,9 @@ class SparingLines(Generic[C]):
     for a locked row (test_lent_lines.py).
     """
 
-    def __init__(self, lines: LentLines[C], most: int, timeout: float) -> None:
+    def __init__(
+        self, lines: BorrowedConnections[C], most: int, timeout: float
+    ) -> None:
         """``most``: connections at the same time. ``timeout``: seconds for a turn."""
         self.at_once: int = lines.at_once
         self._lines = lines
@@ -221,10 +233,10 @@ class SparingLines(Generic[C]):
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     async def take(self) -> C:
-        """As ``LentLines.take``, in turn.
+        """As ``BorrowedConnections.take``, in turn.
 
         Raises:
-            BackendUnavailable: no turn in time; else as ``LentLines.take``.
+            BackendUnavailable: no turn in time; else as ``BorrowedConnections.take``.
         """
         if self._free:
             self._free -= 1
@@ -241,22 +253,22 @@ class SparingLines(Generic[C]):
             raise
 
     async def give_back(self, connection: C) -> None:
-        """As ``LentLines.give_back``."""
+        """As ``BorrowedConnections.give_back``."""
         self._next()
         await self._lines.give_back(connection)
 
     async def drop(self, connection: C) -> None:
-        """As ``LentLines.drop``."""
+        """As ``BorrowedConnections.drop``."""
         self._next()
         await self._lines.drop(connection)
 
     def abandon(self, connection: C) -> None:
-        """As ``LentLines.abandon``."""
+        """As ``BorrowedConnections.abandon``."""
         self._next()
         self._lines.abandon(connection)
 
     async def close(self) -> None:
-        """As ``LentLines.close``."""
+        """As ``BorrowedConnections.close``."""
         await self._lines.close()
 
     def _next(self) -> None:
@@ -268,7 +280,9 @@ class SparingLines(Generic[C]):
             turn.set_result(None)
 
 
-def sparing(lines: LentLines[C], most: int | None, timeout: float) -> SparingLines[C]:
+def sparing(
+    lines: BorrowedConnections[C], most: int | None, timeout: float
+) -> SparingLines[C]:
     """``lines`` for requests that leave connections to renewals.
 
     ``most``: how many there are, if that is known. From five on two are left: one for
@@ -281,10 +295,171 @@ def sparing(lines: LentLines[C], most: int | None, timeout: float) -> SparingLin
 
 
 @asynccontextmanager
-async def lent(lender: Lender[C], options: Reach) -> AsyncIterator[LentLines[C]]:
+async def borrowing(
+    lender: ExternalPool[C], options: ConnectionOptions
+) -> AsyncIterator[BorrowedConnections[C]]:
     """Over what it lends, in the running loop; in the end it has got all back."""
-    lines = LentLines(lender, options.where, options.connect_timeout)
+    lines = BorrowedConnections(lender, options.where, options.connect_timeout)
     try:
         yield lines
     finally:
         await lines.close()
+
+
+RETURNS_IN = 5.0
+"""Seconds for a connection to be taken back."""
+ABORT_GRACE = 1.0
+"""Seconds for its owner to find out that it is gone."""
+
+
+class BackgroundReturnPool(ExternalPoolWrapper[C]):
+    """Gives back soon, and hangs up what is not taken back in time."""
+
+    def __init__(
+        self,
+        lender: ExternalPool[C],
+        abort: Callable[[C], object],
+        *,
+        asks: bool = True,
+    ) -> None:
+        """``abort``: at once. ``asks``: whether the server is asked something.
+
+        If not it is waited for, and the next request gets the same connection.
+        """
+        super().__init__(lender)
+        self._hang_up = abort
+        self._asks = asks
+        self._returning: set[asyncio.Future[None]] = set()
+
+    async def give_back(self, connection: C) -> None:
+        """Never fails: that is written to the log."""
+        returning = asyncio.ensure_future(self._return(connection))
+        self._returning.add(returning)
+        returning.add_done_callback(self._returning.discard)
+        if not self._asks:
+            await asyncio.wait({returning})
+
+    async def settle(self) -> None:
+        """Bounded."""
+        if self._returning:
+            await asyncio.wait(self._returning)
+        await super().settle()
+
+    async def _return(self, connection: C) -> None:
+        closing = asyncio.ensure_future(super().give_back(connection))
+        closing.add_done_callback(_heard)
+        if not await in_time(closing, RETURNS_IN):
+            self._hang_up(connection)
+            await in_time(closing, ABORT_GRACE)
+
+
+def _heard(closing: asyncio.Future[None]) -> None:
+    if not closing.cancelled() and (error := closing.exception()) is not None:
+        log_event(log, "connection_not_returned", exc_info=error)
+
+
+class SaConnection(Protocol):
+    """SQLAlchemy's ``AsyncConnection``. ``sync_connection``: what is beneath it."""
+
+    sync_connection: Any
+
+    async def get_raw_connection(self) -> Any:  # noqa: ANN401
+        """It has the driver's as ``driver_connection``."""
+
+    async def close(self) -> None:
+        """Back to the engine's pool, which resets it."""
+
+
+class SaEngine(Protocol):
+    """SQLAlchemy's ``AsyncEngine``."""
+
+    dialect: Any
+    pool: Any
+
+    def connect(self) -> Awaitable[SaConnection]:
+        """A connection of its pool."""
+
+
+class SaEnginePool(Generic[C]):
+    """Lends the connections of an ``AsyncEngine``; never disposes of or changes it.
+
+    Its pool rolls back what comes back: with most drivers a request more.
+    """
+
+    def __init__(
+        self,
+        engine: SaEngine,
+        abort: Callable[[C], object],
+        meant: Callable[[BaseException], Exception],
+    ) -> None:
+        """``abort``: at once. ``meant``: what an error of the driver's means."""
+        self._engine = engine
+        self._hang_up = abort
+        self._meant = meant
+        self._lent: dict[C, SaConnection] = {}
+
+    @property
+    def most(self) -> int | None:
+        """Of the pools of SQLAlchemy only ``QueuePool`` and its kin have a limit."""
+        pool = self._engine.pool
+        more: int | None = getattr(pool, "_max_overflow", None)
+        if more is None or more < 0:
+            return None
+        size: int = pool.size()
+        return size + more if size else None
+
+    async def borrow(self) -> C:
+        """The driver's connection beneath one of the engine's."""
+        from sqlalchemy import exc as theirs  # noqa: PLC0415 - whoever is here has it
+
+        try:
+            lent = await self._engine.connect()
+            connection: C = (await lent.get_raw_connection()).driver_connection
+        except theirs.TimeoutError as exc:
+            raise BackendUnavailable(
+                what="the pool: no connection was free", nothing_done=True
+            ) from exc
+        except theirs.SQLAlchemyError as exc:
+            raise self._meant(getattr(exc, "orig", None) or exc) from exc
+        self._lent[connection] = lent
+        return connection
+
+    async def give_back(self, connection: C) -> None:
+        """The engine resets it."""
+        await self._lent.pop(connection).close()
+
+    async def drop(self, connection: C) -> None:
+        """As ``abandon``."""
+        self.abandon(connection)
+
+    def abandon(self, connection: C) -> None:
+        """The engine opens another one when it needs to."""
+        self._lent.pop(connection).sync_connection.detach()
+        self._hang_up(connection)
+
+    async def settle(self) -> None:
+        """They are there already."""
+
+
+def engine_lender(
+    engine: SaEngine,
+    abort: Callable[[C], object],
+    meant: Callable[[BaseException], Exception],
+    *,
+    asks: bool = True,
+) -> ExternalPool[C]:
+    """As ``SaEnginePool`` and ``BackgroundReturnPool``."""
+    return BackgroundReturnPool(SaEnginePool(engine, abort, meant), abort, asks=asks)
+
+
+def is_engine(given: object) -> TypeGuard[SaEngine]:
+    """Whether it is an ``AsyncEngine``, of whatever database."""
+    loaded = sys.modules.get("sqlalchemy.ext.asyncio")  # never imported for our sake
+    return loaded is not None and isinstance(given, loaded.AsyncEngine)
+
+
+def kind_of(given: object) -> str:
+    """What somebody gave us, for messages."""
+    if is_engine(given):
+        return f"an engine of {given.dialect.name}+{given.dialect.driver}"
+    return f"{type(given).__module__}.{type(given).__name__}"

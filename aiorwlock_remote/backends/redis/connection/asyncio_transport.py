@@ -1,4 +1,7 @@
-"""A connection on asyncio, whatever implements the loop; imported only there."""
+"""A connection on asyncio, whatever implements the loop; imported only there.
+
+What every wire over a transport of asyncio does alike.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,43 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from aiorwlock_remote.backends.redis.connection.protocol import Conversation
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.connection.sockets import closing_if_failed, tune
-from aiorwlock_remote.backends.redis.connection.transport_wire import TransportWire
 from aiorwlock_remote.backends.redis.dns import Target
 from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
 
-ROOM = 65_536
+
+class AsyncioTransportBase:
+    """The outgoing half of a conversation, and its end. ``_gone``: nothing is left."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, talk: RespProtocol) -> None:
+        """In the loop that runs."""
+        self._loop = asyncio.get_running_loop()
+        self._talk = talk
+        self._gone = asyncio.Event()
+
+    def wake(self) -> None:
+        """Flush after what is ready to run in this tick."""
+        self._loop.call_soon(self._talk.flush)
+
+    def unsent(self) -> int:
+        """Bytes the transport keeps."""
+        return self._transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close at once; the reading half meets that and tells."""
+        self._transport.abort()
+
+    async def aclose(self) -> None:
+        """Close at once and wait until nothing is left."""
+        self._transport.abort()
+        await self._gone.wait()
+
+
+READ_BUFFER_BYTES = 65_536
 
 _Lookup: TypeAlias = "asyncio.Task[list[Target]]"
 _UnderWay: TypeAlias = dict[Server, _Lookup]
@@ -26,17 +58,17 @@ _UnderWay: TypeAlias = dict[Server, _Lookup]
 _lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _UnderWay] = WeakKeyDictionary()
 
 
-class AsyncioWire(TransportWire, asyncio.BufferedProtocol):
+class AsyncioTransport(AsyncioTransportBase, asyncio.BufferedProtocol):
     """A transport of asyncio under a conversation.
 
     It brings its own buffer: for a plain Protocol asyncio makes one of 256 kB for each
     read, which costs up to half of a round trip when the C library maps it anew.
     """
 
-    def __init__(self, talk: Conversation) -> None:
+    def __init__(self, talk: RespProtocol) -> None:
         """Connected by the loop."""
         super().__init__(talk)
-        self._buffer = memoryview(bytearray(ROOM))
+        self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.write: Callable[[bytes], None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -60,7 +92,7 @@ class AsyncioWire(TransportWire, asyncio.BufferedProtocol):
         self._talk.lost(exc)
 
 
-async def dial(options: Options, talk: Conversation) -> AsyncioWire:
+async def dial(options: Options, talk: RespProtocol) -> AsyncioTransport:
     """Connect: every address of the host is tried in turn, with its share of the time.
 
     ``create_connection`` itself has all of it for the first, and uvloop's knows no
@@ -69,14 +101,14 @@ async def dial(options: Options, talk: Conversation) -> AsyncioWire:
     loop = asyncio.get_running_loop()
     if options.path:
         _, wire = await loop.create_unix_connection(
-            lambda: AsyncioWire(talk), options.path
+            lambda: AsyncioTransport(talk), options.path
         )
         return wire
     context = options.tls_context()
     sock = await _connected(await _addresses(options))
     with closing_if_failed(sock):
         _, wire = await loop.create_connection(
-            lambda: AsyncioWire(talk),
+            lambda: AsyncioTransport(talk),
             sock=sock,
             ssl=context,
             server_hostname=options.host if context else None,

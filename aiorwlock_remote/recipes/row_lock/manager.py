@@ -11,29 +11,33 @@ from typing import Any, Generic, TypeVar
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote._util.random_ids import nonce
+from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.core.row import RowState
 from aiorwlock_remote.core.row_grants import RowGrant
 from aiorwlock_remote.core.row_plans import looking
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import LockError, LockTimeout, WouldDeadlock
-from aiorwlock_remote.recipes.row_lock.lease import Holding, keep, why_gone
-from aiorwlock_remote.recipes.row_lock.requests import Carrier, RowRequests
-from aiorwlock_remote.recipes.row_lock.strategies import Attempt, Got, Leased
-from aiorwlock_remote.recipes.row_lock.target import Kind, Row
-from aiorwlock_remote.recipes.row_lock.wait_queue import RowWaiting, Wish
-from aiorwlock_remote.runtime.host import LoopHost
+from aiorwlock_remote.recipes.row_lock.lease import RowLease, keep, why_gone
+from aiorwlock_remote.recipes.row_lock.requests import RowRequests, RunsPlans
+from aiorwlock_remote.recipes.row_lock.strategies import (
+    LeasedStrategy,
+    RowAttempt,
+    RowOutcome,
+)
+from aiorwlock_remote.recipes.row_lock.target import Kind, RowTarget
+from aiorwlock_remote.recipes.row_lock.wait_queue import RowRequest, RowWaitQueue
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 
 S = TypeVar("S")
 
 
-class RowDesk(Generic[S]):
+class RowLockManager(Generic[S]):
     """All row locks of one loop at one database."""
 
     def __init__(
         self,
-        carrier: Carrier[S],
-        host: LoopHost,
+        carrier: RunsPlans[S],
+        host: TaskEventLoop,
         check: Callable[[], None],
         known: set[Kind] | None = None,
     ) -> None:
@@ -43,14 +47,14 @@ class RowDesk(Generic[S]):
         self._check = check
         self._pid = os.getpid()
         self._requests = RowRequests(carrier, host, self._freed, known)
-        self._waiting = RowWaiting(self._requests, host, check)
-        self._held: set[Holding[S]] = set()
-        self._mine: weakref.WeakKeyDictionary[Any, dict[Kind, Holding[S]]]
+        self._waiting = RowWaitQueue(self._requests, host, check)
+        self._held: set[RowLease[S]] = set()
+        self._mine: weakref.WeakKeyDictionary[Any, dict[Kind, RowLease[S]]]
         self._mine = weakref.WeakKeyDictionary()
 
     async def acquire(
-        self, row: Row[S], mode: Mode, reason: str, timeout: float | None
-    ) -> Holding[S] | RowState:
+        self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
+    ) -> RowLease[S] | RowState:
         """Wait for it, or tell what is in the way when the time is over."""
         self._check()
         task = self._host.current_task()
@@ -60,7 +64,7 @@ class RowDesk(Generic[S]):
             theirs = str(held.attempt.mode)
             raise WouldDeadlock(resource=row.label, held_mode=theirs)
         until = None if timeout is None else self._host.clock.now() + timeout
-        wish = Wish(row, Attempt(mode, reason, nonce().hex()), until)
+        wish = RowRequest(row, RowAttempt(mode, reason, random_id().hex()), until)
         got = await self._waiting.obtain(wish, wait=timeout != 0)
         if isinstance(got, RowState):
             return got
@@ -70,22 +74,22 @@ class RowDesk(Generic[S]):
         try:
             self._check()
         except LockError:  # closed meanwhile
-            self._end(got, None).unawaited()
+            self._end(got, None).log_failure()
             raise
         if got.grant is not None:
             self._host.spawn(partial(self._look_after, got))
         return got
 
     async def obtain(
-        self, row: Row[S], mode: Mode, reason: str, timeout: float | None
-    ) -> Holding[S]:
+        self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
+    ) -> RowLease[S]:
         """Wait for it.
 
         Raises:
             LockTimeout: not obtained in time.
         """
         got = await self.acquire(row, mode, reason, timeout)
-        if isinstance(got, Holding):
+        if isinstance(got, RowLease):
             return got
         raise LockTimeout(
             resource=row.label,
@@ -94,7 +98,9 @@ class RowDesk(Generic[S]):
             holders=(str(got),),
         )
 
-    async def release(self, holding: Holding[S], reason: str | None) -> Got | None:
+    async def release(
+        self, holding: RowLease[S], reason: str | None
+    ) -> RowOutcome | None:
         """Give it back; None if that was done before. Cancelling does not stop it."""
         if holding not in self._held:
             return None
@@ -107,7 +113,7 @@ class RowDesk(Generic[S]):
                 raise holding.row.explained(exc) from exc.__cause__
         raise AssertionError("a shielded scope is not left like this")
 
-    async def look(self, row: Row[S]) -> RowState:
+    async def look(self, row: RowTarget[S]) -> RowState:
         """What stands there."""
         self._check()
         try:
@@ -116,10 +122,10 @@ class RowDesk(Generic[S]):
             raise row.explained(exc) from exc.__cause__
         return row.state(step)
 
-    async def grants(self, row: Row[S]) -> tuple[RowGrant, ...]:
+    async def grants(self, row: RowTarget[S]) -> tuple[RowGrant, ...]:
         """The leases that stand there."""
         self._check()
-        if not isinstance(row.way, Leased):
+        if not isinstance(row.way, LeasedStrategy):
             return ()
         try:
             grants, got = await self._carrier.carry(row.way.list())
@@ -131,18 +137,18 @@ class RowDesk(Generic[S]):
 
     def close(self) -> None:
         """Give everything back, and let nobody wait any longer."""
-        self._waiting.ring()
+        self._waiting.wake()
         self._requests.close()
         task = self._host.current_task()
         for holding in list(self._held):
             holding.close(task)
-            self._end(holding, None).unawaited()
+            self._end(holding, None).log_failure()
 
-    async def over(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until that is done, for a while at most; after ``close``."""
-        await self._requests.over()
+        await self._requests.wait_closed()
 
-    async def extend(self, holding: Holding[S]) -> bool:
+    async def extend(self, holding: RowLease[S]) -> bool:
         """Renew its lease by hand; False if it was lost."""
         self._check()
         sent, lease = self._host.clock.now(), holding.row.way.lease
@@ -170,17 +176,17 @@ class RowDesk(Generic[S]):
         """Of this loop's library."""
         return self._host.new_scope()
 
-    async def _look_after(self, holding: Holding[S]) -> None:
+    async def _look_after(self, holding: RowLease[S]) -> None:
         await keep(holding, partial(self._keep, holding), self._host)
         if holding.abandoned(self._host):
             self._held.discard(holding)
 
-    def _keep(self, holding: Holding[S]) -> Pending[Got]:
+    def _keep(self, holding: RowLease[S]) -> Pending[RowOutcome]:
         way = holding.row.way
-        assert isinstance(way, Leased)
+        assert isinstance(way, LeasedStrategy)
         return self._carrier.carry(way.keep(holding.attempt))
 
-    def _end(self, holding: Holding[S], reason: str | None) -> Pending[Got]:
+    def _end(self, holding: RowLease[S], reason: str | None) -> Pending[RowOutcome]:
         self._held.discard(holding)
         holding.over.set()
         row, attempt = holding.row, holding.attempt
@@ -193,4 +199,4 @@ class RowDesk(Generic[S]):
         )
 
     def _freed(self, identity: Kind) -> None:
-        self._waiting.ring(identity)
+        self._waiting.wake(identity)

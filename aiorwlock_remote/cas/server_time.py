@@ -47,7 +47,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.value import replace, value
 
 SHORTEST = 100_000
-LONGEST = 5_000_000
+MAX_SLACK = 5_000_000
 """Microseconds of slack: the least of it, and the most without drift."""
 CALMS = 20
 """Each answer takes one part in so many off the slack that a slow one made."""
@@ -88,7 +88,7 @@ class ServerTime:
         with self._lock:
             self._told = now, at
             calmer = self._slack - self._slack // CALMS
-            self._slack = min(LONGEST, max(SHORTEST, 2 * took, calmer))
+            self._slack = min(MAX_SLACK, max(SHORTEST, 2 * took, calmer))
 
 
 def stretched(command: Command, slack: int) -> Command:

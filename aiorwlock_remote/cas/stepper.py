@@ -10,54 +10,113 @@ gone. It is loaded first.
 A swap whose answer is lost may happen at any later time, as long as the version it
 starts from stands. So before anything is said about the resource again, that version is
 seen to be gone, or is swapped away.
+
+The commands for one resource that wait for each other, and what is known of it.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.port import Cas, GaveUp, State
+from aiorwlock_remote.cas.port import CasContention, CasStore, StoredState
 from aiorwlock_remote.cas.replies import claims_of, each_grant, with_fences
-from aiorwlock_remote.core.commands import Command, Granted, IllegalCommand, Reply
-from aiorwlock_remote.core.doorman import UNUSED, Seat
+from aiorwlock_remote.cas.server_time import stretched
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Command,
+    Granted,
+    IllegalCommand,
+    Renew,
+    Reply,
+    Withdraw,
+)
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step, transition
-from aiorwlock_remote.core.uncertainty import after_doubt, in_doubt
+from aiorwlock_remote.core.uncertainty import after_doubt, is_uncertain
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Unsupported
-from aiorwlock_remote.swapping.line import Line, may_be_repeated, may_guess
-from aiorwlock_remote.swapping.server_time import stretched
 
-REMEMBERED = 4096
-TRIES = 3
+
+@dataclass(slots=True)
+class CommandQueue:
+    """The commands for one resource, in order; the first is under way.
+
+    ``sent``: when the last swap was, by ``CasStore.clock``.
+    ``unsure``: tickets asked for by a swap whose answer was lost, and when it was sent.
+    ``seen``: what stood there last. ``fresh``: that was after the first command was
+    begun. ``lost``: where swaps started whose answers were lost; ``doubtful``: one was
+    of the first command. ``refusals``: of that; ``vain``: the last of them that showed
+    nothing new; ``given_up``: how often the store gave it up.
+    """
+
+    resource: Resource
+    waiting: deque[tuple[Command, Pending[Reply]]] = field(
+        default_factory=deque[tuple[Command, Pending[Reply]]]
+    )
+    seen: StoredState | None = None
+    fresh: bool = False
+    lost: list[StoredState] = field(default_factory=list[StoredState])
+    unsure: dict[str, int] = field(default_factory=dict[str, int])
+    sent: int = 0
+    doubtful: bool = False
+    refusals: int = 0
+    vain: int = 0
+    given_up: int = 0
+    busy: bool = False
+
+    def settle(self, state: StoredState) -> None:
+        """Nothing that is lost can still happen, and this stands there.
+
+        Who is not in has not been let in by it, and its grant will be a new one.
+        """
+        if self.unsure:
+            there = () if state.record is None else state.record.grants
+            tickets = {grant.ticket for grant in there}
+            self.unsure = {t: at for t, at in self.unsure.items() if t in tickets}
+
+
+def may_guess(command: Command) -> bool:
+    """Whoever asks to enter hopes that nobody is there."""
+    return isinstance(command, Acquire)
+
+
+def may_be_repeated(command: Command) -> bool:
+    """Whether doing it again after it was done answers what was true the first time."""
+    return isinstance(command, Acquire | Renew | Withdraw)
+
+
+CACHE_SIZE = 4096
+MAX_CONTENTION_RETRIES = 3
 """How often a step is tried that the store gives up each time."""
-VAIN = 30
+MAX_UNCHANGED_REFUSALS = 30
 """And one that is refused although what it starts from stands there, as it was."""
 
 Wakes = Callable[[Resource, tuple[str, ...]], object]
-Pause = Callable[[Resource, int, Callable[[State | None], None]], None]
-Told = Callable[[Command, Reply, Line], Reply]
+Pause = Callable[[Resource, int, Callable[[StoredState | None], None]], None]
+Told = Callable[[Command, Reply, CommandQueue], Reply]
 
 
-def at_once(_: Resource, __: int, go_on: Callable[[State | None], None]) -> None:
+def at_once(_: Resource, __: int, go_on: Callable[[StoredState | None], None]) -> None:
     """No pause after a refusal."""
     go_on(None)
 
 
-def as_told(_: Command, reply: Reply, __: Line) -> Reply:
+def as_told(_: Command, reply: Reply, __: CommandQueue) -> Reply:
     """The reply unchanged."""
     return reply
 
 
-class Swapping:
-    """``Store.step`` over a ``Cas``. Belongs to one loop."""
+class CasStepper:
+    """``Store.step`` over a ``CasStore``. Belongs to one loop."""
 
     def __init__(
         self,
-        cas: Cas,
+        cas: CasStore,
         wakes: Wakes,
         pause: Pause = at_once,
         told: Told = as_told,
@@ -74,7 +133,7 @@ class Swapping:
         self._wakes = wakes
         self._pause = pause
         self._told = told
-        self._lines: OrderedDict[Resource, Line] = OrderedDict()
+        self._lines: OrderedDict[Resource, CommandQueue] = OrderedDict()
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """As ``Store.step``."""
@@ -86,13 +145,13 @@ class Swapping:
             self._begin(line)
         return pending
 
-    def saw(self, resource: Resource, state: State) -> None:
+    def saw(self, resource: Resource, state: StoredState) -> None:
         """Somebody else's read: the next step may start from there."""
         line = self._line(resource)
         if not line.busy:
             line.seen = state
 
-    def known(self, resource: Resource) -> State | None:
+    def known(self, resource: Resource) -> StoredState | None:
         """What was seen last, if anything is remembered; from any thread."""
         line = self._lines.get(resource)
         return None if line is None else line.seen
@@ -106,14 +165,14 @@ class Swapping:
         line = self._lines.get(resource)
         if line is not None and line.waiting:
             heard: Pending[None] = Pending()
-            line.waiting[-1][1].then(lambda _: heard.resolve(None))
+            line.waiting[-1][1].add_done_callback(lambda _: heard.set_result(None))
             await heard
 
-    def _line(self, resource: Resource) -> Line:
+    def _line(self, resource: Resource) -> CommandQueue:
         line = self._lines.get(resource)
         if line is None:
             self._make_room()
-            line = self._lines[resource] = Line(resource)
+            line = self._lines[resource] = CommandQueue(resource)
         self._lines.move_to_end(resource)
         return line
 
@@ -122,21 +181,21 @@ class Swapping:
 
         A line with something lost stays, however old: only it knows what can happen.
         """
-        for _ in range(min(2, len(self._lines) + 1 - REMEMBERED)):
+        for _ in range(min(2, len(self._lines) + 1 - CACHE_SIZE)):
             resource, oldest = next(iter(self._lines.items()))
             if oldest.busy or oldest.lost:
                 self._lines.move_to_end(resource)
             else:
                 del self._lines[resource]
 
-    def _begin(self, line: Line) -> None:
+    def _begin(self, line: CommandQueue) -> None:
         line.fresh, line.doubtful = False, False
         line.refusals, line.vain, line.given_up = 0, 0, 0
         if line.seen is None and not line.lost and may_guess(line.waiting[0][0]):
             line.seen = self._cas.guess()
         self._go_on(line)
 
-    def _go_on(self, line: Line) -> None:
+    def _go_on(self, line: CommandQueue) -> None:
         state = line.seen
         if state is None or (line.lost and not line.fresh):
             self._load(line)
@@ -160,7 +219,7 @@ class Swapping:
         except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
             self._spoilt(line, exc)
             return
-        same = step.record is (state.record or UNUSED)
+        same = step.record is (state.record or UNUSED_DOORMAN)
         same = same and _value(step.seat) == _value(state.seat)
         line.sent = at.sent
         # What still can happen starts from this version: it is swapped away unchanged.
@@ -172,16 +231,16 @@ class Swapping:
             except Exception as exc:  # noqa: BLE001 - as above
                 self._spoilt(line, exc)
                 return
-            swapped.then(partial(self._swapped, line, step))
+            swapped.add_done_callback(partial(self._swapped, line, step))
         elif line.fresh:
             self._done(line, step.reply, step)
         else:
             self._load(line)
 
-    def _load(self, line: Line) -> None:
-        self._cas.load(line.resource).then(partial(self._loaded, line))
+    def _load(self, line: CommandQueue) -> None:
+        self._cas.load(line.resource).add_done_callback(partial(self._loaded, line))
 
-    def _loaded(self, line: Line, loaded: Pending[State]) -> None:
+    def _loaded(self, line: CommandQueue, loaded: Pending[StoredState]) -> None:
         error = loaded.error
         if error is not None:
             line.seen = None
@@ -193,12 +252,15 @@ class Swapping:
         self._go_on(line)
 
     def _swapped(
-        self, line: Line, step: Step, swapped: Pending[tuple[bool, State | None]]
+        self,
+        line: CommandQueue,
+        step: Step,
+        swapped: Pending[tuple[bool, StoredState | None]],
     ) -> None:
         state, error = line.seen, swapped.error
         assert state is not None, "a swap starts somewhere"
         if error is not None:
-            if in_doubt(error):
+            if is_uncertain(error):
                 line.lost.append(state)
                 line.doubtful = True
                 for claim in claims_of(line.waiting[0][0]):
@@ -217,16 +279,18 @@ class Swapping:
         line.refusals += 1
         same = line.seen is not None and line.seen.mark == state.mark
         line.vain = line.vain + 1 if same else 0
-        if line.vain == VAIN:  # more than a request that came late, or met another one
+        if (
+            line.vain == MAX_UNCHANGED_REFUSALS
+        ):  # more than a request that came late, or met another one
             self._failed(line, _refused(line))
             return
         self._pause(line.resource, line.refusals, partial(self._again, line))
 
-    def _unanswered(self, line: Line, error: BaseException) -> None:
+    def _unanswered(self, line: CommandQueue, error: BaseException) -> None:
         line.given_up += 1
         again = (
-            isinstance(error, GaveUp)
-            and line.given_up < TRIES
+            isinstance(error, CasContention)
+            and line.given_up < MAX_CONTENTION_RETRIES
             and (error.nothing_done or may_be_repeated(line.waiting[0][0]))
         )
         if again:
@@ -236,23 +300,23 @@ class Swapping:
         else:
             self._failed(line, error)
 
-    def _again(self, line: Line, state: State | None) -> None:
+    def _again(self, line: CommandQueue, state: StoredState | None) -> None:
         # While something is lost only a load tells whether it still can happen.
         if state is not None and not line.lost:
             line.seen, line.fresh = state, True
         self._go_on(line)
 
-    def _done(self, line: Line, reply: Reply, step: Step) -> None:
+    def _done(self, line: CommandQueue, reply: Reply, step: Step) -> None:
         command, pending = line.waiting.popleft()
         try:
             reply = self._dated(line, reply) if line.unsure else reply
-            pending.resolve(self._told(command, reply, line))
+            pending.set_result(self._told(command, reply, line))
             if step.wakes:
                 self._wakes(line.resource, step.wakes)
         finally:
             self._next(line)
 
-    def _dated(self, line: Line, reply: Reply) -> Reply:
+    def _dated(self, line: CommandQueue, reply: Reply) -> Reply:
         """A grant made by a request that seemed lost is as old as that request.
 
         How old, the frame of the store may not know, and its holder must not believe
@@ -269,37 +333,38 @@ class Swapping:
 
         return each_grant(reply, dated)
 
-    def _spoilt(self, line: Line, error: Exception) -> None:
+    def _spoilt(self, line: CommandQueue, error: Exception) -> None:
         """A defect: nothing was sent, and the next one must have its turn."""
         line.seen = None
         self._failed(line, error)
 
-    def _failed(self, line: Line, error: BaseException) -> None:
+    def _failed(self, line: CommandQueue, error: BaseException) -> None:
         if isinstance(error, BadRecord):  # the row does not know whose it is
             label = f"{line.resource.label}: "
             error.what = label + error.what.removeprefix(label)
         _, pending = line.waiting.popleft()
         try:
-            pending.fail(after_doubt(error) if line.doubtful else error)
+            pending.set_exception(after_doubt(error) if line.doubtful else error)
         finally:
             self._next(line)
 
-    def _next(self, line: Line) -> None:
+    def _next(self, line: CommandQueue) -> None:
         if line.waiting:
             self._begin(line)
         else:
             line.busy = False
 
 
-def _refused(line: Line) -> BackendUnavailable:
+def _refused(line: CommandQueue) -> BackendUnavailable:
     """By a trigger, a policy on rows, or a link slower than any request may be."""
     return BackendUnavailable(
-        what=f"{line.resource.label}: refused {VAIN} times, and stands as it was",
+        what=f"{line.resource.label}: refused {MAX_UNCHANGED_REFUSALS} times, "
+        "and stands as it was",
         hint="is there a trigger or a row policy on the tables?",
         nothing_done=not line.lost,
     )
 
 
-def _value(seat: Seat | None) -> str | None:
+def _value(seat: MutexRecord | None) -> str | None:
     """What stands there; when it ends, the record knows."""
     return None if seat is None else seat.value

@@ -1,9 +1,15 @@
-"""All that is measured, one after the other."""
+"""All that is measured, one after the other.
+
+``rwlock bench``, the command.
+
+``rwlock bench``: what locks cost at one's own store, from here.
+"""
 
 from __future__ import annotations
 
 import json
 import secrets
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -11,18 +17,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import anyio
+import click
 
-from aiorwlock_remote.cli.bench.partner import Go, Plan
-from aiorwlock_remote.cli.bench.turns import handed_over, take_turns
-from aiorwlock_remote.cli.bench_stats import Measured, quantile
-from aiorwlock_remote.cli.worker_process import Helper, within
+from aiorwlock_remote import connect
+from aiorwlock_remote.cli import exit_codes
+from aiorwlock_remote.cli.bench_peer import PeerPlan, TakeTurns, handed_over, take_turns
+from aiorwlock_remote.cli.bench_stats import (
+    FIGURE_KEYS,
+    Measurement,
+    as_dict,
+    figures,
+    quantile,
+    rows,
+)
+from aiorwlock_remote.cli.format import print_json, table
+from aiorwlock_remote.cli.interrupt import Interrupt
+from aiorwlock_remote.cli.options import (
+    FloatRange,
+    as_json,
+    loop_option,
+    store,
+    store_option,
+)
+from aiorwlock_remote.cli.report import tell
+from aiorwlock_remote.cli.worker_process import WorkerProcess, within
+from aiorwlock_remote.core.url import parse
 
 if TYPE_CHECKING:
     from aiorwlock_remote import Locks
 
+
 TYPE = "rwlock-bench"
 PARTNER = "the other process"
-MODULE = "aiorwlock_remote.cli.bench.partner"
+MODULE = "aiorwlock_remote.cli.bench_peer"
 PARTS = 6
 LEASE = 10.0
 START, ANSWER, LEAVE = 30.0, 30.0, 5.0
@@ -50,7 +77,7 @@ class Settings:
 
 
 @final
-class Course:
+class Benchmark:
     """What is measured through one ``Locks``, and another process.
 
     All names are new ones, of a type of their own. ``killed``: the other process did
@@ -65,7 +92,7 @@ class Course:
         self._folder = folder
         self._run = secrets.token_hex(8)
 
-    async def run(self) -> list[Measured]:
+    async def run(self) -> list[Measurement]:
         """All of it; the plain request first."""
         lock = self._locks.mutex(*self._name("alone"))
         async with lock:  # what a store does once is done
@@ -81,21 +108,21 @@ class Course:
             await self._readers(),
         ]
 
-    async def _request(self) -> Measured:
+    async def _request(self) -> Measurement:
         lock = self._locks.mutex(*self._name("free"))
         return await self._repeat("request", "ask whether a lock is held", lock.locked)
 
-    async def _alone(self) -> Measured:
+    async def _alone(self) -> Measurement:
         text = "take and give back a mutex, one task"
         return await self._repeat("alone", text, self._mutex("alone"))
 
-    async def _apart(self) -> Measured:
+    async def _apart(self) -> Measurement:
         count = self._settings.tasks
         acts = [self._mutex(f"apart-{number}") for number in range(count)]
         text = f"the same, {count} tasks, each its own mutex"
         return await self._repeat("apart", text, *acts)
 
-    async def _turns(self) -> Measured:
+    async def _turns(self) -> Measurement:
         """From the leaving of one task to the entering of the next."""
         count = max(2, self._settings.tasks)
         lock = self._locks.mutex(*self._name("turns"))
@@ -112,13 +139,13 @@ class Course:
 
         text = f"hand over a mutex, {count} tasks in turn"
         repeated = await self._repeat("turns", text, *[turn] * count)
-        return Measured("turns", text, times, repeated.took)
+        return Measurement("turns", text, times, repeated.took)
 
-    async def _processes(self, request: float) -> Measured:
+    async def _processes(self, request: float) -> Measurement:
         """From the leaving of one process to the entering of the other."""
         name, part = self._name("processes"), self._settings.part
-        go = Go(max(SHORTEST_HOLD, request * REQUESTS_A_HOLD), part)
-        plan = Plan(self._settings.url, name, LEASE, self._settings.loop)
+        go = TakeTurns(max(SHORTEST_HOLD, request * REQUESTS_A_HOLD), part)
+        plan = PeerPlan(self._settings.url, name, LEASE, self._settings.loop)
         with within(START, PARTNER, "start"):
             helper = await self._start(plan)
         try:
@@ -131,9 +158,9 @@ class Course:
         finally:
             await self._end(helper)
         times = handed_over(ours, [(entered, left) for entered, left in theirs])
-        return Measured("processes", "hand over a mutex, 2 processes", times, None)
+        return Measurement("processes", "hand over a mutex, 2 processes", times, None)
 
-    async def _readers(self) -> Measured:
+    async def _readers(self) -> Measurement:
         count = self._settings.tasks
         reader = self._locks.rwlock(*self._name("readers")).reader
 
@@ -156,16 +183,16 @@ class Course:
     def _name(self, name: str) -> tuple[str, str]:
         return TYPE, f"{self._run}-{name}"
 
-    async def _repeat(self, name: str, text: str, *acts: Act) -> Measured:
+    async def _repeat(self, name: str, text: str, *acts: Act) -> Measurement:
         times, took = await repeat(acts, self._settings.part)
-        return Measured(name, text, times, took)
+        return Measurement(name, text, times, took)
 
-    async def _start(self, plan: Plan) -> Helper:
+    async def _start(self, plan: PeerPlan) -> WorkerProcess:
         line = json.dumps(asdict(plan))
         errors = self._folder / "partner.err"
-        return await Helper.start(PARTNER, MODULE, line, errors)
+        return await WorkerProcess.start(PARTNER, MODULE, line, errors)
 
-    async def _end(self, helper: Helper) -> None:
+    async def _end(self, helper: WorkerProcess) -> None:
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(LEAVE):
                 await helper.dismiss()
@@ -194,3 +221,84 @@ async def repeat(acts: Sequence[Act], seconds: float) -> tuple[list[float], floa
         for act in acts:
             group.start_soon(one, act)
     return times, time.perf_counter() - began
+
+
+MAX_TASKS = 1000
+
+
+@click.command(short_help="Measure what locks cost here.", epilog=FIGURE_KEYS)
+@store_option
+@as_json
+@click.option(
+    "--seconds",
+    type=FloatRange(1, 3600),
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="For how long, in all.",
+)
+@click.option(
+    "--tasks",
+    type=click.IntRange(1, MAX_TASKS),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="How many tasks work side by side.",
+)
+@loop_option
+def bench(
+    *, url: str | None, as_json: bool, seconds: float, tasks: int, loop: str
+) -> int:
+    """Measure what locks cost at this store, from here, now.
+
+    A plain request is the floor for this store and this link; REQUESTS tells how many
+    of it the middle one of each other thing took, which means something on a busy
+    machine as well. It measures and does not judge.
+
+    It uses new names of the type `rwlock-bench`, and gives all of them back, also when
+    it is interrupted. A store forgets names that nobody uses as it always does.
+    """
+    given = store(url, must_exist=True)
+    settings = Settings(url=given, tasks=tasks, seconds=seconds, loop=loop)
+    interrupt = Interrupt()
+    measured = anyio.run(_bench, settings, interrupt, backend=loop)
+    if interrupt.by is not None:
+        return exit_codes.SIGNAL + interrupt.by
+    _show(settings, measured, as_json=as_json)
+    return 0
+
+
+async def _bench(settings: Settings, interrupt: Interrupt) -> list[Measurement]:
+    measured: list[Measurement] = []
+    left = "nothing is left behind"
+    async with anyio.create_task_group() as group:
+        group.start_soon(interrupt.listen, group.cancel_scope)
+        with tempfile.TemporaryDirectory(prefix="rwlock-bench-") as folder:
+            async with connect(settings.url, lease=LEASE) as locks:
+                course = Benchmark(settings, locks, Path(folder))
+                try:
+                    measured = await course.run()
+                finally:
+                    if course.killed:
+                        left = f"what the other process had ends in {LEASE:g} s"
+        group.cancel_scope.cancel()
+    if interrupt.by is not None:
+        tell(f"{interrupt.by.name}: {left}")
+    return measured
+
+
+def _show(settings: Settings, measured: list[Measurement], *, as_json: bool) -> None:
+    found = figures(measured)
+    if as_json:
+        print_json(
+            {
+                "store": str(parse(settings.url)),
+                "loop": settings.loop,
+                "tasks": settings.tasks,
+                "seconds": settings.seconds,
+                "figures": [as_dict(figure) for figure in found],
+            }
+        )
+    else:
+        head, *lines = rows(found)
+        table(head, lines)

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from math import inf
 
-from aiorwlock_remote.core.key_pair import Pair
+from aiorwlock_remote.core.key_pair import KeyPair
 from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import check_reason, check_text
@@ -32,7 +32,7 @@ _DAMAGED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class TransferTicket:
     """A grant on its way to another owner, or to one more if ``shared``. Seconds."""
 
     resource: Resource
@@ -55,7 +55,7 @@ def write(lease: Lease, *, shared: bool = False) -> str:
         lease.lock_delay / MICROS,
         lease.who.reason,
     ]
-    if isinstance(lease.resource, Pair):
+    if isinstance(lease.resource, KeyPair):
         fields.append(_PAIR)
     if shared:
         fields.append(_SHARED)
@@ -63,7 +63,7 @@ def write(lease: Lease, *, shared: bool = False) -> str:
     return _MARK + base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def read(ticket: str) -> Passed:
+def read(ticket: str) -> TransferTicket:
     """What a ticket stands for.
 
     Raises:
@@ -85,8 +85,8 @@ def read(ticket: str) -> Passed:
             raise refused
         if tuple(kinds) not in _KINDS:
             raise refused
-        return Passed(
-            (Pair if _PAIR in kinds else Resource)(kind, name),
+        return TransferTicket(
+            (KeyPair if _PAIR in kinds else Resource)(kind, name),
             Mode(mode),
             secret,
             None if lease is None else float(lease),

@@ -1,8 +1,12 @@
-"""The event loop a ``Locks`` lives on: asyncio (any loop) or trio, seen alike."""
+"""The event loop a ``Locks`` lives on: asyncio (any loop) or trio, seen alike.
+
+Finds the host of the running loop, and imports no other library for it.
+"""
 
 from __future__ import annotations
 
 import logging
+import sys
 import weakref
 from collections.abc import Awaitable, Callable
 from socket import socket
@@ -10,13 +14,15 @@ from typing import Any, Protocol
 
 import anyio
 
+from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.runtime.clock import SystemClock
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.runtime")
 
 
-class LoopHost(Protocol):
+class TaskEventLoop(Protocol):
     """A ``Host`` that also knows its tasks."""
 
     clock: Clock
@@ -50,7 +56,7 @@ class LoopHost(Protocol):
     def finished(self, task: weakref.ref[Any]) -> bool:
         """Whether that task has ended. From any thread."""
 
-    def over(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the loop itself has ended, for good. From any thread."""
 
 
@@ -60,3 +66,30 @@ async def quietly(function: Callable[[], Awaitable[None]]) -> None:
         await function()
     except Exception:  # noqa: BLE001 - it is logged
         log_event(log, "background task failed", logging.ERROR, exc_info=True)
+
+
+def current_event_loop(clock: Clock | None = None) -> TaskEventLoop:
+    """The host of the running loop."""
+    trio = sys.modules.get("trio")  # never imported for asyncio's sake
+    if trio is not None and trio.lowlevel.in_trio_run():
+        from aiorwlock_remote.runtime.trio_loop import TrioEventLoop  # noqa: PLC0415
+
+        return TrioEventLoop(clock or SystemClock())
+    from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop  # noqa: PLC0415
+
+    return AsyncioEventLoop(clock or SystemClock())
+
+
+def asyncio_only() -> TaskEventLoop:
+    """The running loop, for drivers that know no other.
+
+    Raises:
+        ConfigurationError: it is trio's.
+    """
+    trio = sys.modules.get("trio")  # never imported for asyncio's sake
+    if trio is not None and trio.lowlevel.in_trio_run():
+        raise ConfigurationError(
+            what="this library works on asyncio only",
+            hint="on trio, use Redis or a folder",
+        )
+    return current_event_loop()

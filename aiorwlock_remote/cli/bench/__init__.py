@@ -1,1 +1,0 @@
-"""``rwlock bench``: what locks cost at one's own store, from here."""

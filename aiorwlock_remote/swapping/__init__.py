@@ -1,1 +1,0 @@
-"""Compare-and-set stores: what has not moved to `cas` yet."""
