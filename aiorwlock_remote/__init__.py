@@ -37,9 +37,15 @@ from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting, connect
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.in_transaction import InTransaction
 from aiorwlock_remote.locks.info import Holder, LockInfo, Queued
-from aiorwlock_remote.locks.lock import AnyLock, Mutex, ReaderLock, RWLock, WriterLock
+from aiorwlock_remote.locks.lock import (
+    AnyLock,
+    InTransaction,
+    Mutex,
+    ReaderLock,
+    RWLock,
+    WriterLock,
+)
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.observers import (
     Attempt,

@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from aiorwlock_remote.core.text import MAX_REASON, one_line
 
-LATER = 0.1
+INTERRUPT_DELAY = 0.1
 """Seconds after which an interrupt that came amid code of the user's is given again."""
 
 
@@ -64,7 +64,7 @@ def guarded(
 def _swallowed(exc: BaseException) -> None:
     in_main = threading.current_thread() is threading.main_thread()
     if isinstance(exc, KeyboardInterrupt) and in_main:
-        timer = threading.Timer(LATER, _thread.interrupt_main)
+        timer = threading.Timer(INTERRUPT_DELAY, _thread.interrupt_main)
         timer.daemon = True
         timer.start()
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from aiorwlock_remote.testing.conformance.fast_renewal import renew_often
+from aiorwlock_remote.testing.conformance.cases.base import renew_often
 from tests.loops import LOOPS, is_in_share, is_on, turn_of
 from tests.servers.shared import file_lock
 

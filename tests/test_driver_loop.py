@@ -19,8 +19,7 @@ from aiorwlock_remote._util.driver_loop import (
     submit_and_wait,
 )
 from aiorwlock_remote.cas.renewer import CallbackThread
-from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.runtime.event_loop import SystemClock, current_event_loop
 from tests.refused_threads import RefusedThreads
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("asyncio does it")]

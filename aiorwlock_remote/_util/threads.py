@@ -36,7 +36,7 @@ def start_thread(function: Callable[[], object], name: str) -> threading.Thread:
 
 def thread_refused(exc: RuntimeError) -> BackendUnavailable | Unsupported:
     """The error of ours for a thread that could not be started."""
-    if forbidden(exc):
+    if threads_forbidden(exc):
         return Unsupported(
             what=f"this sub-interpreter may start no threads ({exc})",
             hint="the locks need threads: connect() in the main interpreter, or in a "
@@ -49,7 +49,7 @@ def thread_refused(exc: RuntimeError) -> BackendUnavailable | Unsupported:
     )
 
 
-def forbidden(exc: RuntimeError) -> bool:
+def threads_forbidden(exc: RuntimeError) -> bool:
     """Whether it is the interpreter that allows no threads, now and for ever."""
     return _FORBIDDEN.search(str(exc)) is not None
 

@@ -11,7 +11,7 @@ from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
 
-OPTIONS = ("ca_file", "cert_file", "key_file", "verify")
+TLS_OPTIONS = ("ca_file", "cert_file", "key_file", "verify")
 """Of a URL."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.tls")
@@ -73,7 +73,7 @@ class TlsOptionsMixin(ABC):
         return None if self.tls is None else self.tls.context(self.where)
 
 
-def tls_of(address: Address) -> TlsOptions:
+def tls_options_of(address: Address) -> TlsOptions:
     """What a URL says, if it asks for TLS.
 
     Raises:
@@ -90,7 +90,7 @@ def tls_of(address: Address) -> TlsOptions:
     )
 
 
-def not_trusted(where: str, why: str) -> Unsupported:
+def certificate_not_trusted(where: str, why: str) -> Unsupported:
     """The server's certificate is not signed by whom we trust, or not for it."""
     return Unsupported(
         what=f"{where}: its certificate is not trusted: {why}",

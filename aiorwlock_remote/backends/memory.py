@@ -14,9 +14,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from aiorwlock_remote._util.purge import EveryNth
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant, MutexRecord
-from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.timing import PollPolicy, micros
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
@@ -49,7 +48,7 @@ class MemoryDatabase:
         with self.lock:
             now, wall = micros(clock.now()), micros(clock.wall())
             seat = self.seats.get(resource)
-            if seat is not None and _over(seat, now):
+            if seat is not None and _is_expired(seat, now):
                 seat = None
             step = transition(self.records.get(resource), seat, command, now, wall)
             self.records[resource] = step.record
@@ -71,33 +70,33 @@ class MemoryDatabase:
             self.seats = {
                 resource: seat
                 for resource, seat in self.seats.items()
-                if resource in self.records or not _over(seat, now)
+                if resource in self.records or not _is_expired(seat, now)
             }
 
 
-def _over(seat: MutexRecord, now: int) -> bool:
+def _is_expired(seat: MutexRecord, now: int) -> bool:
     return seat.expires is not None and seat.expires <= now
 
 
-_shelves: dict[str, MemoryDatabase] = {}
-_shelves_lock = threading.Lock()
+_databases: dict[str, MemoryDatabase] = {}
+_databases_lock = threading.Lock()
 
 
-def shelf(name: str) -> MemoryDatabase:
+def named_database(name: str) -> MemoryDatabase:
     """The store of that name in this process."""
-    with _shelves_lock:
-        return _shelves.setdefault(name, MemoryDatabase())
+    with _databases_lock:
+        return _databases.setdefault(name, MemoryDatabase())
 
 
-def _begin_anew() -> None:
+def _reset_in_child() -> None:
     """In a forked child: its parent's grants are not there, nor who had the locks."""
-    global _shelves_lock  # noqa: PLW0603 - a module has no other way to do it
-    _shelves_lock = threading.Lock()
-    _shelves.clear()
+    global _databases_lock  # noqa: PLW0603 - a module has no other way to do it
+    _databases_lock = threading.Lock()
+    _databases.clear()
 
 
 if hasattr(os, "register_at_fork"):  # not where there is no fork
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_in_child)
 
 
 class MemoryStore:
@@ -216,4 +215,4 @@ async def open_store(
         raise ConfigurationError(
             what="memory:// takes a name at most", hint="memory:// or memory://name"
         )
-    return MemoryStore(shelf(address.host), host, bell, settings)
+    return MemoryStore(named_database(address.host), host, bell, settings)

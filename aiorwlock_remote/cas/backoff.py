@@ -17,7 +17,7 @@ IMMEDIATE_RETRIES = 2
 FIRST_PAUSE, MAX_PAUSE = 0.002, 0.05
 """Seconds of the first pause after that, at most, and of any."""
 
-MEETINGS = 20
+MAX_CONFLICT_ATTEMPTS = 20
 """Attempts of a request that met another transaction each time."""
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ Later = Callable[[float, Callable[[], None]], None]
 GoOn = Callable[[StoredState | None], None]
 
 
-def pause(refusals: int) -> float:
+def retry_pause(refusals: int) -> float:
     """Seconds after so many refusals, at random, and longer each time."""
     if refusals <= IMMEDIATE_RETRIES:
         return 0.0
@@ -33,7 +33,7 @@ def pause(refusals: int) -> float:
     return random() * min(MAX_PAUSE, ceiling)
 
 
-async def repeated(
+async def retry_on_conflict(
     work: Callable[[], Awaitable[T]], met: Callable[[Exception], bool]
 ) -> T:
     """Do it again, a bounded number of times, if it met another transaction.
@@ -46,13 +46,13 @@ async def repeated(
         work: A statement, and a transaction of its own.
         met: Whether it failed like that, and so has changed nothing.
     """
-    for refusals in range(1, MEETINGS):
+    for refusals in range(1, MAX_CONFLICT_ATTEMPTS):
         try:
             return await work()
         except Exception as exc:
             if not met(exc):
                 raise
-        await asyncio.sleep(pause(refusals))
+        await asyncio.sleep(retry_pause(refusals))
     return await work()
 
 
@@ -75,7 +75,7 @@ class CasBackoff:
         if refusals <= IMMEDIATE_RETRIES:
             go_on(None)
             return
-        self._later(pause(refusals), partial(self._look, resource, go_on))
+        self._later(retry_pause(refusals), partial(self._look, resource, go_on))
 
     def _look(self, resource: Resource, go_on: GoOn) -> None:
         def looked(read: Pending[StoredState]) -> None:

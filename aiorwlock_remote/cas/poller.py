@@ -21,8 +21,8 @@ import anyio
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
-from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.transition import next_attempt, peek
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop, WakeCallback
@@ -30,7 +30,7 @@ from aiorwlock_remote.ports import EventLoop, WakeCallback
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 # A pause is a tenth of the time since the last change: who waited long waits on a bit.
-SHORTEST, STRETCH = 0.005, 1.1
+SHORTEST_PAUSE, PAUSE_GROWTH = 0.005, 1.1
 MAX_READS_PER_SECOND = 100
 """Reads a second, however many resources are waited for."""
 REPEAT_INTERVAL = 1.0
@@ -56,7 +56,7 @@ class _PolledResource:
     """
 
     due: float | None
-    pause: float = SHORTEST
+    pause: float = SHORTEST_PAUSE
     seen: object = None
     rung: tuple[object, float] = (None, 0.0)
 
@@ -140,7 +140,7 @@ class StatePoller:
             state = read.result()
             self._saw(resource, state)
             longest, aimed = self._judge(resource, watch, state)
-        watch.pause = min(watch.pause * STRETCH, longest)
+        watch.pause = min(watch.pause * PAUSE_GROWTH, longest)
         pause = max(watch.pause, len(self._watched) / MAX_READS_PER_SECOND)
         watch.due = self._clock.now() + min(aimed, uniform(0.75, 1.25) * pause)
         if self._nearer is not None:
@@ -158,7 +158,7 @@ class StatePoller:
         held = record.last, [grant.ticket for grant in door.grants]
         seen = value, held, tuple(waits)
         if seen != watch.seen:  # a place or a lease that is kept is no change
-            watch.seen, watch.pause = seen, SHORTEST
+            watch.seen, watch.pause = seen, SHORTEST_PAUSE
         slot = door.upgrader
         if slot is not None:
             waits.insert(0, slot.client_id)
@@ -167,7 +167,7 @@ class StatePoller:
         ours = self._gate in waits[:1]
         longest, aimed = self._looks.near if ours else self._looks.far, math.inf
         if found is not None and found[1] > 0:
-            aimed = max(SHORTEST, found[1] / MICROS)
+            aimed = max(SHORTEST_PAUSE, found[1] / MICROS)
         elif found is not None:
             (before, at), clock = watch.rung, self._clock.now()
             if before != found[0] or clock >= at + REPEAT_INTERVAL:

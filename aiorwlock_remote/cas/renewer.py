@@ -18,7 +18,7 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Clock, Renewal
 
-APART = 60.0
+LOCKED_ROW_MEMORY = 60.0
 """Seconds for which a row that was found locked is remembered, unless renewed."""
 
 Call = Callable[[], object]
@@ -46,7 +46,7 @@ class NewerState(Protocol):
         """As far as they tell; None is older than anything."""
 
 
-def nobody(resource: Resource, gates: tuple[str, ...]) -> None:
+def wake_no_client(resource: Resource, gates: tuple[str, ...]) -> None:
     """A renewal lets nobody in; whose lease it finds run out is seen by the poller."""
 
 
@@ -156,7 +156,7 @@ class CasRenewer:
         self._host.run(lambda: left == 0, until)
         outcomes: dict[tuple[Resource, str], Grant | NotHeld | Exception] = {}
         for resource, items in of.items():
-            pairs = zip(items, _outcomes(asked[resource], len(items)), strict=True)
+            pairs = zip(items, _outcomes_of(asked[resource], len(items)), strict=True)
             outcomes |= {(resource, item.ticket): told for item, told in pairs}
             state = self._steps.known(resource)
             if state is not None:
@@ -173,7 +173,7 @@ class CasRenewer:
             self._close()
 
 
-class LockedRowsApart:
+class TwoLaneRenewer:
     """Renewals in two lanes: a row that somebody keeps locked delays no other row.
 
     The first lane does not wait for a locked row. A resource whose row was found locked
@@ -205,7 +205,7 @@ class LockedRowsApart:
         now = self._clock.now()
         for item, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, RowLocked):
-                self._locked[item.resource] = now + APART
+                self._locked[item.resource] = now + LOCKED_ROW_MEMORY
             elif not isinstance(outcome, Exception):
                 self._locked.pop(item.resource, None)
         for resource, until in list(self._locked.items()):
@@ -224,7 +224,7 @@ class LockedRowsApart:
             renewer.close()
 
 
-def _outcomes(
+def _outcomes_of(
     pending: Pending[Reply], number: int
 ) -> Sequence[Grant | NotHeld | Exception]:
     if not pending.done():

@@ -8,7 +8,7 @@ used, never one estimate:
 
 * *least*: the server's clock in its last answer, and our own boot clock since that
   answer came. The server's clock cannot be behind that: the answer took its time, which
-  is left out, and clocks run at about the same speed (``DRIFT``). With it leases are
+  is left out; clocks run at about one speed (``DRIFT_DIVISOR``). With it leases are
   judged, and it is the ``now`` of the transition. So nobody ends a lease too soon,
   however slow the link.
 * *latest*: ``least`` and a slack. The server itself compares: what arrives there later
@@ -18,10 +18,10 @@ used, never one estimate:
 A holder counts its lease from before it sent its request. The server's clock was not
 behind ``least`` then, but by how much it was ahead nobody knows: up to the slack. A
 lease written as ``least + lease`` would end that much before its holder stops. So every
-lease asked for is asked for with the slack added (``stretched``): ``expires = least +
+lease is asked for with the slack added (``with_longer_leases``): ``expires = least +
 slack + lease >= written + lease >= sent + lease``, by the server's clock.
 
-The price is that a dead holder's lease ends later by the slack: ``SHORTEST``, or twice
+The price is that a dead holder's lease ends later by the slack: ``MIN_SLACK``, or twice
 what steps take on this link. What is refused for being late was not carried out and
 never will be. (One that came in time and then waits for a row may still be carried out
 later; the sum above holds for it, too, since it counts from when it was sent.)
@@ -46,12 +46,12 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.value import replace, value
 
-SHORTEST = 100_000
+MIN_SLACK = 100_000
 MAX_SLACK = 5_000_000
 """Microseconds of slack: the least of it, and the most without drift."""
-CALMS = 20
+SLACK_DECAY_DIVISOR = 20
 """Each answer takes one part in so many off the slack that a slow one made."""
-DRIFT = 2_000
+DRIFT_DIVISOR = 2_000
 """Clocks' speeds differ by one part in so many at most, as with NTP."""
 
 
@@ -73,39 +73,41 @@ class ServerTime:
         """It told ``now``, in an answer that came at ``at`` of our boot clock."""
         self._lock = threading.Lock()
         self._told = now, at
-        self._slack = SHORTEST
+        self._slack = MIN_SLACK
 
     def bounds(self, at: int) -> Bounds:
         """As they are at ``at``."""
         with self._lock:
             (now, since), slack = self._told, self._slack
         passed = max(0, at - since)
-        drift = passed // DRIFT
+        drift = passed // DRIFT_DIVISOR
         return Bounds(now + passed - drift, slack + 2 * drift)
 
     def told(self, now: int, at: int, took: int) -> None:
         """An answer came at ``at``, so long after its bounds were asked for."""
         with self._lock:
             self._told = now, at
-            calmer = self._slack - self._slack // CALMS
-            self._slack = min(MAX_SLACK, max(SHORTEST, 2 * took, calmer))
+            calmer = self._slack - self._slack // SLACK_DECAY_DIVISOR
+            self._slack = min(MAX_SLACK, max(MIN_SLACK, 2 * took, calmer))
 
 
-def stretched(command: Command, slack: int) -> Command:
+def with_longer_leases(command: Command, slack: int) -> Command:
     """The command with longer leases; one without an end has none here either."""
     if not slack:
         return command
     match command:
         case Acquire():
-            claims = tuple([_stretched(claim, slack) for claim in command.claims])
+            claims = tuple([_longer_claim(claim, slack) for claim in command.claims])
             return replace(command, claims=claims)
         case Downgrade() | Upgrade() | Adopt():
-            return replace(command, claim=_stretched(command.claim, slack))
+            return replace(command, claim=_longer_claim(command.claim, slack))
         case Renew():
-            tickets = tuple((t, _longer(lease, slack)) for t, lease in command.tickets)
+            tickets = tuple(
+                (t, _longer_lease(lease, slack)) for t, lease in command.tickets
+            )
             return replace(command, tickets=tickets)
         case Release() if command.then:
-            then = [stretched(acquire, slack) for acquire in command.then]
+            then = [with_longer_leases(acquire, slack) for acquire in command.then]
             return replace(
                 command, then=tuple(a for a in then if isinstance(a, Acquire))
             )
@@ -113,9 +115,9 @@ def stretched(command: Command, slack: int) -> Command:
             return command
 
 
-def _stretched(claim: Claim, slack: int) -> Claim:
-    return replace(claim, lease=_longer(claim.lease, slack))
+def _longer_claim(claim: Claim, slack: int) -> Claim:
+    return replace(claim, lease=_longer_lease(claim.lease, slack))
 
 
-def _longer(lease: int | None, slack: int) -> int | None:
+def _longer_lease(lease: int | None, slack: int) -> int | None:
     return None if lease is None else lease + slack

@@ -12,6 +12,8 @@ starts from stands. So before anything is said about the resource again, that ve
 seen to be gone, or is swapped away.
 
 The commands for one resource that wait for each other, and what is known of it.
+
+What a reply says about grants, and whom a command asks to let in.
 """
 
 from __future__ import annotations
@@ -23,23 +25,74 @@ from functools import partial
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas.port import CasContention, CasStore, StoredState
-from aiorwlock_remote.cas.replies import claims_of, each_grant, with_fences
-from aiorwlock_remote.cas.server_time import stretched
+from aiorwlock_remote.cas.server_time import with_longer_leases
 from aiorwlock_remote.core.commands import (
     Acquire,
+    Adopt,
+    Answer,
+    Claim,
     Command,
+    Downgrade,
     Granted,
     IllegalCommand,
+    Release,
+    Released,
     Renew,
+    Renewed,
     Reply,
+    Upgrade,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, MutexRecord
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step, transition
-from aiorwlock_remote.core.uncertainty import after_doubt, is_uncertain
+from aiorwlock_remote.core.uncertainty import is_uncertain, without_proof
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Unsupported
+
+
+def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
+    """Its reply with the fences of the record, which the store may have chosen."""
+    reply = step.reply
+    if record is None or record is step.record:
+        return reply
+
+    def told(grant: Grant) -> Grant:
+        return record.grant(grant.ticket) or grant
+
+    def granted(entry: Granted) -> Granted:
+        return replace(entry, grants=tuple(told(grant) for grant in entry.grants))
+
+    if isinstance(reply, Renewed):
+        outcomes = tuple(told(o) if isinstance(o, Grant) else o for o in reply.outcomes)
+        return replace(reply, outcomes=outcomes)
+    return map_granted(reply, granted)
+
+
+def map_granted(reply: Reply, change: Callable[[Granted], Granted]) -> Reply:
+    """The reply with what it says about being granted changed."""
+    if isinstance(reply, Granted):
+        return change(reply)
+    if isinstance(reply, Released) and reply.then:
+        then: tuple[Answer, ...] = tuple(
+            change(entry) if isinstance(entry, Granted) else entry
+            for entry in reply.then
+        )
+        return replace(reply, then=then)
+    return reply
+
+
+def claims_of(command: Command) -> tuple[Claim, ...]:
+    """Who would be in if this had happened."""
+    match command:
+        case Acquire():
+            return command.claims
+        case Release():
+            return tuple(claim for acquire in command.then for claim in acquire.claims)
+        case Downgrade() | Upgrade() | Adopt():
+            return (command.claim,)
+        case _:
+            return ()
 
 
 @dataclass(slots=True)
@@ -85,7 +138,7 @@ def may_guess(command: Command) -> bool:
     return isinstance(command, Acquire)
 
 
-def may_be_repeated(command: Command) -> bool:
+def is_repeatable(command: Command) -> bool:
     """Whether doing it again after it was done answers what was true the first time."""
     return isinstance(command, Acquire | Renew | Withdraw)
 
@@ -96,17 +149,17 @@ MAX_CONTENTION_RETRIES = 3
 MAX_UNCHANGED_REFUSALS = 30
 """And one that is refused although what it starts from stands there, as it was."""
 
-Wakes = Callable[[Resource, tuple[str, ...]], object]
+WakeClients = Callable[[Resource, tuple[str, ...]], object]
 Pause = Callable[[Resource, int, Callable[[StoredState | None], None]], None]
-Told = Callable[[Command, Reply, CommandQueue], Reply]
+AdjustReply = Callable[[Command, Reply, CommandQueue], Reply]
 
 
-def at_once(_: Resource, __: int, go_on: Callable[[StoredState | None], None]) -> None:
+def no_pause(_: Resource, __: int, go_on: Callable[[StoredState | None], None]) -> None:
     """No pause after a refusal."""
     go_on(None)
 
 
-def as_told(_: Command, reply: Reply, __: CommandQueue) -> Reply:
+def unchanged_reply(_: Command, reply: Reply, __: CommandQueue) -> Reply:
     """The reply unchanged."""
     return reply
 
@@ -117,9 +170,9 @@ class CasStepper:
     def __init__(
         self,
         cas: CasStore,
-        wakes: Wakes,
-        pause: Pause = at_once,
-        told: Told = as_told,
+        wakes: WakeClients,
+        pause: Pause = no_pause,
+        told: AdjustReply = unchanged_reply,
     ) -> None:
         """``wakes(resource, gates)``: these have something to claim.
 
@@ -206,7 +259,7 @@ class CasStepper:
             line.settle(state)
         try:
             at = self._cas.times(state)
-            command = stretched(line.waiting[0][0], at.slack)
+            command = with_longer_leases(line.waiting[0][0], at.slack)
             step = transition(
                 state.record, state.seat, command, at.now, at.floor, at.wall
             )
@@ -220,7 +273,7 @@ class CasStepper:
             self._spoilt(line, exc)
             return
         same = step.record is (state.record or UNUSED_DOORMAN)
-        same = same and _value(step.seat) == _value(state.seat)
+        same = same and _stored_value(step.seat) == _stored_value(state.seat)
         line.sent = at.sent
         # What still can happen starts from this version: it is swapped away unchanged.
         if not same or (line.fresh and line.lost):
@@ -245,7 +298,9 @@ class CasStepper:
         if error is not None:
             line.seen = None
             if isinstance(error, BadRecord | Unsupported):
-                error.nothing_done = True  # by a read; see ``after_doubt`` for the rest
+                error.nothing_done = (
+                    True  # by a read; see ``without_proof`` for the rest
+                )
             self._unanswered(line, error)
             return
         line.seen, line.fresh = loaded.result(), True
@@ -273,7 +328,7 @@ class CasStepper:
             line.lost.clear()
             line.settle(state)
             record = None if line.seen is None else line.seen.record
-            self._done(line, with_fences(step, record), step)
+            self._done(line, with_stored_fences(step, record), step)
             return
         line.fresh = line.seen is not None
         line.refusals += 1
@@ -282,7 +337,7 @@ class CasStepper:
         if (
             line.vain == MAX_UNCHANGED_REFUSALS
         ):  # more than a request that came late, or met another one
-            self._failed(line, _refused(line))
+            self._failed(line, _refused_unchanged(line))
             return
         self._pause(line.resource, line.refusals, partial(self._again, line))
 
@@ -291,7 +346,7 @@ class CasStepper:
         again = (
             isinstance(error, CasContention)
             and line.given_up < MAX_CONTENTION_RETRIES
-            and (error.nothing_done or may_be_repeated(line.waiting[0][0]))
+            and (error.nothing_done or is_repeatable(line.waiting[0][0]))
         )
         if again:
             self._pause(
@@ -331,7 +386,7 @@ class CasStepper:
                     now = max(now, grant.since + self._cas.clock() - sent)
             return replace(granted, now=now)
 
-        return each_grant(reply, dated)
+        return map_granted(reply, dated)
 
     def _spoilt(self, line: CommandQueue, error: Exception) -> None:
         """A defect: nothing was sent, and the next one must have its turn."""
@@ -344,7 +399,7 @@ class CasStepper:
             error.what = label + error.what.removeprefix(label)
         _, pending = line.waiting.popleft()
         try:
-            pending.set_exception(after_doubt(error) if line.doubtful else error)
+            pending.set_exception(without_proof(error) if line.doubtful else error)
         finally:
             self._next(line)
 
@@ -355,7 +410,7 @@ class CasStepper:
             line.busy = False
 
 
-def _refused(line: CommandQueue) -> BackendUnavailable:
+def _refused_unchanged(line: CommandQueue) -> BackendUnavailable:
     """By a trigger, a policy on rows, or a link slower than any request may be."""
     return BackendUnavailable(
         what=f"{line.resource.label}: refused {MAX_UNCHANGED_REFUSALS} times, "
@@ -365,6 +420,6 @@ def _refused(line: CommandQueue) -> BackendUnavailable:
     )
 
 
-def _value(seat: MutexRecord | None) -> str | None:
+def _stored_value(seat: MutexRecord | None) -> str | None:
     """What stands there; when it ends, the record knows."""
     return None if seat is None else seat.value

@@ -11,7 +11,7 @@ from aiorwlock_remote.cas.poller import PollIntervals, StatePoller
 from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.ports import Capability, EventLoop, StoreSettings, WakeCallback
 
 

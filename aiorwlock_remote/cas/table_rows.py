@@ -29,18 +29,20 @@ from datetime import UTC, datetime, timedelta
 from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
-from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import BadRecord
 
 COMPRESS_FROM_BYTES = 3_000
 """Bytes from which on a record is packed: 500 readers are 102 kB, packed 28 kB."""
-PACKED = "z:"
-FENCE = 19
+COMPRESSED_PREFIX = "z:"
+FENCE_DIGITS = 19
 """Digits of a fence, at most."""
-HALF_A_DOORMAN_HINT = "set its version to NULL as well, or delete its row of doormans"
-NO_TIME_HINT = "mend or delete its row: acquired_at must be a time"
+VERSION_WITHOUT_RECORD_HINT = (
+    "set its version to NULL as well, or delete its row of doormans"
+)
+BAD_ACQUIRED_AT_HINT = "mend or delete its row: acquired_at must be a time"
 MAX_READERS_BYTES = 4_000
 """Bytes of ``active_readers``; what does not fit is left out there, and only there."""
 
@@ -91,43 +93,49 @@ def state_of(found: StoredRow) -> StoredState:
     seat, record = None, None
     if found.ticket is not None:
         try:
-            since = _seconds(found.since or "")  # None: infinity, or before Christ
+            since = _unix_seconds(found.since or "")  # None: infinity, or before Christ
         except BadRecord as exc:
             raise BadRecord(
                 what="acquired_at of the row in mutex_locks is not a time of the years "
                 "1 to 9999",
-                hint=NO_TIME_HINT,
+                hint=BAD_ACQUIRED_AT_HINT,
             ) from exc
         seat = MutexRecord(f"{found.ticket},{since}")
     if found.record is None and found.version is not None:
         raise BadRecord(
-            what="a version stands there, and no record", hint=HALF_A_DOORMAN_HINT
+            what="a version stands there, and no record",
+            hint=VERSION_WITHOUT_RECORD_HINT,
         )
     if found.record is not None:
-        record = record_of(found.record, found.created or "")
+        record = load_record(found.record, found.created or "")
     mark = VersionMark(found.version, found.ticket, found.since, micros_of(found.now))
     return StoredState(record, seat, mark)
 
 
-def record_of(text: str, created: str) -> Doorman:
+def load_record(text: str, created: str) -> Doorman:
     """The record of a stored text.
 
     Raises:
         BadRecord: the text cannot be read.
     """
     fence, behind, rest = text.partition(" ")
-    if behind and fence.isdecimal() and len(fence) <= FENCE and int(fence) < 2**63:
-        return fenced(loads(unpacked(rest)), int(fence))
-    record = loads(unpacked(text))
+    if (
+        behind
+        and fence.isdecimal()
+        and len(fence) <= FENCE_DIGITS
+        and int(fence) < 2**63
+    ):
+        return with_fence(loads(decompress(rest)), int(fence))
+    record = loads(decompress(text))
     if not record.last:
         return record
     # The version before this one counted all fences of a row from its creation.
     base = micros_of(created)
     endings = tuple(replace(e, fence=e.fence + base) for e in record.endings)
-    return fenced(replace(record, endings=endings), record.last + base)
+    return with_fence(replace(record, endings=endings), record.last + base)
 
 
-def fenced(record: Doorman, fence: int) -> Doorman:
+def with_fence(record: Doorman, fence: int) -> Doorman:
     """The record if the store chose that fence for its phase.
 
     All live grants are of that phase. Endings are of phases before.
@@ -138,24 +146,29 @@ def fenced(record: Doorman, fence: int) -> Doorman:
     return replace(record, last=fence, grants=grants)
 
 
-def text_of(record: Doorman, *, begins: bool) -> str:
+def dump_record(record: Doorman, *, begins: bool) -> str:
     """The record as it is stored; without its fence if a phase ``begins``."""
     text = dumps(record)
     if len(text) > COMPRESS_FROM_BYTES:
-        text = PACKED + base64.b64encode(zlib.compress(text.encode(), 3)).decode()
+        text = (
+            COMPRESSED_PREFIX
+            + base64.b64encode(zlib.compress(text.encode(), 3)).decode()
+        )
     return f" {text}" if begins else f"{record.last} {text}"
 
 
-def unpacked(text: str) -> str:
+def decompress(text: str) -> str:
     """The JSON text of a stored record.
 
     Raises:
         BadRecord: it is none.
     """
-    if not text.startswith(PACKED):
+    if not text.startswith(COMPRESSED_PREFIX):
         return text
     try:
-        return zlib.decompress(base64.b64decode(text.removeprefix(PACKED))).decode()
+        return zlib.decompress(
+            base64.b64decode(text.removeprefix(COMPRESSED_PREFIX))
+        ).decode()
     except (binascii.Error, zlib.error, ValueError) as exc:
         raise BadRecord(what="the stored record cannot be unpacked") from exc
 
@@ -165,19 +178,19 @@ def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
     if seat is None:
         return None, None
     seconds, _, rest = seat.value.rpartition(",")[2].partition(".")
-    return seat.ticket, text_at(int(seconds) * MICROS + int(rest or 0))
+    return seat.ticket, time_text(int(seconds) * MICROS + int(rest or 0))
 
 
-def published(record: Doorman) -> tuple[str, str | None]:
+def doorman_columns(record: Doorman) -> tuple[str, str | None]:
     """``active_readers`` and ``pending_writer`` as the published doorman has them."""
     pending = next((p for p in record.queue if p.mode is Mode.WRITE), None)
     writer = (
         None if pending is None else f"{pending.client_id},{pending.since // MICROS}"
     )
-    return "{" + ",".join(_readers(record)) + "}", writer
+    return "{" + ",".join(_reader_entries(record)) + "}", writer
 
 
-def _readers(record: Doorman) -> Iterator[str]:
+def _reader_entries(record: Doorman) -> Iterator[str]:
     left = MAX_READERS_BYTES - len("{}")
     for grant in record.grants:
         if grant.mode is Mode.READ:
@@ -200,12 +213,12 @@ def micros_of(text: str) -> int:
         raise BadRecord(what=f"{text!r} is not a time") from exc
 
 
-def text_at(micros: int) -> str:
+def time_text(micros: int) -> str:
     """A time as text."""
     return (_EPOCH + timedelta(microseconds=micros)).isoformat(" ", "microseconds")
 
 
-def _seconds(since: str) -> str:
+def _unix_seconds(since: str) -> str:
     """Unix seconds as they stand in a seat's value; ours are whole."""
     whole, rest = divmod(micros_of(since), MICROS)
     return f"{whole}.{rest:06}" if rest else str(whole)

@@ -12,14 +12,14 @@ from aiorwlock_remote import __version__
 _COMMANDS = {
     "demo": "aiorwlock_remote.cli.demo.command:demo",
     "run": "aiorwlock_remote.cli.run:run",
-    "ls": "aiorwlock_remote.cli.ls:ls",
+    "ls": "aiorwlock_remote.cli.resources:ls",
     "watch": "aiorwlock_remote.cli.watch.command:watch",
-    "show": "aiorwlock_remote.cli.show:show",
-    "stale": "aiorwlock_remote.cli.stale:stale",
-    "break": "aiorwlock_remote.cli.break_:break_",
-    "doctor": "aiorwlock_remote.cli.doctor:doctor",
+    "show": "aiorwlock_remote.cli.resources:show",
+    "stale": "aiorwlock_remote.cli.resources:stale",
+    "break": "aiorwlock_remote.cli.resources:break_",
+    "doctor": "aiorwlock_remote.cli.store:doctor",
     "bench": "aiorwlock_remote.cli.bench:bench",
-    "schema": "aiorwlock_remote.cli.schema:schema",
+    "schema": "aiorwlock_remote.cli.store:schema",
 }
 
 _EPILOG = """\b

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aiorwlock_remote.core.names import check_prefix, from_label, type_of
+from aiorwlock_remote.core.names import check_prefix, split_label, type_from_label
 from aiorwlock_remote.core.url import Address, parse, with_prefix
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -78,7 +78,7 @@ def as_json(function: F) -> F:
 
 
 def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, str]:
-    kind, number = from_label(value)
+    kind, number = split_label(value)
     if not kind or not number:
         raise click.BadParameter(
             f"{value!r} is not TYPE/ID, for example order/42", ctx, param
@@ -88,11 +88,11 @@ def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 
 def _type(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     del ctx, param
-    return None if value is None else type_of(value)
+    return None if value is None else type_from_label(value)
 
 
 def store_option(function: F) -> F:
-    """``--url``, with the prefix of ``--prefix`` in it; see ``store``."""
+    """``--url``, with the prefix of ``--prefix`` in it; see ``store_url``."""
     return _url(_prefix(function))
 
 
@@ -128,7 +128,7 @@ def type_argument(function: F) -> F:
     )(function)
 
 
-def store(url: str | None, *, must_exist: bool = False, used: bool = False) -> str:
+def store_url(url: str | None, *, must_exist: bool = False, used: bool = False) -> str:
     """The URL to connect to.
 
     ``must_exist``: a file or directory is not to be made. ``used``: nor to be empty:

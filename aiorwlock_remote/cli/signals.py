@@ -4,6 +4,8 @@ They are blocked in every thread and taken by one with sigwaitinfo(2), which tel
 Python's handlers do not: whether a process sent the signal or the terminal did. The
 command runs in our process group, so what the terminal sends (Ctrl-C, a hang-up) has
 reached it already, and forwarding it would make two of one; sudo decides likewise.
+
+Signals that end a command which has something to give back first.
 """
 
 from __future__ import annotations
@@ -14,9 +16,15 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from typing import final
+from typing import TYPE_CHECKING, final
 
-TAKEN = (
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+FORWARDED = (
     signal.SIGINT,
     signal.SIGTERM,
     signal.SIGHUP,
@@ -24,7 +32,7 @@ TAKEN = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-ENDING = TAKEN[:4]
+ENDING = FORWARDED[:4]
 """Those that are to end what is going on."""
 
 Handler = Callable[[signal.Signals, bool], None]
@@ -40,7 +48,7 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        self._taken = {s for s in TAKEN if signal.getsignal(s) != signal.SIG_IGN}
+        self._taken = {s for s in FORWARDED if signal.getsignal(s) != signal.SIG_IGN}
         self.mask_before: set[int] = signal.pthread_sigmask(
             signal.SIG_BLOCK, self._taken
         )
@@ -92,3 +100,30 @@ def _in_front() -> bool:
 
 def _ignore(number: signal.Signals, from_terminal: bool) -> None:  # noqa: FBT001
     del number, from_terminal
+
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """Without those that are ignored, as under nohup(1): they stay so."""
+    return [s for s in numbers if signal.getsignal(s) != signal.SIG_IGN]
+
+
+@final
+class Interrupt:
+    """``by``: the signal that ended the command; None: none did."""
+
+    def __init__(self) -> None:
+        self.by: signal.Signals | None = None
+
+    async def listen(self, scope: anyio.CancelScope) -> None:
+        """Wait for a signal, and cancel the scope that does the work."""
+        numbers = not_ignored(INTERRUPTS)
+        if not numbers:
+            return
+        with anyio.open_signal_receiver(*numbers) as received:
+            async for number in received:
+                self.by = number
+                scope.cancel()
+                return

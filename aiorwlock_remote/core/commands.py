@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 
 from aiorwlock_remote.core.doorman import UNKNOWN_REQUESTER, Grant, Requester
-from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import LossReason
 

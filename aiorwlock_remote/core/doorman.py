@@ -5,10 +5,13 @@ somebody holds the resource. The doorman knows the rest: who holds it, who waits
 the last fence handed out. Both are changed together, in one atomic step.
 
 All times are microseconds of the store's clock.
+
+What a step knows beside the record: the time, and who sits in the seat.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import field
 from heapq import nsmallest
 
@@ -192,7 +195,7 @@ UNUSED_DOORMAN: Doorman = Doorman()
 """Of a resource that nobody has ever used."""
 
 
-def soonest(grants: tuple[Grant, ...], count: int) -> list[Grant]:
+def soonest_ending(grants: tuple[Grant, ...], count: int) -> list[Grant]:
     """The grants that end first, by expiry and ticket; those that never do last."""
 
     def order(grant: Grant) -> tuple[bool, int, str]:
@@ -201,8 +204,64 @@ def soonest(grants: tuple[Grant, ...], count: int) -> list[Grant]:
     return nsmallest(count, grants, key=order)
 
 
-def seat_value(grants: tuple[Grant, ...], wall: int) -> str:
+def mutex_record_value(grants: tuple[Grant, ...], wall: int) -> str:
     """What the published mutex record holds: ticket, comma, unix seconds."""
     first = grants[0]
     ticket = first.ticket if first.mode is Mode.WRITE else READERS
     return f"{ticket},{wall // 1_000_000}"
+
+
+MAX_SHOWN_HOLDERS = 5
+_FOREIGN = "foreign "
+
+
+@value
+class StepContext:
+    """One step's circumstances.
+
+    ``turns``: what the turn counter becomes if somebody enters an idle resource.
+    ``vacate``: nobody enters in this step; the seat is shown vacant to foreigners.
+    """
+
+    now: int
+    floor: int
+    foreign: MutexRecord | None
+    turns: int = 0
+    vacate: bool = False
+
+
+def without_own_record(at: StepContext, tickets: Container[str]) -> StepContext:
+    """The moment without a foreign seat in which one of these tickets sits.
+
+    Their holders are told that they hold nothing, see ``seat``.
+    """
+    foreign = at.foreign
+    if foreign is None or foreign.ticket not in tickets:
+        return at
+    return replace(at, foreign=None)
+
+
+def new_fence(door: Doorman, floor: int) -> int:
+    """The number of a new phase: above all before, even if the record was lost."""
+    return max(door.last + 1, floor)
+
+
+def describe_holders(door: Doorman, foreign: MutexRecord | None) -> tuple[str, ...]:
+    """Who holds the resource, for people: mode, holder, host/pid and reason.
+
+    Those whose leases end first; among 10,000 readers a few are enough.
+    """
+    if foreign is not None:
+        return (f"{_FOREIGN}{holder_of(foreign.ticket)}",)
+    return describe_grants(door.grants)
+
+
+def describe_grants(grants: tuple[Grant, ...]) -> tuple[str, ...]:
+    """Return the texts of the grants that end first, as in ``describe_holders``."""
+    shown = soonest_ending(grants, MAX_SHOWN_HOLDERS)
+    return tuple(f"{grant.mode} {grant.holder} {grant.who}" for grant in shown)
+
+
+def is_foreign_holder(holders: tuple[str, ...]) -> bool:
+    """Whether it is a foreign seat that was described."""
+    return bool(holders) and holders[0].startswith(_FOREIGN)

@@ -24,13 +24,11 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Grant
-from aiorwlock_remote.core.lease import MICROS, micros
-from aiorwlock_remote.core.polling import PollPolicy, back_off, next_poll
-from aiorwlock_remote.core.step_context import shown_as
+from aiorwlock_remote.core.doorman import Grant, describe_grants
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.timing import MICROS, PollPolicy, back_off, micros, next_poll
 
-MAX_BATCH = 500
+MAX_CLAIMS_PER_ACQUIRE = 500
 
 
 @dataclass(slots=True, eq=False)
@@ -168,7 +166,7 @@ class ModeQueue:
             claims: tuple[Claim, ...] = (first.claim,)
         else:
             alike = [w for w in self.waiters if w.policy is first.policy]
-            self._asked = tuple(alike[:MAX_BATCH])
+            self._asked = tuple(alike[:MAX_CLAIMS_PER_ACQUIRE])
             claims = tuple(w.claim for w in self._asked)
         self.due, self._rung, self._dropped = None, False, False
         return Acquire(
@@ -290,4 +288,4 @@ def _behind(granted: Granted) -> Waiting:
     ends = [grant.expires for grant in granted.grants if grant.expires is not None]
     never = len(ends) < len(granted.grants)
     after = None if never or not ends else max(0, max(ends) - granted.now)
-    return Waiting(0, after, shown_as(granted.grants))
+    return Waiting(0, after, describe_grants(granted.grants))

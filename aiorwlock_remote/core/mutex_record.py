@@ -27,8 +27,8 @@ from aiorwlock_remote.core.doorman import (
     Grant,
     LossNote,
     MutexRecord,
-    seat_value,
-    soonest,
+    mutex_record_value,
+    soonest_ending,
 )
 from aiorwlock_remote.core.ticket import READERS, Mode
 from aiorwlock_remote.core.value import replace
@@ -90,7 +90,7 @@ def without_all(door: Doorman, reason: LossReason) -> Doorman:
     """Without any grant, remembering why; a crowd of readers in one note."""
     holders = ["*"]
     if len(door.grants) <= MAX_NAMED:
-        holders = [g.holder for g in soonest(door.grants, MAX_NAMED)]
+        holders = [g.holder for g in soonest_ending(door.grants, MAX_NAMED)]
     for holder in holders:
         door = remember(door, LossNote(door.last, holder, reason))
     return drop_grants(door, door.grants)
@@ -130,5 +130,5 @@ def sync_mutex_record(
     first = door.grants[0]
     ticket = READERS if first.mode is Mode.READ else first.ticket
     if value is None or MutexRecord(value).ticket != ticket:
-        value = seat_value(door.grants, wall)
+        value = mutex_record_value(door.grants, wall)
     return value, MutexRecord(value, door.ends)

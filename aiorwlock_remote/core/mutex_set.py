@@ -13,7 +13,7 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
-ANY = ""
+ANY_MEMBER = ""
 """The target of who takes whatever is free; no mutex has that name."""
 
 
@@ -76,7 +76,7 @@ class TakeReplies:
     rung: tuple[str, ...] = ()
 
 
-def check_name(what: str, name: object) -> str:
+def check_set_name(what: str, name: object) -> str:
     """The name of a set, or of a mutex in it.
 
     Raises:

@@ -4,6 +4,8 @@ The encoding is injective, and a plain name comes out exactly as the published l
 have it: ``("foobar", 123)`` → ``foobar,123``. Characters with a meaning in some store
 (``% { } , /`` and control characters) are percent-encoded; a name of more than 200
 bytes is cut and ends in ``%~`` and its SHA-256, which no ordinary name contains.
+
+A readers-writer lock on a pair of published keys: a set and a string (S3).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -21,7 +23,7 @@ from aiorwlock_remote.errors import ConfigurationError
 ResourceId = int | str | UUID
 """Counted by its text: 42 and "42" are one resource."""
 
-MAX_BYTES = 200
+MAX_NAME_BYTES = 200
 _KEPT_WHEN_CUT = 100
 CACHE_SIZE = 1024
 """Encoded names: S0's calls give theirs each time."""
@@ -121,7 +123,7 @@ def encode_type(resource_type: str, prefix: str = "") -> str:
     return encode(prefix + resource_type if resource_type else "")
 
 
-def under(found: Resource, prefix: str) -> Resource | None:
+def resource_under_prefix(found: Resource, prefix: str) -> Resource | None:
     """Return the resource as a ``Locks`` with that prefix shows it.
 
     None: the resource has no name there. A resource of another kind, as a pair of keys,
@@ -144,25 +146,25 @@ def _shown(found: Resource, prefix: str) -> Resource:
     return shown
 
 
-def from_row(row_type: str, row_id: int) -> Resource:
+def resource_from_row(row_type: str, row_id: int) -> Resource:
     """The resource a published SQL row stands for: the inverse of ``Resource.row``."""
     kind, comma, name = row_type.partition(",")
     return Resource(kind, name) if comma else Resource(row_type, str(row_id))
 
 
-def from_key(key: str) -> Resource:
+def resource_from_key(key: str) -> Resource:
     """The resource of a ``type,id`` key: the inverse of ``Resource.key``."""
     kind, _, name = key.partition(",")
     return Resource(kind, name)
 
 
-def from_label(label: str) -> tuple[str, str]:
+def split_label(label: str) -> tuple[str, str]:
     """The type and id of a ``type/id``: split at the first slash; empty if missing."""
     kind, _, name = label.partition("/")
-    return type_of(kind), name
+    return type_from_label(kind), name
 
 
-def type_of(shown: str) -> str:
+def type_from_label(shown: str) -> str:
     """The type that stands in a label; slashes and percent signs may be plain, too."""
     return unquote(shown)
 
@@ -179,7 +181,7 @@ def encode(text: str) -> str:
             what=f"{quoted(text)} is not valid Unicode text"
         ) from None
     safe = "".join(_escape(c) for c in text)
-    if len(safe.encode()) <= MAX_BYTES:
+    if len(safe.encode()) <= MAX_NAME_BYTES:
         return safe
     return _cut(text) + "%~" + sha256(raw).hexdigest()
 
@@ -277,3 +279,79 @@ def _small_int(text: str) -> int | None:
         return None
     number = int(text)
     return number if str(number) == text and number in _INT32 else None
+
+
+READ_LOCK_PREFIX = "readlock:"
+WRITE_LOCK_PREFIX = "writelock:"
+
+
+class KeyPair(Resource):
+    """One resource that is locked by ``readlock:<name>`` and ``writelock:<name>``.
+
+    The name is ``type:id``, as it is. Never equal to a ``Resource`` of the same names:
+    it is another lock.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, type: str, id: str, kind: str = "pair") -> Self:  # noqa: A002 - the fields of a resource
+        """As a ``Resource``."""
+        return super().__new__(cls, type, id, kind)
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """As they are."""
+        return self.type, self.id
+
+    @property
+    def key(self) -> str:
+        """What both keys end in."""
+        return f"{self.type}:{self.id}"
+
+    @property
+    def label(self) -> str:
+        """The same, for people."""
+        return self.key
+
+
+def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
+    """The pair of that name.
+
+    The keys are published and not encoded: ``("a", "b:c")`` and ``("a:b", "c")`` have
+    the same, so they are the same lock, and equal.
+
+    Raises:
+        ConfigurationError: a part that is empty, of a wrong type, not valid Unicode, or
+            has a control character in it.
+    """
+    if not isinstance(datatype, str):
+        raise ConfigurationError(
+            what=f"datatype must be str, not {type(datatype).__name__}"
+        )
+    parts = (datatype, id_text(resource_id))
+    if not all(parts):
+        raise ConfigurationError(what="an empty name cannot be locked")
+    return key_pair_from(":".join(parts))
+
+
+def key_pair_from(name: str) -> KeyPair:
+    """The pair whose keys end in this name.
+
+    Raises:
+        ConfigurationError: it can be no such name.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(
+            what=f"{quoted(name)} is not valid Unicode text"
+        ) from None
+    if any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in name):
+        raise ConfigurationError(
+            what=f"{quoted(name)} has a control character in it",
+            hint="names stand in published keys as they are",
+        )
+    kind, _, rest = name.partition(":")
+    if not (kind and rest):
+        raise ConfigurationError(what=f"{quoted(name)} has no datatype, or no id")
+    return KeyPair(kind, rest)

@@ -1,6 +1,6 @@
 """Pending → using: how objects that were always there are occupied (S4).
 
-Every transition of a contender is in ``after``. It knows no store, and no clock: who
+``next_action`` has every transition of a contender, and knows no store, no clock. Who
 drives it carries out each move and says what came of it.
 
 ================  ======================  =========================================
@@ -40,13 +40,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from uuid import UUID
 
-from aiorwlock_remote.core.key_pair import pair
-from aiorwlock_remote.core.lease import check_seconds
-from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.core.names import ResourceId, key_pair
 from aiorwlock_remote.core.text import one_line, quoted
+from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import ConfigurationError
 
-MAX_BYTES = 200
+MAX_OBJECT_NAME_BYTES = 200
 """Of an object's name: a column and a file's name must hold it."""
 MAX_LABEL = 64
 NONCE_DIGITS = 32
@@ -117,14 +116,14 @@ class NextAction:
     then: Action | None = None
 
 
-Answer = Sequence[ContenderRecord] | bool | None
+ActionResult = Sequence[ContenderRecord] | bool | None
 """What came of a move: who was found, whether it was promoted; else nothing."""
 
 FIRST_ACTION = NextAction(Action.WRITE)
 
 
-def after(
-    move: NextAction, answer: Answer, ages: ExpiryAges, *, confirm: bool = False
+def next_action(
+    move: NextAction, answer: ActionResult, ages: ExpiryAges, *, confirm: bool = False
 ) -> NextAction:
     """The next move. BUSY and USING are the last ones.
 
@@ -165,7 +164,7 @@ def after(
             raise ValueError(f"{answer!r} is no answer to {move.do.name}")
 
 
-def pair_of(thing: object) -> tuple[str, ResourceId]:
+def object_name(thing: object) -> tuple[str, ResourceId]:
     """The name of an object that is one already.
 
     Raises:
@@ -181,17 +180,18 @@ def pair_of(thing: object) -> tuple[str, ResourceId]:
             )
 
 
-def thing_of(kind: str, object_id: ResourceId) -> str:
+def object_key(kind: str, object_id: ResourceId) -> str:
     """The name of an object in a store: ``kind:id``, as it is.
 
     Raises:
         ConfigurationError: a part that is empty or of a wrong type, a control
             character, or more than 200 bytes.
     """
-    name = pair(kind, object_id).key
-    if len(name.encode()) > MAX_BYTES:
+    name = key_pair(kind, object_id).key
+    if len(name.encode()) > MAX_OBJECT_NAME_BYTES:
         raise ConfigurationError(
-            what=f"the object's name {quoted(name)} is longer than {MAX_BYTES} bytes"
+            what=f"the object's name {quoted(name)} is longer than "
+            f"{MAX_OBJECT_NAME_BYTES} bytes"
         )
     return name
 
@@ -214,7 +214,7 @@ def check_pattern(what: str, pattern: object) -> str:
     return pattern
 
 
-def label_from(text: str) -> str:
+def check_label(text: str) -> str:
     """What people are shown of a contender: one line, not too long.
 
     Raises:
@@ -225,7 +225,7 @@ def label_from(text: str) -> str:
     return one_line(text, MAX_LABEL)
 
 
-def signed(label: str, nonce: bytes) -> str:
+def contender_id(label: str, nonce: bytes) -> str:
     """Who a contender is in a store: another one at each attempt."""
     return f"{label},{nonce.hex()}"
 

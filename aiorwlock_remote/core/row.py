@@ -14,20 +14,28 @@ WUnlock  ``WriteLock``                          ``Unlock``
 All of them store a reason. A row that these steps cannot have made (no mark, another
 word, a count that does not go with the mark) is refused by ours: two wrongs would make
 a lock that nobody holds and nobody gets.
+
+The steps of a row lock as plans: which statements, and what comes of them.
+
+A plan knows no driver: it yields statements and is sent what they did, so that one text
+serves drivers that block, drivers that await, and tests.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from aiorwlock_remote.core.text import check_text, quoted
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import ConfigurationError
 
 UNLOCK, READ_LOCK, WRITE_LOCK = "Unlock", "ReadLock", "WriteLock"
 MARKS = (UNLOCK, READ_LOCK, WRITE_LOCK)
-CONSTRAINT = "a constraint of the table refuses what a lock writes there"
+CONSTRAINT_HINT = "a constraint of the table refuses what a lock writes there"
 """A hint."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
@@ -56,7 +64,7 @@ class RowTable:
         """Refuse what is no plain identifier: they go into statements."""
         columns: tuple[object, ...]
         columns = (self.key, self.mark, self.count, self.reason, self.grants)
-        names: tuple[object, ...] = (*parts_of(self.name), *columns)
+        names: tuple[object, ...] = (*table_name_parts(self.name), *columns)
         for name in names:
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ConfigurationError(
@@ -67,7 +75,7 @@ class RowTable:
             raise ConfigurationError(what=f"{self.name}: one column for two purposes")
 
 
-def parts_of(table: str) -> tuple[str, ...]:
+def table_name_parts(table: str) -> tuple[str, ...]:
     """The schema, if there is one, and the table."""
     if not isinstance(table, str):
         raise ConfigurationError(
@@ -114,7 +122,7 @@ class RowState:
         return f"{self.mark}{many}" + (f": {self.reason}" if self.reason else "")
 
 
-def state_of(found: tuple[object, ...]) -> RowState | None:
+def parse_row_state(found: tuple[object, ...]) -> RowState | None:
     """What a lock made of these; None: no lock can have."""
     mark, count, reason = found
     text = mark.rstrip() if isinstance(mark, str) else ""  # CHAR(9) is padded
@@ -136,3 +144,145 @@ def _whole(count: object) -> int | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return int(number) if number == count else None
+
+
+S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One for a driver. ``tells``: it finds rows and changes none."""
+
+    text: str
+    values: tuple[object, ...] = field(repr=False)
+    tells: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StatementResult:
+    """What a statement did: ``count`` rows changed, ``rows`` found."""
+
+    count: int = 0
+    rows: tuple[tuple[object, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """What came of a step: ``count`` rows changed, 1 if it was done.
+
+    ``found``: mark, count and reason as they stand, if it was refused; None: no row.
+    """
+
+    count: int
+    found: tuple[object, ...] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it changed its row, and no other."""
+        return self.count == 1
+
+
+class RowStatements(Protocol[S_co]):
+    """The published statements for one row, in whatever form they are carried out."""
+
+    def lock(self, mode: Mode, reason: str) -> S_co:
+        """RLock or WLock."""
+
+    def unlock(self, mode: Mode, reason: str) -> S_co:
+        """RUnlock or WUnlock."""
+
+    def look(self) -> S_co:
+        """Mark, count and reason."""
+
+
+class LeasedRowStatements(RowStatements[S_co], Protocol[S_co]):
+    """The same, and two more for a row with a column of grants."""
+
+    def read(self) -> S_co:
+        """Mark, count, reason, grants; and the time there, see ``micros_at``."""
+
+    def swap(self, old: Sequence[object], new: Sequence[object]) -> S_co:
+        """Put mark, count, reason and grants there if mark, count and grants are so."""
+
+
+Plan = Generator[S, StatementResult, T]
+"""Statements one after the other; what each did is sent in. It never raises itself."""
+
+
+def run_plan_blocking(plan: Plan[S, T], run: Callable[[S], StatementResult]) -> T:
+    """What the plan makes of what its statements did, by a driver that blocks."""
+    try:
+        statement = next(plan)
+        while True:
+            statement = plan.send(run(statement))
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+def note_changes(plan: Plan[S, T], changed: Callable[[], object]) -> Plan[S, T]:
+    """The same; ``changed()`` is called when one of its statements changed rows."""
+    try:
+        statement = next(plan)
+        while True:
+            ran = yield statement
+            if ran.count:
+                changed()
+            statement = plan.send(ran)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+def lock_plan(
+    words: RowStatements[S],
+    mode: Mode,
+    reason: str,
+    *,
+    check: bool = False,
+    alone: bool = False,
+) -> Plan[S, RowStep]:
+    """Take it; where that changed several rows, they are changed back.
+
+    ``check``: look whether the mark stands there now. A column that is too narrow or no
+    text takes anything, where a database is not strict.
+
+    ``alone``: look before whether it is one row. If there are more, and somebody else
+    has locked one of them, changing ours back would change that one, too.
+    """
+    if alone:
+        ran = yield words.look()
+        if len(ran.rows) > 1:
+            return RowStep(len(ran.rows), ran.rows[0])
+    ran = yield words.lock(mode, reason)
+    if ran.count > 1:
+        yield words.unlock(mode, reason)
+    if ran.count == 1 and check:
+        found = next(iter((yield words.look()).rows), None)
+        state = None if found is None else parse_row_state(found)
+        if state is None:
+            yield words.unlock(mode, reason)
+            return RowStep(0, found)
+    return (yield from _step_result(words, ran.count))
+
+
+def unlock_plan(words: RowStatements[S], mode: Mode, reason: str) -> Plan[S, RowStep]:
+    """Give it back."""
+    ran = yield words.unlock(mode, reason)
+    return (yield from _step_result(words, ran.count))
+
+
+def look_plan(words: RowStatements[S]) -> Plan[S, RowStep]:
+    """What stands there."""
+    return (yield from _step_result(words, 0))
+
+
+def _step_result(words: RowStatements[S], count: int) -> Plan[S, RowStep]:
+    if count:
+        return RowStep(count)
+    ran = yield words.look()
+    return RowStep(
+        len(ran.rows) if len(ran.rows) > 1 else 0, next(iter(ran.rows), None)
+    )

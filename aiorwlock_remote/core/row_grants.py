@@ -16,9 +16,9 @@ from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, WRITE_LOCK, RowState
 from aiorwlock_remote.core.ticket import Mode, holder_of
 
 VERSION = "1"
-MAX_TEXT = 4000
+MAX_GRANTS_TEXT = 4000
 """Characters: what the narrowest column that is asked for can hold."""
-KEPT = 40
+MAX_KEPT_REASON = 40
 """Characters of a reason by which it is known again."""
 
 
@@ -84,7 +84,10 @@ class RowGrants:
     def _is_ours(self) -> bool:
         # Another program's WriteLock after ours has its own reason. A column that is
         # too narrow may have cut ours.
-        found, wrote = self.state.reason[:KEPT].rstrip(), self.wrote[:KEPT].rstrip()
+        found, wrote = (
+            self.state.reason[:MAX_KEPT_REASON].rstrip(),
+            self.wrote[:MAX_KEPT_REASON].rstrip(),
+        )
         return found == wrote or (bool(found) and wrote.startswith(found))
 
 
@@ -175,17 +178,17 @@ class RenewRow:
         return current.kept(mine, now + self.lease)
 
 
-def text_of(ledger: RowGrants, nonce: str) -> str:
+def dump_row_grants(ledger: RowGrants, nonce: str) -> str:
     """As it stands in the column."""
     grants = (
         f"{grant.ticket},{grant.mode},{grant.expires},{grant.fence}"
         for grant in ledger.grants
     )
-    wrote = ledger.wrote[:KEPT].encode().hex()
+    wrote = ledger.wrote[:MAX_KEPT_REASON].encode().hex()
     return ";".join((VERSION, nonce, str(ledger.last), wrote, *grants))
 
 
-def ledger_of(state: RowState, text: str | None) -> RowGrants | None:
+def load_row_grants(state: RowState, text: str | None) -> RowGrants | None:
     """What stands in the row; None: nothing that we have written."""
     if not text:
         return RowGrants(state)

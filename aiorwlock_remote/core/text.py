@@ -1,7 +1,11 @@
-"""What users give and are shown again: reasons, names of tasks, values in errors."""
+"""What users give and are shown again: reasons, names of tasks, values in errors.
+
+Names of files, as users give them.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -74,3 +78,22 @@ def one_line(text: str, most: int) -> str:
     """Of whatever it is, so many bytes: nobody is refused for a name."""
     line = "".join(char if char.isprintable() else "?" for char in text)
     return line.encode()[:most].decode(errors="ignore")
+
+
+def check_path(path: str | os.PathLike[str]) -> str:
+    """It, as a text; nothing is looked at.
+
+    Raises:
+        ConfigurationError: no text, an empty one, or one that no file can have.
+    """
+    name: object = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(name, str):
+        raise ConfigurationError(what=f"a path is a str, not {type(name).__name__}")
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        pass
+    else:
+        if name and "\0" not in name:
+            return name
+    raise ConfigurationError(what=f"{name!r} is not the name of a file or folder")

@@ -42,7 +42,7 @@ def after_change(error: BackendError) -> BackendUnavailable:
     return doubtful
 
 
-def after_doubt(error: BaseException) -> BaseException:
+def without_proof(error: BaseException) -> BaseException:
     """Return the error without its proof: an earlier request may have been done."""
     if is_uncertain(error):
         return error

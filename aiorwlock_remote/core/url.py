@@ -10,11 +10,11 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 from aiorwlock_remote.core.text import check_text, nearest, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
-OF_CONNECT = frozenset(
+CONNECT_ONLY_OPTIONS = frozenset(
     {"connect_timeout", "fence_memory", "min_replicas", "observers", "prefix"}
 )
 """Options of ``connect`` alone."""
-KEYWORDS = OF_CONNECT | {
+CONNECT_OPTIONS = CONNECT_ONLY_OPTIONS | {
     *("lease", "lock_delay", "margin", "max_hold", "max_stall", "max_waiters"),
     *("fair", "on_lost", "policy", "slow_wait"),
 }
@@ -52,7 +52,7 @@ class Address:
         """
         for name in self.query:
             if name not in known:
-                ours = f"say connect(url, {name}=…)" if name in KEYWORDS else ""
+                ours = f"say connect(url, {name}=…)" if name in CONNECT_OPTIONS else ""
                 raise ConfigurationError(
                     what=f"{self.scheme}: unknown option {quoted(name)} in the URL",
                     hint=ours or nearest(name, known),

@@ -33,7 +33,7 @@ class BootId:
         Raises:
             ConfigurationError: whoever uses it knows more than we, or another clock.
         """
-        if kept is None or another_boot(kept.id, self.id):
+        if kept is None or is_another_boot(kept.id, self.id):
             return self
         if kept.id and not self.id:
             raise ConfigurationError(
@@ -66,17 +66,17 @@ def this_boot() -> BootId:
         ) from exc
 
 
-def another_boot(written: str, boot: str) -> bool:
+def is_another_boot(written: str, boot: str) -> bool:
     """Whether it is certain; of what is not known nothing follows."""
     return bool(written and boot) and written != boot
 
 
-def of_this_boot(record: Doorman, written: str, boot: str, now: int) -> Doorman:
+def as_of_boot(record: Doorman, written: str, boot: str, now: int) -> Doorman:
     """The record, written in boot ``written``, as it counts in ``boot``.
 
     Where one of them is not told, a clock that began anew gives another boot away.
     """
-    over = another_boot(written, boot)
+    over = is_another_boot(written, boot)
     if not (written and boot):
         over = any(grant.since > now for grant in record.grants)
     return record.after_reboot() if over else record

@@ -52,10 +52,10 @@ def mount_of(path: str) -> Mount:
         table = _TABLE.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return Mount()
-    return find(os.path.realpath(path), table)
+    return find_mount(os.path.realpath(path), table)
 
 
-def find(path: str, table: str) -> Mount:
+def find_mount(path: str, table: str) -> Mount:
     """The mount of a resolved path; of those at one place, the last."""
     best, found = -1, Mount()
     for line in table.splitlines():
@@ -71,7 +71,7 @@ def find(path: str, table: str) -> Mount:
     return found
 
 
-def check(path: str, mount: Mount, *, shared: bool) -> None:
+def check_mount(path: str, mount: Mount, *, shared: bool) -> None:
     """Refuse what looks like one lock and would be two.
 
     Raises:

@@ -12,7 +12,7 @@ from aiorwlock_remote._util.purge import EveryNth, Key, Purger
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import KeptLocked, LocalConnection, Seen
 from aiorwlock_remote.embedded.watcher import ChangeWatcher, WatchIntervals

@@ -17,8 +17,12 @@ from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import next_attempt
-from aiorwlock_remote.embedded.connection import KeptLocked, LocalConnection
-from aiorwlock_remote.embedded.wake_event import PlainWakeEvent, WakeEvent
+from aiorwlock_remote.embedded.connection import (
+    KeptLocked,
+    LocalConnection,
+    PlainWakeEvent,
+    WakeEvent,
+)
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -30,9 +34,9 @@ from aiorwlock_remote.ports import EventLoop, WakeCallback
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
-STRETCH = 1.25
-NEAR = 3
-FAILED = 0.5
+PAUSE_GROWTH = 1.25
+NEAR_ENTRIES = 3
+PAUSE_AFTER_FAILURE = 0.5
 """Seconds until the next look after one that failed: each is told to the log."""
 
 
@@ -108,10 +112,10 @@ class ChangeWatcher:
                     again = {*fresh, *self._kept}
                     near = self._look(list(self._watched) if changed else list(again))
                     hurry = near and not self._alarm.hears
-                    pause = shortest if hurry else min(pause * STRETCH, longest)
+                    pause = shortest if hurry else min(pause * PAUSE_GROWTH, longest)
                 except (BackendError, ConfigurationError) as exc:
                     log_event(log, "watch_failed", error=str(exc))
-                    pause = FAILED
+                    pause = PAUSE_AFTER_FAILURE
         finally:
             with self._lock:
                 self._closed = True
@@ -167,4 +171,6 @@ class ChangeWatcher:
 
     def _is_near(self, record: Doorman) -> bool:
         """Whether a place of ours is among the first; the others need not hurry."""
-        return any(place.client_id == self._gate for place in record.queue[:NEAR])
+        return any(
+            place.client_id == self._gate for place in record.queue[:NEAR_ENTRIES]
+        )

@@ -33,12 +33,12 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 MAX_BATCH = 256
 BUSY_TIMEOUT = 5.0
-AT_EXIT = 1.0
+EXIT_TIMEOUT = 1.0
 """Seconds for what is queued when the process ends."""
-SHORTEST, LONGEST = 0.002, 0.02
+MIN_KEPT_PAUSE, MAX_KEPT_PAUSE = 0.002, 0.02
 """Seconds, at most, until a record that was kept locked is tried again."""
 
-Wakes = Callable[[Resource, tuple[str, ...]], object]
+WakeClients = Callable[[Resource, tuple[str, ...]], object]
 Call = Callable[[LocalConnection], Any]
 
 
@@ -107,7 +107,7 @@ class Worker:
         connection: LocalConnection,
         host: EventLoop,
         name: str,
-        wakes: Wakes,
+        wakes: WakeClients,
         first: RenewalsFirst | None = None,
     ) -> None:
         """Takes the connection over, opened or not. ``name``: of the thread.
@@ -154,10 +154,10 @@ class Worker:
             done.set()
 
         if self._closed:
-            self._thread.join(AT_EXIT)
+            self._thread.join(EXIT_TIMEOUT)
         elif self._thread.is_alive():  # not so in a forked child
             self._jobs.put(CallJob(None, all_done, Pending()))
-            done.wait(AT_EXIT)
+            done.wait(EXIT_TIMEOUT)
 
     def _asked(self, job: Job) -> Pending[Any]:
         if self._closed:
@@ -251,7 +251,9 @@ class Worker:
             return False
         waiting = self._put_back.setdefault(job.of, PutBack([], now))
         if not waiting.jobs:
-            waiting.at += uniform(0.1, 1.0) * min(LONGEST, max(SHORTEST, kept / 50))
+            waiting.at += uniform(0.1, 1.0) * min(
+                MAX_KEPT_PAUSE, max(MIN_KEPT_PAUSE, kept / 50)
+            )
         waiting.jobs.append(job)
         return True
 

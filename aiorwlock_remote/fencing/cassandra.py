@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
-from aiorwlock_remote.fencing.names import (
+from aiorwlock_remote.fencing.checks import (
+    as_tuple,
     check_columns,
     check_distinct,
+    check_fence,
     check_table,
-    several,
 )
-from aiorwlock_remote.fencing.numbers import check_fence
 
 _WORD = r"[A-Za-z][A-Za-z0-9_]{0,47}"
 _TABLE = re.compile(rf"({_WORD}\.)?{_WORD}")
@@ -56,7 +56,7 @@ def fenced_values(
         BadFence: it is none.
         ConfigurationError: one value, or one key, where several are wanted.
     """
-    return *several("values", values), check_fence(fence), *several("key", key), fence
+    return *as_tuple("values", values), check_fence(fence), *as_tuple("key", key), fence
 
 
 def accepted(rows: Iterable[Any], resource: str, fence: int) -> bool:

@@ -1,25 +1,123 @@
-"""A file that refuses old fences, for the processes of one machine."""
+"""A file that refuses old fences, for the processes of one machine.
+
+Alone at a file, by ``flock``: among processes, and among the threads of this one.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import final
 
-from aiorwlock_remote.core.paths import check_path
+from aiorwlock_remote.core.text import check_path
 from aiorwlock_remote.errors import (
     BadRecord,
     ConfigurationError,
     StaleFence,
     WouldDeadlock,
 )
-from aiorwlock_remote.fencing.file_lock import FileLockHold, exclusive
-from aiorwlock_remote.fencing.numbers import HIGHEST, check_fence
+from aiorwlock_remote.fencing.checks import MAX_FENCE, check_fence
 
-_FENCE = re.compile(rb"[0-9]{1,16}\n")
+
+@final
+class FileLockHold:
+    """A thread's stay, from its first way in to its last way out.
+
+    It lasts as long as anybody is in who came in during it: on an event loop that need
+    not be who came first. ``fence`` is for who made it.
+    """
+
+    def __init__(self, lock: Path) -> None:
+        """Wait for whoever is at it.
+
+        Raises:
+            OSError: the disk's.
+        """
+        self.fence: int | None = None
+        self._inside = 0
+        # Opened anew each time: threads of one process exclude each other, too.
+        self._file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        _open_holds.add(self)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        except BaseException:
+            self.end()
+            raise
+
+    def come(self) -> None:
+        """One more is in."""
+        self._inside += 1
+
+    def leave(self) -> bool:
+        """One less; whether it was the last one, with whom the stay is to end."""
+        self._inside -= 1
+        return not self._inside
+
+    def end(self) -> None:
+        """The next one may come."""
+        _open_holds.discard(self)
+        if self._file < 0:
+            return
+        try:
+            # A child that was forked past our hook may have the file open as well.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        finally:
+            os.close(self._file)
+
+    def sever(self) -> None:
+        """This is a forked child: the stay is its parent's, and ends with that."""
+        os.close(self._file)
+        self._file = -1
+
+
+_open_holds: set[FileLockHold] = set()
+
+
+@final
+class _ThreadHolds(threading.local):
+    def __init__(self) -> None:
+        self.stays: dict[Path, FileLockHold] = {}
+
+
+_thread = _ThreadHolds()
+
+
+@contextmanager
+def exclusively(lock: Path) -> Iterator[FileLockHold]:
+    """Nobody else is in; who is in already, by this thread, comes in again at once.
+
+    Raises:
+        OSError: the disk's.
+    """
+    stays = _thread.stays  # those of who comes, whoever leaves
+    stay = stays.get(lock)
+    if stay is None:
+        stay = stays[lock] = FileLockHold(lock)
+    stay.come()
+    try:
+        yield stay
+    finally:
+        if stay.leave():
+            del stays[lock]  # first: if another thread leaves, ours may come meanwhile
+            stay.end()
+
+
+def _drop_holds_of_parent() -> None:
+    _thread.stays = {}
+    for stay in _open_holds:
+        stay.sever()
+    _open_holds.clear()
+
+
+os.register_at_fork(after_in_child=_drop_holds_of_parent)
+
+
+_STORED_FENCE = re.compile(rb"[0-9]{1,16}\n")
 
 
 @final
@@ -62,7 +160,7 @@ class FencedFile:
             OSError: the disk's.
         """
         check_fence(fence)
-        with exclusive(self._lock) as stay:
+        with exclusively(self._lock) as stay:
             self._admit(fence, stay)
             yield
 
@@ -91,7 +189,7 @@ class FencedFile:
                 hint="text.encode()",
             )
         with self.admitted(fence):
-            _replace(self._path, data)
+            _replace_file(self._path, data)
 
     def _admit(self, fence: int, stay: FileLockHold) -> None:
         highest = self._highest() if stay.fence is None else stay.fence
@@ -99,7 +197,7 @@ class FencedFile:
             raise StaleFence(resource=str(self._path), fence=fence, highest=highest)
         if stay.fence is None:
             if fence > highest:
-                _replace(self._fence, f"{fence}\n".encode())
+                _replace_file(self._fence, f"{fence}\n".encode())
             stay.fence = fence
         elif fence > stay.fence:  # it was promised that none comes before it is left
             raise WouldDeadlock(
@@ -111,8 +209,8 @@ class FencedFile:
             text = self._fence.read_bytes()
         except FileNotFoundError:
             return 0
-        fence = int(text) if _FENCE.fullmatch(text) else HIGHEST + 1
-        if fence > HIGHEST:
+        fence = int(text) if _STORED_FENCE.fullmatch(text) else MAX_FENCE + 1
+        if fence > MAX_FENCE:
             raise BadRecord(what=f"{self._fence} does not hold a fence")
         return fence
 
@@ -120,7 +218,7 @@ class FencedFile:
         return f"<FencedFile {str(self._path)!r}>"
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace_file(path: Path, data: bytes) -> None:
     """Never half of it: beside it first, then renamed, each on the disk.
 
     One name is enough, as we are alone: what a killed process left is overwritten.

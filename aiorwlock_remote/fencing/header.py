@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from aiorwlock_remote.errors import BadFence, ConfigurationError
-from aiorwlock_remote.fencing.numbers import check_fence
+from aiorwlock_remote.fencing.checks import check_fence
 
 HEADER = "Lock-Fence"
 
-AHEAD = 86_400
+MAX_SECONDS_AHEAD = 86_400
 """Seconds by which a fence may be ahead of our clock: it is a time in microseconds, or
 a little more. One from further away would keep everybody out who comes after it."""
 
@@ -53,6 +53,6 @@ def read_fence(values: Sequence[str]) -> int:
     if not isinstance(text, str) or _DIGITS.fullmatch(text) is None:
         raise BadFence(what=f"{HEADER} is no number")
     fence = check_fence(int(text))
-    if fence > (time.time() + AHEAD) * 1e6:
+    if fence > (time.time() + MAX_SECONDS_AHEAD) * 1e6:
         raise BadFence(what=f"{HEADER} is of the future")
     return fence

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any, Protocol
 
-from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
-from aiorwlock_remote.fencing.numbers import check_fence
+from aiorwlock_remote.fencing.checks import check_fence
 
 _HERE = files("aiorwlock_remote.fencing")
 

@@ -217,27 +217,27 @@ class LocksMiddleware:
             await self._app(scope, receive, here.send)
 
 
-def visit(scope: Scope) -> RequestLocks:
+def request_locks_of(scope: Scope) -> RequestLocks:
     """That of this request.
 
     Raises:
         ConfigurationError: the application was given no locks.
     """
     here = scope.get(KEY)
-    return here if isinstance(here, RequestLocks) else _without()
+    return here if isinstance(here, RequestLocks) else _raise_no_locks()
 
 
-def site_of(app: Starlette) -> AppLocks:
+def app_locks_of(app: Starlette) -> AppLocks:
     """That of this application.
 
     Raises:
         ConfigurationError: it was given no locks.
     """
     here = getattr(app.state, KEY, None)
-    return here if isinstance(here, AppLocks) else _without()
+    return here if isinstance(here, AppLocks) else _raise_no_locks()
 
 
-def _without() -> NoReturn:
+def _raise_no_locks() -> NoReturn:
     raise ConfigurationError(
         what="the application has no locks", hint="add_locks(app, connect(…))"
     )

@@ -13,9 +13,9 @@ from http import HTTPStatus
 from typing import Literal, get_args
 from uuid import UUID
 
-from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId, resource
 from aiorwlock_remote.core.text import check_reason, quoted
+from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import ConfigurationError, LockError, LockTimeout
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.client import Locks
@@ -26,14 +26,19 @@ from aiorwlock_remote.logs import log_event
 log: logging.Logger = logging.getLogger("aiorwlock_remote.http")
 
 Mode = Literal["read", "write"]
-Spelling = type[str] | type[int] | type[UUID]
+ParameterType = type[str] | type[int] | type[UUID]
 
 PROBLEM = "application/problem+json"
 
 DEFAULT_TIMEOUT = 5.0
 """Seconds; nobody waits for a page for ever."""
 
-SPELLINGS: dict[str, Spelling] = {"": str, "str": str, "int": int, "uuid": UUID}
+PARAMETER_TYPES: dict[str, ParameterType] = {
+    "": str,
+    "str": str,
+    "int": int,
+    "uuid": UUID,
+}
 """What may follow the colon in ``{id:int}``."""
 
 
@@ -42,7 +47,7 @@ class PathParameter:
     """``{name}`` or ``{name:int}``: a part of the path, and what it is read as."""
 
     name: str
-    kind: Spelling
+    kind: ParameterType
     bare: bool
 
 
@@ -122,11 +127,11 @@ def _parts(
                 parts.append(literal)
             if name is None:
                 continue
-            if not name.isidentifier() or conversion or kind not in SPELLINGS:
+            if not name.isidentifier() or conversion or kind not in PARAMETER_TYPES:
                 raise ValueError  # noqa: TRY301 - one message for all of them
             if parts and isinstance(parts[-1], PathParameter):
                 raise ValueError  # noqa: TRY301 - where does one end?
-            parts.append(PathParameter(name, SPELLINGS[kind], bare=not kind))
+            parts.append(PathParameter(name, PARAMETER_TYPES[kind], bare=not kind))
     except ValueError:
         raise ConfigurationError(
             what=f"{quoted(text)} cannot be read",
@@ -156,7 +161,7 @@ def _read(place: PathParameter, value: object) -> ResourceId:
     return read
 
 
-class NoSuchPath(Exception):
+class PathNamesNoLock(Exception):
     """A path that names no lock, and so no page."""
 
 
@@ -198,7 +203,7 @@ class HoldSpec:
         try:
             made = self.template.resource_id(values)
         except ValueError as exc:
-            raise NoSuchPath from exc
+            raise PathNamesNoLock from exc
         pair = locks.rwlock(self.template.resource_type, made, **self._options)
         lock = pair.writer if self.mode == "write" else pair.reader
         return lock.acquire(self._timeout, reason=self._reason)

@@ -38,7 +38,7 @@ from aiorwlock_remote.integrations._http import (
     PROBLEM,
     HoldSpec,
     Mode,
-    NoSuchPath,
+    PathNamesNoLock,
     answer,
     check_connecting,
 )
@@ -174,7 +174,7 @@ def hold(
             locks = get_locks(request)
             try:
                 acquisition = wanted.acquisition(locks, request.match_info)
-            except NoSuchPath as exc:
+            except PathNamesNoLock as exc:
                 raise web.HTTPNotFound from exc
             async with acquisition as grant:
                 outer = request.get(_HELD)

@@ -11,14 +11,17 @@
 
 Not obtained in time is answered by 423 and ``Retry-After``, a lock lost or a store that
 is down by 503, a fence that is too old by 412, each as ``application/problem+json``.
+
+Every ``hold`` of a FastAPI application, and whether it fits where it stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Literal, Unpack
+from weakref import WeakKeyDictionary
 
 from fastapi import (
     Depends,
@@ -29,40 +32,152 @@ from fastapi import (
     WebSocket,
     WebSocketDisconnect,
     params,
+    routing,
     status,
 )
+from fastapi.dependencies.models import Dependant
+from starlette.applications import Starlette
+from starlette.convertors import FloatConvertor, PathConvertor, StringConvertor
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Host, Mount, compile_path
+from starlette.types import ASGIApp
 
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._asgi import (
+    KEY,
+    MOUNTED,
     AppLocks,
     LocksMiddleware,
-    site_of,
-    visit,
+    app_locks_of,
+    request_locks_of,
 )
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     PROBLEM,
     HoldSpec,
     Mode,
-    NoSuchPath,
+    PathNamesNoLock,
     answer,
     check_connecting,
 )
-from aiorwlock_remote.integrations._routes import (
-    Handlers,
-    add_handlers,
-    check_mounted,
-    check_routes,
-    holds,
-)
-from aiorwlock_remote.locks.acquirers import AcquireAbandoned
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.option_args import OptionArgs
+from aiorwlock_remote.runtime.acquirer import AcquireAbandoned
+
+_hold_specs: WeakKeyDictionary[Callable[..., Any], HoldSpec] = WeakKeyDictionary()
+"""The dependencies that ``hold`` made."""
+
+_Handlers = Mapping[Any, Callable[..., Any]]
+
+_CONVERTED_BY_HANDLER = (StringConvertor, PathConvertor, FloatConvertor)
+"""What leaves it to the handler to say which spellings are one."""
+
+
+def _add_handlers(app: Starlette, handlers: _Handlers) -> None:
+    """Add those of which it has none."""
+    for error, handler in handlers.items():
+        app.exception_handlers.setdefault(error, handler)
+
+
+def _check_routes(
+    routes: Sequence[BaseRoute],
+    handlers: _Handlers,
+    outside: Mapping[str, Any] | None = None,
+) -> None:
+    """Examine all, those of mounted applications too, which get the handlers.
+
+    ``outside``: the parts of the path that it is mounted on.
+
+    Raises:
+        ConfigurationError: one does not fit.
+    """
+    for route in _flat_routes(routes):
+        kinds = {**(outside or {}), **_path_parameters(str(getattr(route, "path", "")))}
+        if (mounted := _mounted(route)) is not None:
+            if isinstance(mounted, Starlette):
+                _add_handlers(mounted, handlers)
+            _check_routes(getattr(mounted, "routes", ()), handlers, kinds)
+            continue
+        dependant = getattr(route, "dependant", None)
+        if isinstance(dependant, Dependant):
+            _check_route(route, dependant, kinds)
+
+
+def _check_mounted(routes: Sequence[BaseRoute]) -> None:
+    """Refuse mounted applications that have locks which nothing has opened.
+
+    An application runs the lifespans of those mounted in it only if its own says so.
+
+    Raises:
+        ConfigurationError: there is one.
+    """
+    for route in _flat_routes(routes):
+        if (mounted := _mounted(route)) is None:
+            continue
+        site = getattr(getattr(mounted, "state", None), KEY, None)
+        if isinstance(site, AppLocks) and site.opened is None:
+            path = getattr(route, "path", "") or getattr(route, "host", "")
+            raise ConfigurationError(
+                what=f"the application mounted on {quoted(path)} has locks of its own, "
+                "which nothing opens",
+                hint=MOUNTED,
+            )
+        _check_mounted(getattr(mounted, "routes", ()))
+
+
+def _mounted(route: Any) -> ASGIApp | None:  # noqa: ANN401 - a route of any kind
+    """Return what is mounted there, without the middlewares of the mount."""
+    original = getattr(route, "original_route", route)
+    if not isinstance(original, Mount | Host):
+        return None
+    app: ASGIApp = getattr(original, "_base_app", original.app)
+    return app
+
+
+def _check_route(route: Any, dependant: Dependant, kinds: dict[str, Any]) -> None:  # noqa: ANN401 - a route of any kind
+    tree = list(_dependants(dependant))
+    mine: list[HoldSpec] = []
+    for each in tree:
+        if each.call is not None and each.call in _hold_specs:
+            mine.append(_hold_specs[each.call])
+            continue
+        for field in each.path_params:
+            if kinds.get(field.alias, ...) is str:
+                kinds[field.alias] = field.field_info.annotation
+    original = getattr(route, "original_route", route)
+    for hold in mine:
+        if isinstance(original, routing.APIWebSocketRoute):
+            raise ConfigurationError(
+                what=f"{quoted(hold)} is for HTTP, not for websockets"
+            )
+        hold.check(route.path, kinds)
+
+
+def _path_parameters(path: str) -> dict[str, Any]:
+    """The parts of a path; None: read by the path itself, so that spellings are one."""
+    _, _, convertors = compile_path(path)
+    return {
+        name: str if isinstance(convertor, _CONVERTED_BY_HANDLER) else None
+        for name, convertor in convertors.items()
+    }
+
+
+def _dependants(dependant: Dependant) -> Iterator[Dependant]:
+    yield dependant
+    for inner in dependant.dependencies:
+        yield from _dependants(inner)
+
+
+def _flat_routes(routes: Sequence[BaseRoute]) -> Iterator[Any]:
+    """Newer FastAPIs keep included routers as they are, older ones copy routes."""
+    contexts = getattr(routing, "iter_route_contexts", None)
+    yield from routes if contexts is None else contexts(routes)
+
 
 __all__ = [
     "FenceDep",
@@ -99,15 +214,15 @@ def add_locks(app: FastAPI, connecting: Connecting) -> None:
     if app.middleware_stack is not None:
         raise ConfigurationError(what="the application has started already")
     app.state.aiorwlock_remote = site = AppLocks()
-    handlers: Handlers = {LockError: _lock_error, AcquireAbandoned: _hung_up}
-    add_handlers(app, handlers)
+    handlers: _Handlers = {LockError: _lock_error, AcquireAbandoned: _hung_up}
+    _add_handlers(app, handlers)
     inner = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(served: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
-        check_routes(app.routes, handlers)
+        _check_routes(app.routes, handlers)
         async with connecting as site.opened, inner(served) as state:
-            check_mounted(app.routes)
+            _check_mounted(app.routes)
             yield state or {}
 
     app.router.lifespan_context = lifespan
@@ -124,8 +239,8 @@ def get_locks(of: HTTPConnection | FastAPI) -> Locks:
         ConfigurationError: it has none: no ``add_locks``, or its lifespan did not run.
     """
     if isinstance(of, FastAPI):
-        return site_of(of).locks
-    return visit(of.scope).site.locks
+        return app_locks_of(of).locks
+    return request_locks_of(of.scope).site.locks
 
 
 async def _locks(connection: HTTPConnection) -> Locks:
@@ -180,11 +295,11 @@ def hold(
         aiorwlock_request: Request,
         **parts: Any,  # noqa: ANN401 - as the signature below says
     ) -> AsyncIterator[Held]:
-        here = visit(aiorwlock_request.scope)
+        here = request_locks_of(aiorwlock_request.scope)
         locks = here.site.locks
         try:
             acquisition = wanted.acquisition(locks, parts)
-        except NoSuchPath as exc:
+        except PathNamesNoLock as exc:
             raise HTTPException(404) from exc
         try:
             async with acquisition.unless(here.gone) as grant:
@@ -194,7 +309,7 @@ def hold(
             raise
 
     held.__signature__ = _signature(wanted)  # type: ignore[attr-defined]
-    holds[held] = wanted
+    _hold_specs[held] = wanted
     return params.Depends(held, scope=scope)
 
 
@@ -215,7 +330,7 @@ def _signature(wanted: HoldSpec) -> Signature:
 
 
 async def _lock_error(connection: HTTPConnection, error: LockError) -> Response | None:
-    here = visit(connection.scope)
+    here = request_locks_of(connection.scope)
     told = answer(error)
     if told is None:
         here.fail(error)

@@ -12,15 +12,15 @@ from types import TracebackType
 from typing import TypeVar, Unpack, final
 
 from aiorwlock_remote.core.commands import Forced, ForceRelease
-from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import (
     Resource,
     ResourceId,
     encode_type,
     resource,
-    under,
+    resource_under_prefix,
 )
 from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
 from aiorwlock_remote.locks import tickets
 from aiorwlock_remote.locks.diagnostics import closed, diagnose
@@ -30,7 +30,7 @@ from aiorwlock_remote.locks.info import Holder, LockInfo
 from aiorwlock_remote.locks.lock import AnyLock, Mutex, RWLock
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.option_args import OptionArgs
-from aiorwlock_remote.locks.options import Options, but_fair
+from aiorwlock_remote.locks.options import Options, rwlock_options
 from aiorwlock_remote.locks.recipe_factories import RecipeFactories
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
@@ -88,7 +88,7 @@ class Locks(TicketCalls, RecipeFactories):
                 which is a mutex's.
         """
         target = resource(resource_type, resource_id, self._session.prefix)
-        return RWLock(self._session, target, but_fair(self._options, options))
+        return RWLock(self._session, target, rwlock_options(self._options, options))
 
     def multi(
         self, *locks: AnyLock, timeout: float | None = None, reason: str = ""
@@ -123,7 +123,7 @@ class Locks(TicketCalls, RecipeFactories):
             kind = encode_type(resource_type, prefix)
         async with closed(self._session.drive.store.scan(kind)) as snapshots:
             async for snapshot in snapshots:
-                found = under(snapshot.resource, prefix)
+                found = resource_under_prefix(snapshot.resource, prefix)
                 if found is None:
                     continue
                 shown = self._session.shown(replace(snapshot, resource=found))
@@ -217,7 +217,9 @@ class Locks(TicketCalls, RecipeFactories):
         session = self._session
         session.check()
         passed = tickets.read(ticket)
-        target = under(passed.resource, session.prefix) or passed.resource
+        target = (
+            resource_under_prefix(passed.resource, session.prefix) or passed.resource
+        )
         options = self._options.but(
             {"lease": passed.lease, "lock_delay": passed.lock_delay}
         )

@@ -13,17 +13,17 @@ import anyio
 
 from aiorwlock_remote import registry
 from aiorwlock_remote._util.random_ids import random_id
-from aiorwlock_remote._util.threads import forbidden, thread_refused
-from aiorwlock_remote.core.lease import check_seconds
+from aiorwlock_remote._util.threads import thread_refused, threads_forbidden
 from aiorwlock_remote.core.names import Resource, check_prefix
+from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
+from aiorwlock_remote.locks.acquisition import SingleEntry
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.observers import Observer, check_observers
 from aiorwlock_remote.locks.option_args import OptionArgs
 from aiorwlock_remote.locks.options import Options, check_count
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.locks.single_entry import SingleEntry
 from aiorwlock_remote.ports import (
     Backend,
     EventLoop,
@@ -32,11 +32,10 @@ from aiorwlock_remote.ports import (
     StoreSettings,
     WakeCallback,
 )
-from aiorwlock_remote.runtime.cleanup import CleanupRetrier
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier, InFlightGrants
 from aiorwlock_remote.runtime.event_loop import current_event_loop
-from aiorwlock_remote.runtime.in_flight import InFlightGrants
 from aiorwlock_remote.runtime.store_client import StoreClient
-from aiorwlock_remote.runtime.wait_queue_registry import WaitQueueRegistry
+from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
 
 
 def connect(
@@ -147,7 +146,7 @@ class Connecting:
             try:
                 store = await opening
             except RuntimeError as exc:  # the loop's own threads, too: names of hosts
-                if not forbidden(exc):
+                if not threads_forbidden(exc):
                     raise
                 raise thread_refused(exc) from exc
         if scope.cancelled_caught:

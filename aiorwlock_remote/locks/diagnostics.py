@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import anyio
 
-from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Capability, Clock, Diagnosable, Finding, Store
 

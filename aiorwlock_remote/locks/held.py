@@ -15,9 +15,9 @@ from typing import NoReturn, TypeVar, final
 import anyio
 
 from aiorwlock_remote.core.commands import NotHeld
-from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.ticket import Mode, ModeName, holder_of
+from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import (
     ConfigurationError,
     LockTimeout,
@@ -288,7 +288,7 @@ class Held:
             )
 
 
-def grip_of(held: Held) -> HeldState:
+def state_of(held: Held) -> HeldState:
     """The grip behind it, for the recipes.
 
     Raises:
@@ -302,4 +302,4 @@ def grip_of(held: Held) -> HeldState:
 
 def share_ticket(held: Held) -> str:
     """A ticket by which others may share the grant, while ``held`` keeps it."""
-    return tickets.write(grip_of(held).lease, shared=True)
+    return tickets.write(state_of(held).lease, shared=True)

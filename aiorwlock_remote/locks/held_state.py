@@ -1,10 +1,15 @@
-"""A grip: one grant as this library holds it. Users see it through a ``Held``."""
+"""A grip: one grant as this library holds it. Users see it through a ``Held``.
+
+What is to be cancelled when a grant is lost. Lives in the loop's thread.
+"""
 
 from __future__ import annotations
 
 import logging
 import weakref
 from collections.abc import Awaitable, Callable
+
+import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Reply
@@ -17,7 +22,6 @@ from aiorwlock_remote.errors import (
     LockLost,
     NotOwner,
 )
-from aiorwlock_remote.locks.loss_scopes import LossScopes
 from aiorwlock_remote.locks.observers import NO_OBSERVERS, AttemptObservers, GrantEnd
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
@@ -25,6 +29,40 @@ from aiorwlock_remote.logs import guarded, log_event
 from aiorwlock_remote.runtime.lease import Lease, LeaseState
 from aiorwlock_remote.runtime.request import AcquireRequest
 from aiorwlock_remote.runtime.store_client import was_held
+
+
+class LossScopes:
+    """The scopes that one grant protects."""
+
+    __slots__ = ("_happened", "_scopes")
+
+    def __init__(self) -> None:
+        self._scopes: list[anyio.CancelScope] = []
+        self._happened = False
+
+    def watch(self, scope: anyio.CancelScope) -> None:
+        """Cancel this scope on loss; at once if it has happened."""
+        self._scopes.append(scope)
+        if self._happened:
+            scope.cancel()
+
+    def unwatch(self, scope: anyio.CancelScope) -> None:
+        """Not any more."""
+        if scope in self._scopes:
+            self._scopes.remove(scope)
+
+    def happened(self) -> None:
+        """Cancel them all."""
+        self._happened = True
+        for scope in self._scopes:
+            scope.cancel()
+
+    def pass_on(self, other: LossScopes) -> None:
+        """Another grant protects the same scopes from now on."""
+        scopes, self._scopes = self._scopes, []
+        for scope in scopes:
+            other.watch(scope)
+
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord, QueueEntry
-from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import READERS, Mode, ModeName, holder_of
+from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.transition import peek
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
 
@@ -109,7 +109,7 @@ class LockInfo:
         return replace(self, holders=left) if left else None
 
 
-def doorman(snapshot: Snapshot) -> LockInfo:
+def lock_info(snapshot: Snapshot) -> LockInfo:
     """What to show of a snapshot."""
     record = snapshot.record
     live, foreign = peek(record, snapshot.seat, snapshot.now)

@@ -1,25 +1,133 @@
-"""The locks themselves: a mutex, and the two sides of a readers-writer lock."""
+"""The locks themselves: a mutex, and the two sides of a readers-writer lock.
+
+``lock.in_transaction(…)``: a grant that ends with a transaction of the caller's.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Unpack, final
 
-from aiorwlock_remote.core.lease import check_seconds
+import anyio
+
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode, ModeName, Policy
-from aiorwlock_remote.errors import NotOwner
-from aiorwlock_remote.locks.acquisition import Acquisition, try_acquire_grant
+from aiorwlock_remote.core.timing import check_seconds
+from aiorwlock_remote.errors import BackendError, NotOwner, Unsupported
+from aiorwlock_remote.locks.acquisition import (
+    Acquisition,
+    HeldScope,
+    SingleEntry,
+    acquire_grant,
+    try_acquire_grant,
+)
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.held_scope import HeldScope, acquire_grant
-from aiorwlock_remote.locks.in_transaction import LEASE, InTransaction
+from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.option_args import OptionArgs
-from aiorwlock_remote.locks.options import POLICIES, Options, but_fair
+from aiorwlock_remote.locks.options import POLICIES, Options, rwlock_options
 from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.ports.recipes import SupportsTransactions
+from aiorwlock_remote.runtime.lease import LeaseState
 from aiorwlock_remote.runtime.request import AcquireRequest
+
+TRANSACTION_LEASE = 5.0
+"""Seconds after which a dead holder's lock is free; no live one's ends by it."""
+MIN_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.002, 0.25
+"""Seconds between two looks whether the transaction has ended."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
+
+
+@final
+class InTransaction:
+    """Made by ``Mutex.in_transaction``; entered once."""
+
+    def __init__(
+        self,
+        session: Session,
+        request: AcquireRequest,
+        options: Options,
+        transaction: object,
+    ) -> None:
+        """``options``: those of the request."""
+        self._session = session
+        self._request = request
+        self._options = options
+        self._transaction = transaction
+        self._inside = SingleEntry(
+            "in_transaction(…)",
+            lambda: f"in_transaction(…) of {request.resource.label}",
+        )
+        self._grip: HeldState | None = None
+        self._held: Held | None = None
+
+    async def __aenter__(self) -> Held:
+        with self._inside:
+            return await self._join()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._grip is not None
+        if not self._session.forked:
+            self._session.outlasting[self._grip.lease] = self._over
+            self._session.host.spawn(self._outlast)
+
+    async def _join(self) -> Held:
+        session, request = self._session, self._request
+        session.check()
+        store = session.drive.store
+        if not isinstance(store, SupportsTransactions):
+            raise Unsupported(
+                what=f"{request.resource.label}: not in a transaction of this store",
+                hint="postgresql:// and mariadb:// can",
+            )
+        with session.asked(request) as followers:
+            await session.may_ask(request.resource)
+            lease = await session.doors.acquire(request)
+        options = self._options
+        self._grip = HeldState(session, lease, options, followers, owned_by_task=False)
+        self._held = Held(self._grip)
+        try:
+            await store.join(request.resource, lease.ticket, self._transaction)
+        except BaseException:
+            self._grip.give_back()
+            raise
+        return self._held
+
+    async def _outlast(self) -> None:
+        """Release it when the transaction has ended: before, it would be waited for."""
+        grip, pause = self._grip, MIN_POLL_INTERVAL
+        assert grip is not None
+        try:
+            while not await self._over():
+                await anyio.sleep(pause)
+                pause = min(MAX_POLL_INTERVAL, 2 * pause)
+        except BackendError as exc:
+            where = grip.lease.resource.label
+            log_event(log, "release_failed", resource=where, error=str(exc))
+            grip.give_back()
+        finally:
+            self._session.outlasting.pop(grip.lease, None)
+
+    async def _over(self) -> bool:
+        """Whether the transaction has ended, or the grant; then it is given back."""
+        store, grip = self._session.drive.store, self._grip
+        assert isinstance(store, SupportsTransactions)
+        assert grip is not None
+        held = grip.lease.state is LeaseState.HELD
+        if held and await store.joined(self._request.resource, grip.lease.ticket):
+            return False
+        grip.give_back()
+        return True
 
 
 class _Lock:
@@ -150,7 +258,7 @@ class _Lock:
         )
 
     def _but(self, options: Mapping[str, object]) -> Options:
-        return but_fair(self._options, options)
+        return rwlock_options(self._options, options)
 
     def _policy(self, options: Options) -> Policy:
         return POLICIES[options.policy]
@@ -188,7 +296,12 @@ class _Exclusive(_Lock):
         """
         check_seconds("timeout", timeout)
         options = self._options.but(
-            {"lease": LEASE, "margin": None, "max_hold": None, "on_lost": "flag"}
+            {
+                "lease": TRANSACTION_LEASE,
+                "margin": None,
+                "max_hold": None,
+                "on_lost": "flag",
+            }
         )
         request = self._ask(options).once(timeout, reason)
         return InTransaction(self._session, request, options, transaction)
@@ -226,7 +339,7 @@ AnyLock = Mutex | ReaderLock | WriterLock
 """What ``multi`` takes."""
 
 
-def made_of(lock: AnyLock) -> tuple[Session, AcquireRequest, Options]:
+def parts_of(lock: AnyLock) -> tuple[Session, AcquireRequest, Options]:
     """For ``multi``: whose lock it is, what it asks of the store, and its options."""
     return lock._session, lock._request, lock._options  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 

@@ -9,16 +9,14 @@ from typing import Any, final
 
 import anyio
 
-from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import BackendError, ConfigurationError, LockTimeout
-from aiorwlock_remote.locks.acquirers import Acquirer
-from aiorwlock_remote.locks.acquisition import Acquisition
-from aiorwlock_remote.locks.held import Held, grip_of
-from aiorwlock_remote.locks.lock import AnyLock, made_of
+from aiorwlock_remote.locks.acquisition import Acquisition, SingleEntry
+from aiorwlock_remote.locks.held import Held, state_of
+from aiorwlock_remote.locks.lock import AnyLock, parts_of
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.locks.single_entry import SingleEntry
-from aiorwlock_remote.runtime.acquire_all import try_all
+from aiorwlock_remote.runtime.acquirer import Acquirer, try_acquire_all
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import AcquireRequest
 
@@ -93,7 +91,7 @@ class Multi:
                     got[lock] = await acquisition
         except BaseException:
             for held in got.values():
-                grip_of(held).give_back()
+                state_of(held).give_back()
             raise
         return tuple(got[lock] for lock in self._locks)
 
@@ -116,7 +114,7 @@ class Multi:
             return None if until is None else max(0.0, until - clock.now())
 
         def among(lock: AnyLock) -> Acquisition:
-            session, request, options = made_of(lock)
+            session, request, options = parts_of(lock)
             request = request.once(left(), self._reason)
             return Acquisition(session, request, options, got.get(lock))
 
@@ -127,7 +125,7 @@ class Multi:
         """Grants of all, if all are free; else of none."""
         requests: list[AcquireRequest] = []
         for lock in self._locks:
-            session, request, _ = made_of(lock)
+            session, request, _ = parts_of(lock)
             await session.may_ask(request.resource)
             requests.append(request.once(None, self._reason))
         if len(requests) == 1:
@@ -136,7 +134,7 @@ class Multi:
         # 0 is one try, however long that takes.
         with anyio.move_on_after(self._timeout or None) as scope:
             try:
-                leases = await try_all(self._session.drive, requests)
+                leases = await try_acquire_all(self._session.drive, requests)
             except BackendError as exc:
                 if exc.retry_after is None:
                     raise  # else it may pass, and each of them is waited for
@@ -153,7 +151,7 @@ class Multi:
 
 def _check(session: Session, lock: object) -> None:
     """Another store would be asked for another's lock."""
-    if not (isinstance(lock, AnyLock) and made_of(lock)[0] is session):
+    if not (isinstance(lock, AnyLock) and parts_of(lock)[0] is session):
         raise ConfigurationError(
             what=f"multi() cannot acquire {quoted(lock)}",
             hint="mutex, reader and writer locks of the same Locks",

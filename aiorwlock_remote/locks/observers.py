@@ -26,7 +26,7 @@ of another mode, by ``upgrade`` or ``downgrade``. ``detached``: passed on. ``dro
 nothing referred to it any more.
 """
 
-FAILED = "an observer failed"
+OBSERVER_FAILED = "an observer failed"
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.observers")
 
@@ -68,7 +68,7 @@ class Observer(Protocol):
     Of mutexes, readers-writer locks, ``multi``, mutex sets, moves and adopted grants;
     not of row locks, occupied objects and the published calls.
 
-    It is called in the event loop and must not block. ``asked`` and what tells how the
+    Runs in the event loop, must not block. ``begin_attempt`` and what tells how the
     attempt ended are called in the task that asks. What an observer raises is logged
     and changes nothing, ``SystemExit`` included.
     """
@@ -118,7 +118,9 @@ class AttemptObservers:
 NO_OBSERVERS: AttemptObservers = AttemptObservers()
 
 
-def asked(observers: Sequence[Observer], request: AcquireRequest) -> AttemptObservers:
+def begin_attempt(
+    observers: Sequence[Observer], request: AcquireRequest
+) -> AttemptObservers:
     """Tell them what is wanted."""
     if not observers:
         return NO_OBSERVERS
@@ -138,7 +140,7 @@ def asked(observers: Sequence[Observer], request: AcquireRequest) -> AttemptObse
             followers.append(following)
 
     for observer in observers:
-        guarded(log, FAILED, ask, observer)
+        guarded(log, OBSERVER_FAILED, ask, observer)
     return AttemptObservers(tuple(followers))
 
 
@@ -164,4 +166,4 @@ def _call(one: AttemptObserver, what: str, *told: object) -> None:
     def call() -> None:
         getattr(one, what)(*told)
 
-    guarded(log, FAILED, call)
+    guarded(log, OBSERVER_FAILED, call)

@@ -7,15 +7,15 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Literal
 
-from aiorwlock_remote.core.lease import (
+from aiorwlock_remote.core.text import nearest, quoted
+from aiorwlock_remote.core.ticket import Policy
+from aiorwlock_remote.core.timing import (
     DEFAULT_LEASE,
     MIN_LEASE,
     check_seconds,
     default_margin,
 )
-from aiorwlock_remote.core.text import nearest, quoted
-from aiorwlock_remote.core.ticket import Policy
-from aiorwlock_remote.core.url import OF_CONNECT
+from aiorwlock_remote.core.url import CONNECT_ONLY_OPTIONS
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import LeaseTerms
@@ -23,11 +23,14 @@ from aiorwlock_remote.runtime.lease import LeaseTerms
 PolicyName = Literal["fair", "writer", "reader"]
 """Who goes first when readers and writers both wait."""
 POLICIES: Mapping[str, Policy] = {str(policy): policy for policy in Policy}
-OnLoss = Literal["raise", "flag"] | Callable[[Any], object]
+OnLostCallback = Literal["raise", "flag"] | Callable[[Any], object]
 """As ``OnLost``; only ``Held`` itself knows what it is that is given."""
 _MAX_WAITERS = 2**31
 
-_ELSEWHERE = {"reason": "acquire", **dict.fromkeys(sorted(OF_CONNECT), "connect")}
+_ELSEWHERE = {
+    "reason": "acquire",
+    **dict.fromkeys(sorted(CONNECT_ONLY_OPTIONS), "connect"),
+}
 """Options of one call alone."""
 
 _HERE = {
@@ -47,7 +50,7 @@ class Options:
     lease: float | None = DEFAULT_LEASE
     policy: PolicyName = "fair"
     fair: bool = True
-    on_lost: OnLoss = "raise"
+    on_lost: OnLostCallback = "raise"
     max_stall: float | None = None
     max_hold: float | None = None
     margin: float | None = None
@@ -100,7 +103,7 @@ class Options:
             )
 
 
-def but_fair(options: Options, changes: Mapping[str, object]) -> Options:
+def rwlock_options(options: Options, changes: Mapping[str, object]) -> Options:
     """As ``but``, of a readers-writer lock, which has a policy instead.
 
     Raises:

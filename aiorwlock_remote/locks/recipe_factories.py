@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from aiorwlock_remote.core.key_pair import pair
-from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
-from aiorwlock_remote.core.mutex_set import check_name
-from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.core.mutex_set import check_set_name
+from aiorwlock_remote.core.names import ResourceId, key_pair
 from aiorwlock_remote.core.occupancy import ExpiryAges, check_pattern
 from aiorwlock_remote.core.row import RowKey, RowTable, check_key
 from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.locks.lock import RWLock
 from aiorwlock_remote.locks.option_args import OnLost, OptionArgs
@@ -84,7 +83,7 @@ class RecipeFactories:
             Unsupported: this store cannot hold one.
             ConfigurationError: a name or a number that cannot be used.
         """
-        check_name("set", name)
+        check_set_name("set", name)
         check_seconds("revalidate_seconds", revalidate_seconds, least=REVALIDATE)
         given: object = lease
         if given is None:
@@ -111,7 +110,7 @@ class RecipeFactories:
             Unsupported: this store cannot hold one.
             ConfigurationError: a name or an option that cannot be used.
         """
-        target = pair(datatype, resource_id)
+        target = key_pair(datatype, resource_id)
         store = self._session.drive.store
         if not isinstance(store, SupportsKeyPairs):
             what = f"readers-writer lock on the set readlock:{target.key}"

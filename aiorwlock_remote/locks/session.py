@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import Closed, WouldDeadlock
-from aiorwlock_remote.locks.info import LockInfo, doorman
-from aiorwlock_remote.locks.observers import AttemptObservers, Observer, asked
+from aiorwlock_remote.locks.info import LockInfo, lock_info
+from aiorwlock_remote.locks.observers import AttemptObservers, Observer, begin_attempt
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Snapshot
 from aiorwlock_remote.runtime.acquirer import LockAcquirer
@@ -82,7 +82,7 @@ class Session:
 
     def shown(self, snapshot: Snapshot) -> LockInfo:
         """What to show of a snapshot; a clock that was set back is logged once."""
-        seen = doorman(snapshot)
+        seen = lock_info(snapshot)
         if seen.clock_set_back and not self._told_of_clock:
             self._told_of_clock = True
             log_event(
@@ -95,7 +95,7 @@ class Session:
 
     def asked(self, request: AcquireRequest) -> AttemptObservers:
         """Somebody wants a lock; who is to be told what becomes of that."""
-        return asked(self._observers, request)
+        return begin_attempt(self._observers, request)
 
     async def may_ask(self, resource: Resource) -> None:
         """Refuse to ask in vain, or for what this very task holds.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release, Released
-from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds, micros
 from aiorwlock_remote.core.names import ResourceId, resource
 from aiorwlock_remote.core.ticket import Mode, Policy, check_ticket, holder_of
+from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds, micros
 from aiorwlock_remote.locks.session import Session
 
 

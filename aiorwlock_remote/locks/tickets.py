@@ -12,11 +12,10 @@ import re
 from dataclasses import dataclass, field
 from math import inf
 
-from aiorwlock_remote.core.key_pair import KeyPair
-from aiorwlock_remote.core.lease import MICROS
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import KeyPair, Resource
 from aiorwlock_remote.core.text import check_reason, check_text
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import Lease
 

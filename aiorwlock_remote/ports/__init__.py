@@ -17,8 +17,8 @@ from aiorwlock_remote._util.pending import Pending as Pending
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
 
 
@@ -76,7 +76,7 @@ class SocketEventLoop(Protocol):
         """Run it in the loop after this turn's tasks have run; from its thread only."""
 
 
-SET_BACK = 1_000_000
+MIN_CLOCK_SETBACK = 1_000_000
 """Microseconds by which a record may be newer than the store's clock."""
 
 WakeCallback = Callable[[Resource, float], None]
@@ -134,12 +134,12 @@ class Snapshot:
     def set_back(self) -> int:
         """By how much the store's clock was set back since the record was changed.
 
-        0 where leases are not counted by a wall clock, and for less than ``SET_BACK``:
+        0 where no wall clock counts leases, and for less than ``MIN_CLOCK_SETBACK``:
         the nodes of a cluster may differ. A holder that is alive renews by the new
         time, and changes the record.
         """
         ahead = self.record.updated - self.now
-        return ahead if self.wall == self.now and ahead >= SET_BACK else 0
+        return ahead if self.wall == self.now and ahead >= MIN_CLOCK_SETBACK else 0
 
 
 @dataclass(frozen=True, slots=True)

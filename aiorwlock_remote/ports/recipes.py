@@ -7,12 +7,11 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Reply
-from aiorwlock_remote.core.key_pair import KeyPair
 from aiorwlock_remote.core.mutex_set import TakeReplies, TakeRequest
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import KeyPair, Resource
 from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges
+from aiorwlock_remote.core.row import Plan, Statement
 from aiorwlock_remote.core.row_dialects import Dialect
-from aiorwlock_remote.core.row_plans import Plan, Statement
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from aiorwlock_remote.recipes.occupancy import Occupancies as Occupancies
     from aiorwlock_remote.recipes.occupancy import Occupancy as Occupancy
     from aiorwlock_remote.recipes.occupied import Occupied as Occupied
-    from aiorwlock_remote.recipes.row_lock.held import RowAcquisition as RowAcquisition
-    from aiorwlock_remote.recipes.row_lock.held import RowHeld as RowHeld
+    from aiorwlock_remote.recipes.row_lock.lock import RowAcquisition as RowAcquisition
+    from aiorwlock_remote.recipes.row_lock.lock import RowHeld as RowHeld
     from aiorwlock_remote.recipes.row_lock.lock import RowLock as RowLock
 
 # Most programs use none of these, and do not wait for their import.
@@ -24,8 +24,8 @@ _WHEN_NEEDED = {
     "Occupancies": "occupancy",
     "Occupancy": "occupancy",
     "Occupied": "occupied",
-    "RowAcquisition": "row_lock.held",
-    "RowHeld": "row_lock.held",
+    "RowAcquisition": "row_lock.lock",
+    "RowHeld": "row_lock.lock",
     "RowLock": "row_lock.lock",
 }
 

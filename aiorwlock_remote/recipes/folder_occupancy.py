@@ -11,6 +11,13 @@ file of a process of this host is dead once the process is.
 
 Nothing is forced to the disk: who loses files by a power failure has lost the processes
 that made them, and an NFS server tells of nothing that it can lose.
+
+Proof that a process is gone; whatever is no proof counts as life.
+
+A process is named by a *world* (this boot, this namespace of process numbers, this
+clock), its number and its start. Only who lives in the same world can prove anything:
+in another container the same number is another process, and on another host nobody
+knows.
 """
 
 from __future__ import annotations
@@ -20,7 +27,8 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -31,10 +39,69 @@ from anyio.lowlevel import RunVar
 from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.core.names import decode, encode
 from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges
-from aiorwlock_remote.core.paths import check_path
+from aiorwlock_remote.core.text import check_path
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.recipes.occupancy import Occupancies
-from aiorwlock_remote.recipes.process_liveness import is_proved_dead, own_process_proof
+
+_PROC = Path("/proc")
+_NAMESPACE_DIGITS = 16
+_DEAD_STATES = frozenset("ZX")
+# Places in /proc/<pid>/stat, counted behind the program's name.
+_STATE, _THREADS, _START = 0, 17, 19
+
+
+@cache
+def _process_proof(pid: int) -> str:
+    start = _process_stat(pid)
+    world = _process_namespace()
+    return f"{world}.{pid}.{start[_START]}" if world and start else ""
+
+
+def own_process_proof() -> str:
+    """What proves, once this process is gone, that it is; "" where nothing can."""
+    return _process_proof(os.getpid())
+
+
+def is_proved_dead(process: str) -> bool:
+    """Whether the process of that ``own_process_proof`` is proved to be gone."""
+    world, _, rest = process.partition(".")
+    number, _, start = rest.partition(".")
+    if not world or world != _process_namespace() or not (number.isdecimal() and start):
+        return False
+    pid = int(number)
+    try:
+        # Not /proc, where others' processes may be hidden. 0 would be our own group.
+        if pid > 0:
+            os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass
+    found = _process_stat(pid)
+    if not found:
+        return False
+    unreaped = found[_STATE] in _DEAD_STATES and int(found[_THREADS]) <= 1
+    return unreaped or found[_START] != start
+
+
+def _process_namespace() -> str:
+    parts: list[str] = []
+    with suppress(OSError):
+        parts.append((_PROC / "sys/kernel/random/boot_id").read_text().strip())
+        parts.append(str((_PROC / "self/ns/pid").readlink()))
+        parts.append(str((_PROC / "self/ns/time").readlink()))
+    if len(parts) < 2:  # older kernels have no namespaces of clocks
+        return ""
+    return sha256(" ".join(parts).encode()).hexdigest()[:_NAMESPACE_DIGITS]
+
+
+def _process_stat(pid: int) -> list[str]:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
 
 T = TypeVar("T")
 

@@ -10,12 +10,12 @@ from weakref import WeakValueDictionary
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Reply
-from aiorwlock_remote.core.lease import check_seconds, micros
-from aiorwlock_remote.core.mutex_set import ANY, SetMember, check_name
+from aiorwlock_remote.core.mutex_set import ANY_MEMBER, SetMember, check_set_name
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.timing import check_seconds, micros
 from aiorwlock_remote.errors import ConfigurationError, NotOwner
 from aiorwlock_remote.locks.acquisition import Acquisition, try_acquire_grant
-from aiorwlock_remote.locks.held import Held, grip_of
+from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
@@ -57,7 +57,7 @@ class MutexSet:
         self._lease = micros(options.lease)
         terms = replace(options.terms, keep=keep)
         self._request = AcquireRequest(
-            SetMember(name, ANY), Mode.WRITE, Policy.FAIR, terms
+            SetMember(name, ANY_MEMBER), Mode.WRITE, Policy.FAIR, terms
         )
 
     @property
@@ -74,7 +74,9 @@ class MutexSet:
             BackendError: the store failed, or something else has the set's key.
         """
         self._session.check()
-        return await self._pool.members.create(check_name("mutex", name), self._lease)
+        return await self._pool.members.create(
+            check_set_name("mutex", name), self._lease
+        )
 
     async def remove(self, name: str) -> bool:
         """Remove a mutex, held or not; False if there is none.
@@ -86,7 +88,7 @@ class MutexSet:
             BackendError: the store failed.
         """
         self._session.check()
-        return await self._pool.members.remove(check_name("mutex", name))
+        return await self._pool.members.remove(check_set_name("mutex", name))
 
     def acquire(
         self, name: str | None = None, timeout: float | None = None, *, reason: str = ""
@@ -161,7 +163,7 @@ class MutexSet:
     def _request_of(
         self, name: str | None, timeout: float | None, reason: str
     ) -> AcquireRequest:
-        target = ANY if name is None else check_name("mutex", name)
+        target = ANY_MEMBER if name is None else check_set_name("mutex", name)
         member = SetMember(self._name, target)
         return replace(self._request, resource=member, timeout=timeout, reason=reason)
 
@@ -171,7 +173,7 @@ class MutexSet:
         return insisting.on(again(), lease.resource, again, lease.left)
 
     def _mine(self, held: Held, action: str) -> HeldState:
-        grip = grip_of(held)
+        grip = state_of(held)
         resource = grip.lease.resource
         ours = isinstance(resource, SetMember) and resource.type == self._name
         if not ours or grip.session is not self._session:

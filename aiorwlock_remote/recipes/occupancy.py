@@ -19,17 +19,16 @@ from typing import Any, ParamSpec, Protocol, TypeVar, final
 
 import anyio
 
-from aiorwlock_remote.core.lease import check_seconds, local_deadline
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.occupancy import (
     Action,
     ContenderRecord,
-    label_from,
-    pair_of,
-    thing_of,
+    check_label,
+    object_key,
+    object_name,
 )
-from aiorwlock_remote.core.polling import back_off
 from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.timing import back_off, check_seconds, local_deadline
 from aiorwlock_remote.errors import (
     BackendError,
     Closed,
@@ -40,8 +39,13 @@ from aiorwlock_remote.errors import (
 )
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import OccupancyStore
-from aiorwlock_remote.recipes.occupied import Occupied, OccupyAcquisition
-from aiorwlock_remote.recipes.occupy_attempt import OccupyAttempt, carried_out, log
+from aiorwlock_remote.recipes.occupied import (
+    Occupied,
+    OccupyAcquisition,
+    OccupyAttempt,
+    log,
+    run_beyond_cancellation,
+)
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop, current_event_loop
 
 P = ParamSpec("P")
@@ -83,7 +87,7 @@ class Occupancies:
         left would be asked for ever.
         """
         self.store: OccupancyStore = store
-        self._name_of = name_of or pair_of
+        self._name_of = name_of or object_name
         self._host = host
         self._live: weakref.WeakSet[Occupied] = weakref.WeakSet()
         self._attempts: set[OccupyAttempt] = set()
@@ -97,7 +101,7 @@ class Occupancies:
         Raises:
             ConfigurationError: a name that cannot be used.
         """
-        name = thing_of(kind, object_id)
+        name = object_key(kind, object_id)
         self.store.check(name)
         return Occupancy(self, name)
 
@@ -195,12 +199,12 @@ class Occupancies:
     async def holders_of(self, name: str) -> tuple[str, ...]:
         """The same by the object's name."""
         look = partial(self.store.usings, name, "")
-        return _shown(await carried_out(self._host(), look))
+        return _shown(await run_beyond_cancellation(self._host(), look))
 
     async def enter(self, name: str, timeout: float | None, who: str) -> Occupied:
         """As ``occupy``, by the object's name."""
         host = self._host()
-        label = label_from(who) or f"{platform.node()}/{os.getpid()}"
+        label = check_label(who) or f"{platform.node()}/{os.getpid()}"
         begun, attempts = host.clock.now(), 0
         while True:
             if self._closed:
@@ -274,7 +278,7 @@ class Occupancies:
         self._left.discard(attempt)
 
     def _named(self, thing: object) -> str:
-        name = thing_of(*self._name_of(thing))
+        name = object_key(*self._name_of(thing))
         self.store.check(name)
         return name
 

@@ -1,29 +1,181 @@
 """The attempts of an acquire, the same for a lock and for a mutex of a set.
 
 The doors: takes locks for the tasks of this process, or waits at their gates.
+
+Several grants asked for at once: all, or none.
+
+The line in the log that tells people who is in the way.
+
+Where an acquisition gets its grant from.
 """
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import anyio
 
 from aiorwlock_remote._util.pending import checkpoint
-from aiorwlock_remote.core.commands import Acquire, Granted, Refused
+from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Refused, Reply
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import MICROS
+from aiorwlock_remote.core.transition import peek
+from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import BackendError, Closed, LockError, LockTimeout
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.ports import Clock, Pending, Snapshot
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
 from aiorwlock_remote.runtime.request import AcquireRequest
-from aiorwlock_remote.runtime.slow_wait import slow_line, waited
 from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.throttle import AcquireThrottle
 from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
+
+
+@dataclass(slots=True)
+class _SentAcquire:
+    """``pending``: the answer to the last request that ``send`` sent."""
+
+    request: AcquireRequest
+    claim: Claim
+    send: Callable[[], Pending[Reply]]
+    pending: Pending[Reply]
+
+
+async def try_acquire_all(
+    drive: StoreClient, requests: Sequence[AcquireRequest]
+) -> list[Lease] | None:
+    """A grant of each if all can be had right now, else None; takes no places.
+
+    All is handed to the store before the first answer is awaited. Cancelled, or refused
+    in part, what was granted goes back.
+
+    Raises:
+        AcquireUncertain: the store never said.
+        Closed: the ``Locks`` was closed meanwhile.
+        BackendError: the store failed, or no thread can be had to renew them.
+    """
+    for request in requests:
+        drive.keeper.ready(request.terms)
+    sent_at = drive.host.clock.now()
+    asked = [_send_acquire(drive, request) for request in requests]
+    leases: list[Lease] = []
+    with drive.closing.under(partial(_withdraw_on_close, drive, asked)):
+        try:
+            for one in asked:
+                reply = await _await_reply(drive, one)
+                if isinstance(reply, Granted):
+                    leases.append(drive.lease(one.request, reply.grants[0], sent_at))
+            await checkpoint()
+        except BaseException as exc:
+            taken_back = _withdraw_uncertain(drive, asked)
+            if isinstance(exc, Exception):
+                for one, pending in taken_back:
+                    error = one.pending.error or exc
+                    await drive.resolve(error, one.request.resource, pending, one.claim)
+            for _, pending in taken_back:
+                pending.log_failure()
+            raise
+    if len(leases) == len(asked) and not any(lease.expired() for lease in leases):
+        return leases
+    for lease in leases:
+        drive.release_in_background(lease)
+    return None
+
+
+def _send_acquire(drive: StoreClient, request: AcquireRequest) -> _SentAcquire:
+    claim = drive.asking.claim(request)
+    command = Acquire((claim,), request.mode, request.policy)
+    send = partial(drive.store.step, request.resource, command)
+    return _SentAcquire(request, claim, send, send())
+
+
+async def _await_reply(drive: StoreClient, one: _SentAcquire) -> Reply:
+    """The answer to what was sent already, or to one of the next:
+    ``StoreClient.answer``.
+    """
+    sent = False
+
+    async def ask() -> Reply:
+        nonlocal sent
+        if sent:
+            one.pending = one.send()
+        sent = True
+        return await one.pending
+
+    return await drive.answer(ask)
+
+
+def _withdraw_uncertain(
+    drive: StoreClient, asked: Sequence[_SentAcquire]
+) -> list[tuple[_SentAcquire, Pending[Reply]]]:
+    """What was granted, or perhaps was."""
+    return [
+        (one, drive.withdraw(one.request.resource, one.claim))
+        for one in asked
+        if one.pending.error is None or is_uncertain(one.pending.error)
+    ]
+
+
+def _withdraw_on_close(drive: StoreClient, asked: Sequence[_SentAcquire]) -> None:
+    for _, pending in _withdraw_uncertain(drive, asked):
+        pending.log_failure()
+
+
+_ORDINAL_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}  # codespell:ignore nd
+
+
+def slow_wait_message(
+    request: AcquireRequest, seen: Snapshot, gate: str, before: int
+) -> str:
+    """``waited 5 s for order/42 (write), held 31 s by web-3 pid 71: …; 4th in queue``.
+
+    ``before``: how many tasks of this process wait before this one. The place in the
+    queue counts all tasks, of all processes.
+    """
+    live, foreign = peek(seen.record, seen.seat, seen.now)
+    if foreign is not None or seen.guests:
+        held = "held by a program that says no more"
+    elif live.grants:
+        held = _describe_holders(live.grants, seen.now)
+    else:
+        held = "free just now"
+    ahead = before
+    for place in live.queue:
+        if place.client_id == gate and place.mode is request.mode:
+            break
+        ahead += place.waiting
+    back = seen.set_back // MICROS
+    clock = f"; the store's clock was set back by {back} s" if back else ""
+    return f"{waited_so_long(request)}, {held}; {_ordinal(ahead + 1)} in queue{clock}"
+
+
+def waited_so_long(request: AcquireRequest) -> str:
+    """Its beginning."""
+    label, mode = request.resource.label, request.mode
+    return f"waited {request.slow_wait:g} s for {label} ({mode})"
+
+
+def _describe_holders(grants: tuple[Grant, ...], now: int) -> str:
+    first = min(grants, key=lambda grant: grant.since)
+    age, who = (now - first.since) // MICROS, first.who
+    by = f"{who.host} pid {who.pid}" if who.host else first.holder
+    why = f": {who.reason}" if who.reason else ""
+    if len(grants) == 1:
+        return f"held {age} s by {by}{why}"
+    return f"held by {len(grants)}, for {age} s by {by}{why}"
+
+
+def _ordinal(number: int) -> str:
+    last = 0 if number % 100 in (11, 12, 13) else number % 10
+    return f"{number}{_ORDINAL_SUFFIXES.get(last, 'th')}"
+
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
@@ -223,11 +375,11 @@ class LockAcquirer(BaseAcquirer):
         try:
             seen = await self._drive.store.look(request.resource)
         except LockError as exc:
-            log_event(log, f"{waited(request)}: {exc}")
+            log_event(log, f"{waited_so_long(request)}: {exc}")
             return
         if not visitor.ready.done():
             before = gate.before(visitor, request.mode)
-            line = slow_line(request, seen, self._drive.client_id, before)
+            line = slow_wait_message(request, seen, self._drive.client_id, before)
             log_event(log, line)
 
     def _timed_out(
@@ -246,3 +398,77 @@ class LockAcquirer(BaseAcquirer):
             retry_after=None if retry_after is None else retry_after / 1e6,
             unanswered=unanswered,
         )
+
+
+class Acquirer(Protocol):
+    """Where grants come from: ``LockAcquirer``, or what waits for mutexes of a set."""
+
+    async def acquire(self, request: AcquireRequest) -> Lease:
+        """Wait for a grant; as ``BaseAcquirer.acquire``."""
+
+    async def try_acquire(self, request: AcquireRequest) -> Lease | None:
+        """A grant if it can be had right now."""
+
+
+class AcquireAbandoned(Exception):
+    """Nobody wants the lock any more; it is not held."""
+
+
+class AbandonableAcquirer:
+    """Waits for a grant only as long as somebody wants it."""
+
+    def __init__(
+        self,
+        source: Acquirer,
+        drive: StoreClient,
+        over: Callable[[], Awaitable[object]],
+    ) -> None:
+        """``over`` returns when nobody wants it any more; it may be cancelled."""
+        self._source = source
+        self._drive = drive
+        self._over = over
+
+    async def acquire(self, request: AcquireRequest) -> Lease:
+        """A grant; cancelled or not wanted, it leaves nothing behind.
+
+        Raises:
+            NotWanted: ``over`` returned first.
+            LockError: as the source does.
+        """
+        lease: Lease | None = None
+        error: Exception | None = None
+
+        async def watch() -> None:
+            await self._over()
+            tasks.cancel_scope.cancel()
+
+        def let_go() -> None:
+            if lease is not None:
+                self._drive.release(lease).log_failure()
+
+        try:
+            with self._drive.closing.under(let_go):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(watch)
+                    try:
+                        lease = await self._source.acquire(request)
+                    except Exception as exc:  # noqa: BLE001 - raised below, no group
+                        error = exc
+                    tasks.cancel_scope.cancel()
+        except Closed:
+            raise
+        except BaseException:
+            let_go()
+            raise
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # this frame is in its traceback
+        if lease is None:
+            raise AcquireAbandoned
+        return lease
+
+    async def try_acquire(self, request: AcquireRequest) -> Lease | None:
+        """A grant if it can be had right now."""
+        return await self._source.try_acquire(request)

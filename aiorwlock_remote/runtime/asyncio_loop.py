@@ -14,7 +14,7 @@ import anyio
 
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.runtime.event_loop import log, quietly
+from aiorwlock_remote.runtime.event_loop import log, run_logged
 
 
 class _UncancelledStart(Coroutine[Any, Any, None]):
@@ -64,7 +64,7 @@ class AsyncioEventLoop:
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a task of the loop itself."""
-        task = self._loop.create_task(_UncancelledStart(quietly(function)))
+        task = self._loop.create_task(_UncancelledStart(run_logged(function)))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
 

@@ -5,13 +5,20 @@ that may have been granted, would keep everybody out for the rest of the lease; 
 a right that is gone for a moment. Whoever asked is told of the failure, and waits no
 longer; but if the request was certainly not carried out, and may succeed soon, then
 only if some more were not either (``outcome``).
+
+What is to be taken back if a ``Locks`` is closed before the answer is known.
+
+Who waits for its turn is told by the gates. Whoever else asks for something that the
+store may grant (a try, a move) asks ``under`` this: so that its tickets are withdrawn
+while there still is a connection, and the grant that it was about to get is no one's.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from random import random
@@ -20,19 +27,77 @@ from typing import Any, Protocol, TypeVar
 import anyio
 
 from aiorwlock_remote._util.pending import InFlight, Pending
-from aiorwlock_remote.core.polling import back_off
+from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.core.uncertainty import is_uncertain, may_be_repeated
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Closed
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
-from aiorwlock_remote.runtime.in_flight import InFlightGrants
+
+
+class InFlightGrants:
+    """The requests of one ``Locks`` that may grant something. In the loop's thread."""
+
+    def __init__(self) -> None:
+        """None is under way."""
+        self._under_way: dict[object, Callable[[], object]] = {}
+        self._closed = False
+
+    def check(self) -> None:
+        """Refuse to send anything more.
+
+        Raises:
+            Closed: it is too late.
+        """
+        if self._closed:
+            raise Closed
+
+    def begin(self, take_back: Callable[[], object]) -> object:
+        """A request is under way; what it is called by.
+
+        Raises:
+            Closed: it is not to be sent any more.
+        """
+        self.check()
+        asked = object()
+        self._under_way[asked] = take_back
+        return asked
+
+    def over(self, asked: object) -> bool:
+        """It is; False: it was closed meanwhile, and ``take_back`` was called."""
+        return self._under_way.pop(asked, None) is not None
+
+    @contextmanager
+    def under(self, take_back: Callable[[], object]) -> Generator[None, None, None]:
+        """``with`` it a request is under way; nothing is awaited before.
+
+        Left without an error, what it granted is handed out before anything is awaited.
+
+        Raises:
+            Closed: closed before or meanwhile; ``take_back`` was called then.
+        """
+        asked = self.begin(take_back)
+        try:
+            yield
+        except BaseException:
+            self.over(asked)
+            raise
+        if not self.over(asked):
+            raise Closed
+
+    def close(self) -> None:
+        """Take it all back."""
+        self._closed = True
+        under_way, self._under_way = self._under_way, {}
+        for take_back in under_way.values():
+            take_back()
+
 
 T = TypeVar("T")
 
 MAX_REQUESTS_IN_FLIGHT = 500
 """Requests under way at a time, however many failed."""
-AGAIN = 5
+MAX_RETRIES = 5
 """How often a request that was not carried out is sent again before that is told."""
 MAX_WAIT_FOR_REPLY = 2.0
 """Seconds for which those that failed wait for one that is not answered."""
@@ -40,7 +105,7 @@ MAX_WAIT_FOR_REPLY = 2.0
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
-async def answered(
+async def ask_with_retries(
     ask: Callable[[], Awaitable[T]],
     clock: Clock,
     patience: float,
@@ -49,14 +114,14 @@ async def answered(
     """Return what ``ask`` is answered.
 
     If the error says that the request was not carried out, and may succeed soon,
-    ``ask`` is called again: ``AGAIN`` times at most, after pauses that grow, and not
+    ``ask`` is repeated: ``MAX_RETRIES`` times at most, after growing pauses, and not
     once ``patience`` seconds have passed. ``check`` may refuse before each.
 
     Raises:
         LockError: what the last request failed with.
     """
     until = clock.now() + patience
-    for attempt in range(AGAIN):
+    for attempt in range(MAX_RETRIES):
         try:
             return await ask()
         except BackendUnavailable as exc:
@@ -143,7 +208,7 @@ class CleanupRetrier:
         one of the next. Cancelling takes nothing back.
 
         Raises:
-            LockError: what the request failed with, and ``AGAIN`` more.
+            LockError: what the request failed with, and ``MAX_RETRIES`` more.
         """
         try:
             return await first
@@ -230,7 +295,7 @@ class CleanupRetrier:
             self._tell(ending, pending)
             return
         ending.error, ending.vain = error, ending.vain + 1
-        if ending.vain >= AGAIN or not may_be_repeated(error):
+        if ending.vain >= MAX_RETRIES or not may_be_repeated(error):
             self._tell(ending)
         if ending.may_be_asked(error):
             self._endings[ending] = None  # behind the others

@@ -18,7 +18,7 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
 )
 from aiorwlock_remote.core.doorman import Grant
-from aiorwlock_remote.core.lease import micros
+from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import UpgradeConflict
 from aiorwlock_remote.runtime.lease import Lease, LeaseState

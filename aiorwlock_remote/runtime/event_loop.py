@@ -1,14 +1,18 @@
 """The event loop a ``Locks`` lives on: asyncio (any loop) or trio, seen alike.
 
 Finds the host of the running loop, and imports no other library for it.
+
+Local time that goes on while the host is suspended, as leases do.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import time
 import weakref
 from collections.abc import Awaitable, Callable
+from functools import partial
 from socket import socket
 from typing import Any, Protocol
 
@@ -17,7 +21,22 @@ import anyio
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.runtime.clock import SystemClock
+
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+class SystemClock:
+    """CLOCK_BOOTTIME where it exists, else the monotonic clock."""
+
+    def __init__(self) -> None:
+        # Functions of C, not methods: they are called several times a request.
+        self.now: Callable[[], float] = (
+            time.monotonic
+            if _BOOTTIME is None
+            else partial(time.clock_gettime, _BOOTTIME)
+        )
+        self.wall: Callable[[], float] = time.time
+
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.runtime")
 
@@ -60,7 +79,7 @@ class TaskEventLoop(Protocol):
         """Whether the loop itself has ended, for good. From any thread."""
 
 
-async def quietly(function: Callable[[], Awaitable[None]]) -> None:
+async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
     """Run it and log what it raises, which would end a run if a system task did."""
     try:
         await function()
@@ -80,7 +99,7 @@ def current_event_loop(clock: Clock | None = None) -> TaskEventLoop:
     return AsyncioEventLoop(clock or SystemClock())
 
 
-def asyncio_only() -> TaskEventLoop:
+def require_asyncio() -> TaskEventLoop:
     """The running loop, for drivers that know no other.
 
     Raises:

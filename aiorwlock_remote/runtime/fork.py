@@ -16,7 +16,7 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.mutex_set import TakeReplies, TakeRequest
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import Closed
 from aiorwlock_remote.ports import Capability, Renewer, Snapshot, Store
 

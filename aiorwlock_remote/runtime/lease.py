@@ -15,9 +15,9 @@ from enum import Enum
 from typing import Any
 
 from aiorwlock_remote.core.doorman import Grant, Requester
-from aiorwlock_remote.core.lease import local_deadline, renew_at
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import local_deadline, renew_at
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.ports import Clock

@@ -9,10 +9,10 @@ from functools import lru_cache
 from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.core.commands import Claim
 from aiorwlock_remote.core.doorman import Requester
-from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import check_reason, one_line
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.lease import LeaseTerms

@@ -26,21 +26,24 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
 )
 from aiorwlock_remote.core.doorman import Grant
-from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode, holder_of
+from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import AcquireUncertain, BackendError, BackendUnavailable
 from aiorwlock_remote.ports import FailsOver, Pending, Store, StoreSettings
-from aiorwlock_remote.runtime.cleanup import CleanupRetrier, answered
+from aiorwlock_remote.runtime.cleanup import (
+    CleanupRetrier,
+    InFlightGrants,
+    ask_with_retries,
+)
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.fork import ForkedStore, disable_in_children
-from aiorwlock_remote.runtime.in_flight import InFlightGrants
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
 from aiorwlock_remote.runtime.request import AcquireRequest, ClaimFactory
 from aiorwlock_remote.runtime.throttle import AcquireThrottle
-from aiorwlock_remote.runtime.wait_queue_registry import WaitQueueRegistry
+from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
 
 T = TypeVar("T")
 
@@ -160,7 +163,7 @@ class StoreClient:
         return Lease(request.resource, grant, request.terms, sent_at, self.host.clock)
 
     async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what the store answers; see ``answered``.
+        """Return what the store answers; see ``ask_with_retries``.
 
         Raises:
             LockError: what the last request failed with.
@@ -168,7 +171,7 @@ class StoreClient:
                 has been, and would be granted now.
         """
         clock, check = self.host.clock, self.closing.check
-        return await answered(ask, clock, self.patience, check)
+        return await ask_with_retries(ask, clock, self.patience, check)
 
     async def resolve(
         self,

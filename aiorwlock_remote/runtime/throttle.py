@@ -3,7 +3,7 @@
 A grant's lease counts from before its request was sent. Thousands of requests sent at
 once are answered so late that their leases are due by then, and a loop that works them
 off leaves the keeper's threads no time to renew. So new requests are held back while
-as many are under way as the store answers in ``SLOW`` seconds, and all but one at a
+as many are under way as the store answers in ``SLOW_REPLY`` seconds, all but one at a
 time while renewals are late.
 """
 
@@ -17,11 +17,11 @@ import anyio
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.ports import Clock
 
-FIRST = 128
-MOST = 512
-LEAST = 8
+INITIAL_WINDOW = 128
+MAX_WINDOW = 512
+MIN_WINDOW = 8
 """Requests under way: at first, and within which bounds."""
-SLOW = 1.0
+SLOW_REPLY = 1.0
 """Seconds: an answer that takes longer halves their number; each other adds one."""
 
 
@@ -37,7 +37,7 @@ class AcquireThrottle:
         """Nothing is under way."""
         self.behind: bool = False
         self._clock = clock
-        self._window = FIRST
+        self._window = INITIAL_WINDOW
         self._halved_at = clock.now()
         self._under_way = 0
         self._coming = 0  # let in, and about to send
@@ -96,9 +96,9 @@ class AcquireThrottle:
     def _answered(self, sent_at: float, _: object) -> None:
         self._under_way -= 1
         now = self._clock.now()
-        if now - sent_at <= SLOW:
-            self._window = min(MOST, self._window + 1)
+        if now - sent_at <= SLOW_REPLY:
+            self._window = min(MAX_WINDOW, self._window + 1)
         elif sent_at >= self._halved_at:  # those sent before tell nothing new
-            self._window, self._halved_at = max(LEAST, self._window // 2), now
+            self._window, self._halved_at = max(MIN_WINDOW, self._window // 2), now
         if self._held:
             self.let_in()

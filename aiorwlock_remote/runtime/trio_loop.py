@@ -12,7 +12,7 @@ import trio
 
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.runtime.event_loop import log, quietly
+from aiorwlock_remote.runtime.event_loop import log, run_logged
 
 
 class TrioEventLoop:
@@ -34,7 +34,7 @@ class TrioEventLoop:
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run it as a system task."""
-        trio.lowlevel.spawn_system_task(quietly, function)
+        trio.lowlevel.spawn_system_task(run_logged, function)
 
     def reads(
         self, sock: socket, function: Callable[[], object]

@@ -3,25 +3,94 @@
 One pass and a few sorts: for demos and tests of any length. It knows nothing of what
 a store did inside, so it only accuses where the history leaves no innocent reading.
 `tests/judge` holds the second, independent judge, a linearizability checker.
+
+The events of a history sorted into one story per resource.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, final
 
-from aiorwlock_remote.testing.timeline import Timeline, timelines
+from aiorwlock_remote.testing.history import (
+    Access,
+    Event,
+    Granted,
+    Lost,
+    Released,
+    Releasing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from aiorwlock_remote.testing.events import Access, Event, Granted
+    from aiorwlock_remote.testing.history import Access, Event, Granted
 
-Kind = Literal["exclusion", "fence", "isolation", "garbage"]
+
+@final
+@dataclass(slots=True)
+class Timeline:
+    """One resource; times by holder."""
+
+    grants: dict[str, Granted] = field(default_factory=dict[str, Granted])
+    again: list[Granted] = field(default_factory=list[Granted])
+    accesses: list[Access] = field(default_factory=list[Access])
+    until: dict[str, float] = field(default_factory=dict[str, float])
+    left: dict[str, float] = field(default_factory=dict[str, float])
+    lost: dict[str, float] = field(default_factory=dict[str, float])
+    confirmed: set[str] = field(default_factory=set[str])
+
+    def end(self, holder: str) -> float:
+        """Up to when `holder` certainly held, if it was granted.
+
+        It does so until its last known deadline, even when its process is dead: the
+        store has to keep others out, unless a release was on its way.
+        """
+        left = self.left.get(holder, math.inf)
+        if holder in self.confirmed:
+            return left
+        return min(self.until[holder], left, self.lost.get(holder, math.inf))
+
+
+def timelines(events: Iterable[Event]) -> dict[str, Timeline]:
+    """The stories by resource; `events` may come in any order."""
+    stories: defaultdict[str, Timeline] = defaultdict(Timeline)
+    for event in events:
+        if not isinstance(event, Granted | Access | Releasing | Released | Lost):
+            continue  # nobody holds more or less by it
+        story, holder = stories[event.resource], event.holder
+        if isinstance(event, Granted | Access | Releasing):
+            _later(story.until, holder, event.until)
+        match event:
+            case Granted():
+                story.again += [event] if holder in story.grants else []
+                story.grants[holder] = event
+            case Access():
+                story.accesses.append(event)
+            case Releasing():
+                _earlier(story.left, holder, event.at)
+            case Released():
+                _earlier(story.left, holder, event.asked_at)
+                story.confirmed |= {holder} if event.ok else set()
+            case Lost():
+                _earlier(story.lost, holder, event.at)
+    return dict(stories)
+
+
+def _later(times: dict[str, float], holder: str, until: int | None) -> None:
+    deadline = math.inf if until is None else until
+    times[holder] = max(deadline, times.get(holder, deadline))
+
+
+def _earlier(times: dict[str, float], holder: str, at: int) -> None:
+    times[holder] = min(at, times.get(holder, at))
+
+
+ViolationKind = Literal["exclusion", "fence", "isolation", "garbage"]
 
 
 @final
@@ -35,7 +104,7 @@ class Violation:
     ``garbage``: the history contradicts itself.
     """
 
-    kind: Kind
+    kind: ViolationKind
     resource: str
     text: str
 
@@ -195,7 +264,7 @@ def _garbage(story: Timeline) -> Iterator[str]:
             yield f"{_shown(one)} and {_shown(two)} both had access {one.serial}"
 
 
-_CHECKS: tuple[tuple[Kind, Callable[[Timeline], Iterator[str]]], ...] = (
+_CHECKS: tuple[tuple[ViolationKind, Callable[[Timeline], Iterator[str]]], ...] = (
     ("exclusion", _exclusion),
     ("fence", _fence),
     ("isolation", _isolation),

@@ -10,7 +10,7 @@ from typing import final
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import (
     AbortableRenewer,

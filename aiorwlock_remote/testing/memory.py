@@ -14,14 +14,13 @@ from typing import Unpack, final, get_args
 from aiorwlock_remote import ConfigurationError, Locks, LossReason, OptionArgs, connect
 from aiorwlock_remote.backends.memory import MemoryDatabase, MemoryStore
 from aiorwlock_remote.core.commands import ForceRelease
-from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import ResourceId, resource
-from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import holder_of
+from aiorwlock_remote.core.timing import PollPolicy, check_seconds
 from aiorwlock_remote.locks.client import session_of
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import Clock, EventLoop, StoreSettings, WakeCallback
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 

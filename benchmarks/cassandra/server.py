@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.options import Options, statement
 from tests.servers.cassandra import CassandraNode
 from tests.servers.cassandra_ring import CassandraRing, Visit
 

@@ -17,9 +17,8 @@ from typing import Any
 from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
-from aiorwlock_remote.core.lease import micros
-from aiorwlock_remote.core.names import Resource, from_key
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.names import Resource, resource_from_key
+from aiorwlock_remote.core.timing import PollPolicy, micros
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
@@ -68,7 +67,7 @@ class File:
 
     def scan(self) -> list[Snapshot]:
         """All resources."""
-        return [self.look(from_key(name)) for name in sorted(self._load())]
+        return [self.look(resource_from_key(name)) for name in sorted(self._load())]
 
     def _load(self) -> dict[str, Any]:
         try:

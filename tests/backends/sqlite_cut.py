@@ -16,7 +16,7 @@ from unittest.mock import patch
 import anyio
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.backends.sqlite import connection, durability
+from aiorwlock_remote.backends.sqlite import connection, sqlite_file
 from aiorwlock_remote.embedded import boot_id
 
 
@@ -36,7 +36,7 @@ if __name__ == "__main__":
     if how == "nowhere":
         patch.object(boot_id, "_boot_id", lambda: "").start()
     elif how != "well":
-        patch.object(durability, "_only_ends", lambda _: True).start()
+        patch.object(sqlite_file, "_makes_no_fence", lambda _: True).start()
     if how == "careless":
-        patch.object(connection, "check", lambda *_: None).start()
+        patch.object(connection, "refuse_unsynced_fence", lambda *_: None).start()
     anyio.run(main, url, int(cycles), ends)

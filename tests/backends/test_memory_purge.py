@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiorwlock_remote.backends.memory import SWEEP_EVERY, MemoryDatabase
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted
-from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.timing import micros
 from tests.fixed_clock import StandingClock
 
 HOUR = 3600.0

@@ -22,7 +22,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
 from aiorwlock_remote.embedded import boot_id
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.embedded.descriptors import no_descriptors
 
 pytestmark = pytest.mark.anyio

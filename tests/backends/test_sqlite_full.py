@@ -11,7 +11,7 @@ import pytest
 from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
 from aiorwlock_remote.core.commands import Granted, Release, Released
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.cas.open_stores import ORDER, acquire, orders
 
 

@@ -14,7 +14,7 @@ import pytest
 from aiorwlock_remote import BadRecord, ConfigurationError, LockLost, connect
 from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
 from aiorwlock_remote.errors import BackendError
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.renewals import renewed
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from aiorwlock_remote._util import purge
 from aiorwlock_remote.backends.sqlite import connection
 from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
 from aiorwlock_remote.embedded import store as embedded
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.backends.redis.connections import eventually
 
 OLD = """

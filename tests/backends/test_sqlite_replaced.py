@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import ConfigurationError, Held, LockLost, connect
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.renewals import renewed
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +65,7 @@ async def test_who_held_a_lock_learns_that_it_is_gone(tmp_path: Path) -> None:
         held = await locks.mutex("order", 1).acquire()
         await renewed(held)
         remove(path)
-        await until(lambda: lost(held), 10)
+        await wait_until(lambda: lost(held), 10)
 
 
 async def test_it_cannot_be_made_again_for_a_while(tmp_path: Path) -> None:

@@ -14,16 +14,16 @@ from typing import Any, Protocol, Self
 from uuid import uuid4
 
 from aiorwlock_remote._util.driver_loop import DriverLoop, SameLoop
-from aiorwlock_remote.cas.replies import with_fences
 from aiorwlock_remote.cas.server_time import Bounds, ServerTime
-from aiorwlock_remote.cas.table_rows import fenced
-from aiorwlock_remote.cas.tables import StatementExecutor, TableCas, TableStepper
+from aiorwlock_remote.cas.stepper import with_stored_fences
+from aiorwlock_remote.cas.table_cas import StatementExecutor, TableCas, TableStepper
+from aiorwlock_remote.cas.table_rows import with_fence
 from aiorwlock_remote.core.commands import Command, IllegalCommand, Reply
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.transition import transition
 from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.backends.redis.random_commands import MS, SECOND, Asker
 
 START = 1_900_000_000 * SECOND
@@ -186,8 +186,8 @@ class Comparison:
         story = f"{command}\nbefore {before}\nat {now}"
         if step is not None and self._record is step.record and step.record.last > last:
             assert record.last >= max(clock, last + 1), f"{record}: {story}"
-            self._record = fenced(step.record, record.last)  # the server chose it
-            expected = with_fences(step, self._record)
+            self._record = with_fence(step.record, record.last)  # the server chose it
+            expected = with_stored_fences(step, self._record)
         assert got == expected, f"{got}, {expected}: {story}"
         assert record == (self._record or Doorman()), f"{record}: {story}"
         assert state.seat == self._seat, f"{state.seat}: {story}"

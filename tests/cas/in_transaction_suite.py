@@ -21,9 +21,9 @@ from aiorwlock_remote import (
     WouldDeadlock,
     connect,
 )
-from aiorwlock_remote.locks.in_transaction import LEASE
+from aiorwlock_remote.locks.lock import TRANSACTION_LEASE
 from aiorwlock_remote.ports.recipes import SupportsTransactions
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.servers.proxy import Proxy
 
 Connection = Any  # the driver's
@@ -98,7 +98,7 @@ class JoinSuite:
                 async with lock.in_transaction(connection, reason="book") as held:
                     assert held.fence > 0
                     group.start_soon(follow)
-                    await until(user.waited_for, 30)
+                    await wait_until(user.waited_for, 30)
                     await user.ask(connection, BOOK)
                 assert await lock.locked()
                 await anyio.sleep(0.3)
@@ -175,7 +175,9 @@ class JoinSuite:
                     async with lock.in_transaction(connection):
                         await user.ask(connection, BOOK)
                         raise ZeroDivisionError
-            assert await user.free(LEASE - 1) == 0  # given back, not run out
+            assert (
+                await user.free(TRANSACTION_LEASE - 1) == 0
+            )  # given back, not run out
 
     async def test_it_is_renewed_meanwhile(self, user: User) -> None:
         async with connect(user.url) as locks, user.opened() as connection:
@@ -185,7 +187,7 @@ class JoinSuite:
             ):
                 left = held.expires_in
                 assert left is not None
-                with anyio.fail_after(LEASE):
+                with anyio.fail_after(TRANSACTION_LEASE):
                     while (now := held.expires_in) is None or now <= left:
                         left = min(left, now or left)
                         await anyio.sleep(0.01)

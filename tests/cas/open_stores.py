@@ -10,9 +10,9 @@ import anyio
 
 from aiorwlock_remote.cas.driver.store import DriverTableStore
 from aiorwlock_remote.core.commands import Acquire, Claim
-from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.registry import find

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from aiorwlock_remote._util import purge
-from aiorwlock_remote.cas import table_store
+from aiorwlock_remote.cas.driver import store
 from aiorwlock_remote.core.commands import Granted
 from tests.backends.redis.connections import eventually
 from tests.cas.open_stores import acquire, opened, orders
@@ -18,7 +18,7 @@ Left = Callable[[], list[int]]
 
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first step already begins with it, and nobody rests in between."""
-    monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
+    monkeypatch.setattr(store, "PURGE_EVERY", 1)
     monkeypatch.setattr(purge, "choice", min)
     monkeypatch.setattr(purge, "PAUSE_BETWEEN_REQUESTS", 0.001)
 

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas.server_time import ServerTime
-from aiorwlock_remote.cas.table_rows import StoredRow, micros_of, record_of
-from aiorwlock_remote.cas.tables import TableCas, TableStepper, Values
+from aiorwlock_remote.cas.table_cas import TableCas, TableStepper, Values
+from aiorwlock_remote.cas.table_rows import StoredRow, load_record, micros_of
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -24,9 +24,9 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
 )
 from aiorwlock_remote.core.doorman import Doorman, Grant
-from aiorwlock_remote.core.lease import MICROS, local_deadline, micros
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import MICROS, local_deadline, micros
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.cas.tables import Tables, Watch, World
 
@@ -140,7 +140,7 @@ class Stage(RuleBasedStateMachine):
     def _record(self) -> Doorman:
         for created, _, text in self.tables.doormen.values():
             if text is not None:
-                return record_of(text, created)
+                return load_record(text, created)
         return Doorman()
 
     def _note(self, record: Doorman) -> None:

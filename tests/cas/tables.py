@@ -9,9 +9,9 @@ from itertools import count
 from typing import Any
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.table_rows import StoredRow, micros_of, text_at
-from aiorwlock_remote.cas.tables import Values
-from aiorwlock_remote.core.lease import MICROS
+from aiorwlock_remote.cas.table_cas import Values
+from aiorwlock_remote.cas.table_rows import StoredRow, micros_of, time_text
+from aiorwlock_remote.core.timing import MICROS
 
 Delay = Callable[[], float]
 
@@ -65,7 +65,7 @@ class Tables:
 
     def now(self) -> str:
         """The server's clock."""
-        return text_at(round((self._world.now + self._ahead) * MICROS))
+        return time_text(round((self._world.now + self._ahead) * MICROS))
 
     def look(self, key: Any) -> StoredRow:  # noqa: ANN401
         """As the block of that name."""

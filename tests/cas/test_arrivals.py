@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.cas.arrivals import EAR, ArrivalNotices, is_new_entry_only
+from aiorwlock_remote.cas.table_cas import (
+    NOTIFIED_CLIENT_FIELD,
+    ArrivalNotices,
+    is_new_entry_only,
+)
 from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.doorman import Doorman, Grant
 from aiorwlock_remote.core.ticket import Mode
@@ -33,7 +37,12 @@ def test_who_cannot_be_told_takes_the_last_ones_away() -> None:
 
 def test_what_is_no_gate_is_nobody() -> None:
     for ear in (None, 7, "", "a b", "ä", "0" * 33, ["0a"], "0a'"):
-        assert ArrivalNotices("0b").behind(replace(HELD, extra=((EAR, ear),))) is None
+        assert (
+            ArrivalNotices("0b").behind(
+                replace(HELD, extra=((NOTIFIED_CLIENT_FIELD, ear),))
+            )
+            is None
+        )
 
 
 def test_only_a_new_place_is_told() -> None:

@@ -7,11 +7,14 @@ import asyncio
 import pytest
 
 from aiorwlock_remote._util.driver_loop import SameLoop
-from aiorwlock_remote.cas.driver.executor import EACH, PerCallExecutor
+from aiorwlock_remote.cas.driver.executor import (
+    REQUESTS_PER_CONNECTION,
+    DriverHooks,
+    PerCallExecutor,
+)
 from aiorwlock_remote.cas.driver.pool import ConnectionPool
-from aiorwlock_remote.cas.driver.runner import DriverHooks
+from aiorwlock_remote.cas.table_cas import Values
 from aiorwlock_remote.cas.table_rows import StoredRow
-from aiorwlock_remote.cas.tables import Values
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 
@@ -127,17 +130,17 @@ async def test_a_caller_that_is_cancelled_leaves_it_alone() -> None:
 async def test_many_requests_go_over_some_connections() -> None:
     """So that a process may hold many locks far away from its database."""
     desk = Meeting(parties=4)
-    many = desk.ask_all("swap", [{"n": n} for n in range(4 * EACH)])
+    many = desk.ask_all("swap", [{"n": n} for n in range(4 * REQUESTS_PER_CONNECTION)])
     async with asyncio.timeout(5):
-        assert [await one for one in many] == [FOUND] * 4 * EACH
+        assert [await one for one in many] == [FOUND] * 4 * REQUESTS_PER_CONNECTION
     assert desk.dialler.dialled == 4
 
 
 async def test_a_few_requests_go_over_one_connection() -> None:
     desk = Meeting(parties=1)
-    few = desk.ask_all("swap", [{"n": n} for n in range(EACH)])
-    assert [await one for one in few] == [FOUND] * EACH
-    assert desk.sent == list(range(EACH))
+    few = desk.ask_all("swap", [{"n": n} for n in range(REQUESTS_PER_CONNECTION)])
+    assert [await one for one in few] == [FOUND] * REQUESTS_PER_CONNECTION
+    assert desk.sent == list(range(REQUESTS_PER_CONNECTION))
     assert desk.dialler.dialled == 1
 
 
@@ -149,7 +152,9 @@ async def test_one_that_is_not_answered_holds_up_its_own_connection_only() -> No
             return await super().swapped(values, connection)
 
     free, desk = asyncio.Event(), Stuck(most=2)
-    stuck, *rest = desk.ask_all("swap", [{"n": n} for n in range(2 * EACH)])
+    stuck, *rest = desk.ask_all(
+        "swap", [{"n": n} for n in range(2 * REQUESTS_PER_CONNECTION)]
+    )
     async with asyncio.timeout(5):
         for one in rest:
             assert await one == FOUND

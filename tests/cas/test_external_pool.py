@@ -11,10 +11,10 @@ import pytest
 from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.cas.driver import external_pool
 from aiorwlock_remote.cas.driver.external_pool import (
-    FEW,
+    DEFAULT_REQUEST_CONNECTIONS,
     BackgroundReturnPool,
     BorrowedConnections,
-    sparing,
+    request_connections,
 )
 
 pytestmark = pytest.mark.asyncio
@@ -96,7 +96,7 @@ async def test_one_that_is_back_at_once_is_waited_for() -> None:
 async def test_one_that_does_not_get_back_is_hung_up(*, asks: bool) -> None:
     owner = Owner()
     taken = lines(owner, asks=asks)
-    with patch.object(external_pool, "RETURNS_IN", 0.05):
+    with patch.object(external_pool, "RETURN_TIMEOUT", 0.05):
         await taken.give_back(await taken.take())
         await taken.close()
     assert owner.hung_up == ["connection 1"]
@@ -129,7 +129,8 @@ async def test_a_lender_that_fails_by_itself_is_no_error_either(
 
 
 @pytest.mark.parametrize(
-    ("most", "for_requests"), [(1, 1), (2, 1), (3, 2), (5, 3), (10, 8), (None, FEW)]
+    ("most", "for_requests"),
+    [(1, 1), (2, 1), (3, 2), (5, 3), (10, 8), (None, DEFAULT_REQUEST_CONNECTIONS)],
 )
 async def test_requests_leave_connections_to_renewals(
     most: int | None, for_requests: int
@@ -138,7 +139,7 @@ async def test_requests_leave_connections_to_renewals(
     owner = Owner()
     owner.lets.set()
     lent = BorrowedConnections(owner, "db", 30.0)
-    own = sparing(lent, most, 30.0)
+    own = request_connections(lent, most, 30.0)
     taken = [await own.take() for _ in range(for_requests)]
     waiting = [asyncio.ensure_future(own.take()) for _ in range(2)]
     await asyncio.sleep(0)
@@ -156,7 +157,7 @@ async def test_requests_leave_connections_to_renewals(
 
 async def test_a_request_without_a_turn_says_that_nothing_was_done() -> None:
     lent = BorrowedConnections(Owner(), "db", 30.0)
-    own = sparing(lent, 1, 0.01)
+    own = request_connections(lent, 1, 0.01)
     connection = await own.take()
     with pytest.raises(BackendUnavailable, match="no connection was free") as told:
         await own.take()

@@ -14,9 +14,9 @@ import pytest
 from oracledb import DB_TYPE_TIMESTAMP
 
 from aiorwlock_remote import Locks, connect
-from aiorwlock_remote.cas.table_rows import record_of
+from aiorwlock_remote.cas.table_rows import load_record
 from aiorwlock_remote.core.codec import dumps
-from aiorwlock_remote.core.lease import MICROS
+from aiorwlock_remote.core.timing import MICROS
 from tests.backends.oracle.programs import make_tables
 from tests.servers.oracle.client import OracleUser
 from tests.servers.plain_mariadb import PlainMariadb
@@ -133,7 +133,7 @@ async def test_a_row_of_the_version_before(
         rows = saved(plain)
         *before, created_at, version, text = rows["doormans"][0]
         created = round(created_at.replace(tzinfo=UTC).timestamp() * MICROS)
-        record = record_of(str(text), "")
+        record = load_record(str(text), "")
         grants = tuple(replace(grant, fence=5) for grant in record.grants)
         text = dumps(replace(record, last=5, grants=grants))
         put_back(plain, rows | {"doormans": [(*before, created_at, version, text)]})

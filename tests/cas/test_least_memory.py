@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from aiorwlock_remote.cas.table_store import LEAST_MEMORY, TableStore
+from aiorwlock_remote.cas.driver.store import MIN_FENCE_MEMORY, TableStore
 from aiorwlock_remote.ports import StoreSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -40,6 +40,6 @@ async def test_rows_stay_for_a_minute_at_least(said: float) -> None:
     ],
 )
 def test_the_pages_say_so(page: str) -> None:
-    least = f"{LEAST_MEMORY:g}"
+    least = f"{MIN_FENCE_MEMORY:g}"
     said = f"`fence_memory` below {least} seconds counts as {least}"
     assert said in " ".join((DOCS / page).read_text().split())

@@ -15,7 +15,7 @@ from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.event_loop import current_event_loop
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.cas.lossy_clients import ORDER
 from tests.fixed_clock import StandingClock
 
@@ -44,7 +44,7 @@ class Reads:
         async def read() -> bool:
             return len(self.times) >= number
 
-        await until(read, 30)
+        await wait_until(read, 30)
 
 
 def watching(reads: Reads, longest: float) -> StatePoller:
@@ -76,7 +76,7 @@ async def watcher(
 ) -> AsyncIterator[StatePoller]:
     """It looks every 5 to 30 ms, without chance."""
     monkeypatch.setattr(module, "uniform", lambda *_: 1.0)
-    monkeypatch.setattr(module, "STRETCH", 2.0)
+    monkeypatch.setattr(module, "PAUSE_GROWTH", 2.0)
     monkeypatch.setattr(module, "REPEAT_INTERVAL", 600)
     watcher = watching(reads, 0.03)
     yield watcher
@@ -104,7 +104,7 @@ async def test_it_rings_again_when_that_may_have_been_in_vain(
     async def rung() -> bool:
         return reads.rung >= 3
 
-    await until(rung, 30)
+    await wait_until(rung, 30)
 
 
 async def test_as_long_as_nothing_changes_it_reads_more_seldom(
@@ -132,7 +132,7 @@ async def test_when_something_has_changed_it_reads_often_again(
 ) -> None:
     """Whoever was here for a moment may be gone in the next."""
     monkeypatch.setattr(module, "uniform", lambda *_: 1.0)
-    monkeypatch.setattr(module, "STRETCH", 2.0)
+    monkeypatch.setattr(module, "PAUSE_GROWTH", 2.0)
     monkeypatch.setattr(module, "MAX_READS_PER_SECOND", 1e6)
     clock = StandingClock()
     reads = Reads(clock)

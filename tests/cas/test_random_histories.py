@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from aiorwlock_remote.cas import CasContention
-from aiorwlock_remote.cas.tables import newer
+from aiorwlock_remote.cas.table_cas import newer_state
 from aiorwlock_remote.core.commands import Claim, Downgrade, Renew, Upgrade
-from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.cas.simulated_clients import LEASE, ORDER, Stage, Visit
 from tests.examples_of_histories import many
@@ -66,7 +66,7 @@ class Story(Stage):
     def is_renewed(self, data: st.DataObject) -> None:
         visit = data.draw(st.sampled_from(self._those("held")))
         who = visit.who
-        seen = newer(who.loop.known(ORDER), who.keeper.known(ORDER))
+        seen = newer_state(who.loop.known(ORDER), who.keeper.known(ORDER))
         if seen is not None:
             who.keeper.saw(ORDER, seen)
         command = Renew(((visit.ticket, visit.claim.lease),))

@@ -9,17 +9,17 @@ from typing import cast
 
 from aiorwlock_remote.cas import RowLocked
 from aiorwlock_remote.cas.renewer import (
-    APART,
+    LOCKED_ROW_MEMORY,
     CallbackThread,
     CasRenewer,
-    LockedRowsApart,
+    TwoLaneRenewer,
 )
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Renewal
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.fixed_clock import StandingClock
 
 ONE, TWO = resource("order", 1), resource("order", 2)
@@ -51,7 +51,7 @@ class Lanes:
     def __post_init__(self) -> None:
         self.quick = ActedRenewer(self.locked)
         self.patient = ActedRenewer(self.locked)
-        self.both = LockedRowsApart(
+        self.both = TwoLaneRenewer(
             cast("CasRenewer", self.quick),
             cast("CasRenewer", self.patient),
             self.clock,
@@ -82,7 +82,7 @@ def test_a_row_that_is_locked_is_renewed_apart_until_it_is_free() -> None:
 def test_a_row_whose_lease_was_lost_is_forgotten() -> None:
     lanes = Lanes({ONE})
     lanes.renew(ONE)
-    lanes.clock.seconds += APART
+    lanes.clock.seconds += LOCKED_ROW_MEMORY
     lanes.renew(TWO)
     assert lanes.both.lane(ONE) is None
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError
-from aiorwlock_remote.cas.driver.runner import DriverHooks, PooledRunner
+from aiorwlock_remote.cas.driver.executor import DriverHooks, PooledRunner
 from aiorwlock_remote.errors import BackendError
 
 pytestmark = pytest.mark.asyncio

@@ -13,13 +13,13 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import stepper
 from aiorwlock_remote.cas.server_time import (
     MAX_SLACK,
-    SHORTEST,
+    MIN_SLACK,
     Bounds,
     ServerTime,
-    stretched,
+    with_longer_leases,
 )
+from aiorwlock_remote.cas.table_cas import TableCas, TableStepper, Values
 from aiorwlock_remote.cas.table_rows import StoredRow, micros_of
-from aiorwlock_remote.cas.tables import TableCas, TableStepper, Values
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -31,9 +31,9 @@ from aiorwlock_remote.core.commands import (
     Reply,
     Upgrade,
 )
-from aiorwlock_remote.core.lease import MICROS, micros
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import MICROS, micros
 from tests.cas.tables import Link, Tables, Watch, World
 
 ORDER = resource("order", 42)
@@ -127,7 +127,7 @@ def test_without_the_slack_there_are_two(slow: float) -> None:
 
     real = ServerTime.bounds
     naive = patch.object(ServerTime, "bounds", as_told)
-    with naive, patch.object(stepper, "stretched", lambda command, _: command):
+    with naive, patch.object(stepper, "with_longer_leases", lambda command, _: command):
         assert sum(overlaps(tale(seed, slow)[0]) for seed in range(5)) > 0
 
 
@@ -140,11 +140,11 @@ def test_stretching_without_a_limit_is_not_enough() -> None:
         return Bounds(bounds.least, bounds.slack + 10**12)
 
     def too_little(command: Command, _: int) -> Command:
-        return stretched(command, SHORTEST // 2)
+        return with_longer_leases(command, MIN_SLACK // 2)
 
     real = ServerTime.bounds
     patience = patch.object(ServerTime, "bounds", patient)
-    with patience, patch.object(stepper, "stretched", too_little):
+    with patience, patch.object(stepper, "with_longer_leases", too_little):
         assert sum(overlaps(tale(seed, 0.3)[0]) for seed in range(5)) > 0
 
 
@@ -159,34 +159,34 @@ def test_the_price_is_small_on_a_fast_link() -> None:
     holds, shelf = tale(1, 0.0005)
     assert shelf.belated == 0
     gaps = [later[0] - before[0] for before, later in pairwise(holds)]
-    assert max(gaps) < LEASE + SHORTEST / MICROS + 0.05
+    assert max(gaps) < LEASE + MIN_SLACK / MICROS + 0.05
 
 
 def test_bounds() -> None:
     time = ServerTime(now=5_000_000, at=100)
-    assert time.bounds(100) == Bounds(5_000_000, SHORTEST)
+    assert time.bounds(100) == Bounds(5_000_000, MIN_SLACK)
     later = time.bounds(100 + 2_000_000)
     assert later.least == 5_000_000 + 2_000_000 - 1_000
-    assert later.slack == SHORTEST + 2_000
+    assert later.slack == MIN_SLACK + 2_000
     time.told(9_000_000, 3_000_100, took=400_000)
     assert time.bounds(3_000_100) == Bounds(9_000_000, 800_000)
     time.told(9_000_000, 3_000_100, took=10 * MAX_SLACK)
     assert time.bounds(3_000_100).slack == MAX_SLACK
     for _ in range(200):
         time.told(9_000_000, 3_000_100, took=1)
-    assert time.bounds(3_000_100).slack == SHORTEST
+    assert time.bounds(3_000_100).slack == MIN_SLACK
 
 
 def test_every_lease_is_stretched() -> None:
     claim, endless = Claim("a", 5), Claim("b", None)
     acquire = Acquire((claim, endless), Mode.READ, client_id="g")
     longer = Acquire((Claim("a", 12), endless), Mode.READ, client_id="g")
-    assert stretched(acquire, 7) == longer
+    assert with_longer_leases(acquire, 7) == longer
     moved = Downgrade("x", claim)
-    assert stretched(moved, 7) == Downgrade("x", Claim("a", 12))
+    assert with_longer_leases(moved, 7) == Downgrade("x", Claim("a", 12))
     upgrade = Upgrade("x", claim)
-    assert stretched(upgrade, 7) == Upgrade("x", Claim("a", 12))
+    assert with_longer_leases(upgrade, 7) == Upgrade("x", Claim("a", 12))
     release = Release("x", None, (acquire,))
-    assert stretched(release, 7) == Release("x", None, (longer,))
+    assert with_longer_leases(release, 7) == Release("x", None, (longer,))
     renew = Renew((("a", 5), ("b", None)))
-    assert stretched(renew, 7) == Renew((("a", 12), ("b", None)))
+    assert with_longer_leases(renew, 7) == Renew((("a", 12), ("b", None)))

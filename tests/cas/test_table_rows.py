@@ -6,7 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from aiorwlock_remote.cas.table_rows import PACKED, micros_of, record_of, text_of
+from aiorwlock_remote.cas.table_rows import (
+    COMPRESSED_PREFIX,
+    dump_record,
+    load_record,
+    micros_of,
+)
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.doorman import Doorman, Grant, LossNote
 from aiorwlock_remote.core.ticket import Mode
@@ -26,27 +31,30 @@ def held(last: int, readers: int = 2) -> Doorman:
 @pytest.mark.parametrize("readers", [0, 2, 100])
 def test_a_record_is_read_as_it_was_written(readers: int) -> None:
     record = held(7, readers)
-    text = text_of(record, begins=False)
-    assert (PACKED in text) == (readers == 100)
-    assert record_of(text, CREATED) == record
+    text = dump_record(record, begins=False)
+    assert (COMPRESSED_PREFIX in text) == (readers == 100)
+    assert load_record(text, CREATED) == record
 
 
 @pytest.mark.parametrize("readers", [1, 100])
 def test_the_fence_of_a_new_phase_is_the_stores(readers: int) -> None:
     """Whatever the process called it; what ended before keeps its number."""
-    record = record_of("1234" + text_of(held(7, readers), begins=True), CREATED)
+    record = load_record("1234" + dump_record(held(7, readers), begins=True), CREATED)
     assert record == replace(held(1234, readers), endings=(ENDED,))
 
 
 def test_what_was_never_held_has_no_fence() -> None:
-    for text in (text_of(Doorman(number=1), begins=False), dumps(Doorman(number=1))):
-        assert record_of(text, CREATED) == Doorman(number=1)
+    for text in (
+        dump_record(Doorman(number=1), begins=False),
+        dumps(Doorman(number=1)),
+    ):
+        assert load_record(text, CREATED) == Doorman(number=1)
 
 
 def test_the_version_before_counted_from_the_rows_creation() -> None:
     ended = replace(ENDED, fence=BASE + 6)
     expected = replace(held(BASE + 7), endings=(ended,))
-    assert record_of(dumps(held(7)), CREATED) == expected
+    assert load_record(dumps(held(7)), CREATED) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,4 +62,4 @@ def test_the_version_before_counted_from_the_rows_creation() -> None:
 )
 def test_a_damaged_text_is_refused(text: str) -> None:
     with pytest.raises(BadRecord):
-        record_of(text, CREATED)
+        load_record(text, CREATED)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra.options import options_of
-from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.options import options_of, statement
 from aiorwlock_remote.core.url import parse
 from tests.backends.oracle.programs import make_tables
 from tests.cli.fix_cli import Store

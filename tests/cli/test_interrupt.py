@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from aiorwlock_remote.cli.interrupt import ENDING, Interrupt, taken
+from aiorwlock_remote.cli.signals import INTERRUPTS, Interrupt, not_ignored
 
 
 @pytest.fixture
@@ -20,18 +20,18 @@ def nohup() -> Iterator[None]:
 
 
 def test_all_are_taken() -> None:
-    assert taken(ENDING) == list(ENDING)
+    assert not_ignored(INTERRUPTS) == list(INTERRUPTS)
 
 
 @pytest.mark.usefixtures("nohup")
 def test_signals_that_are_ignored_stay_so() -> None:
     """As under nohup(1)."""
-    assert taken(ENDING) == [signal.SIGINT, signal.SIGTERM]
-    assert taken([signal.SIGHUP]) == []
+    assert not_ignored(INTERRUPTS) == [signal.SIGINT, signal.SIGTERM]
+    assert not_ignored([signal.SIGHUP]) == []
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize("number", INTERRUPTS)
 async def test_the_work_is_cancelled(number: signal.Signals) -> None:
     interrupt = Interrupt()
     async with anyio.create_task_group() as group:
@@ -44,7 +44,7 @@ async def test_the_work_is_cancelled(number: signal.Signals) -> None:
 
 @pytest.mark.anyio
 async def test_where_all_are_ignored_nothing_ends_it() -> None:
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTS}
     try:
         interrupt = Interrupt()
         with anyio.CancelScope() as scope:

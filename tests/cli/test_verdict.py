@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from aiorwlock_remote.cli.demo import ledger
+from aiorwlock_remote.cli.demo import worker
 from aiorwlock_remote.cli.demo.faults import InjectedFaults, Victim
-from aiorwlock_remote.cli.demo.ledger import DEPOSIT, TOTAL, Entry, Ledger
-from aiorwlock_remote.cli.demo.output import PlainOutput, TableOutput
-from aiorwlock_remote.cli.demo.state import DemoState
+from aiorwlock_remote.cli.demo.screen import DemoState, PlainOutput, TableOutput
 from aiorwlock_remote.cli.demo.verdict import Report, report
-from aiorwlock_remote.testing.history import History, now, read
+from aiorwlock_remote.cli.demo.worker import DEPOSIT, TOTAL, BookEntry, Ledger
+from aiorwlock_remote.testing.history import History, now, read_history
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aiorwlock_remote.testing.events import Event
-    from aiorwlock_remote.testing.history import Attempt
+    from aiorwlock_remote.testing.history import Attempt, Event
 
 SECOND = 1_000_000_000
 
@@ -60,10 +58,10 @@ def leave(attempt: Attempt) -> None:
 
 
 def events(folder: Path) -> list[Event]:
-    return list(read(sorted(folder.glob("*.jsonl"))))
+    return list(read_history(sorted(folder.glob("*.jsonl"))))
 
 
-def judged(found: list[Event], *book: Entry, broken: bool = False) -> Report:
+def judged(found: list[Event], *book: BookEntry, broken: bool = False) -> Report:
     staged = InjectedFaults(
         stopped=Victim("w2", "south", "stopped", now()),
         killed=Victim("w1", "north", "killed", now()),
@@ -112,9 +110,9 @@ def test_a_good_run_without_locks_is_no_success(folder: Path) -> None:
     assert not judged(events(folder), broken=True).ok
 
 
-def entry(holder: str, mode: str, *balances: int) -> Entry:
-    rest = [DEPOSIT] * (ledger.ACCOUNTS - len(balances))
-    return Entry("north", holder, mode, (*balances, *rest))
+def entry(holder: str, mode: str, *balances: int) -> BookEntry:
+    rest = [DEPOSIT] * (worker.ACCOUNTS - len(balances))
+    return BookEntry("north", holder, mode, (*balances, *rest))
 
 
 def test_money_and_torn_reads(folder: Path) -> None:
@@ -138,7 +136,7 @@ def test_money_and_torn_reads(folder: Path) -> None:
 
 def test_the_ledger_refuses_old_fences(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
-    ledger.create(file, ["north", "south"])
+    worker.create_ledgers(file, ["north", "south"])
     with Ledger(file, "north") as north, Ledger(file, "south") as south:
         assert north.write(5, "a", {0: 90, 1: 110}) is not None
         page = north.read(7, "b", "R")  # a read raises the bar, too
@@ -150,7 +148,7 @@ def test_the_ledger_refuses_old_fences(tmp_path: Path) -> None:
         assert again is not None
         assert again.serial == 3
         assert south.read(1, "c", "R") is not None
-    lines = [(line.ledger, line.holder, line.mode) for line in ledger.book(file)]
+    lines = [(line.ledger, line.holder, line.mode) for line in worker.read_book(file)]
     assert lines == [
         ("north", "a", "W"),
         ("north", "b", "R"),

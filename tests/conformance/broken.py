@@ -12,7 +12,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 from aiorwlock_remote.backends.memory import MemoryDatabase, MemoryRenewer, MemoryStore
-from aiorwlock_remote.cas.replies import each_grant
+from aiorwlock_remote.cas.stepper import map_granted
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -34,8 +34,8 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.ports import (
     EventLoop,
     Pending,
@@ -197,7 +197,7 @@ class CountsFences(Fault):
         grants = tuple(_fence(grant, before.last + 1) for grant in after.grants)
         records[resource] = replace(after, last=before.last + 1, grants=grants)
         changed: Pending[Reply] = Pending()
-        changed.set_result(each_grant(done.result(), counted))
+        changed.set_result(map_granted(done.result(), counted))
         return changed
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from aiorwlock_remote.core.mode_queue import ModeQueue
-from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.runtime import wait_queue
 from aiorwlock_remote.testing.conformance import Harness
 from tests.backends.oracle.programs import make_tables

@@ -29,15 +29,15 @@ from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
 from aiorwlock_remote.testing.conformance.cases.lease import (
     BlockedLoopCases,
     LeaseCases,
+    LossCases,
 )
-from aiorwlock_remote.testing.conformance.cases.loss import LossCases
-from aiorwlock_remote.testing.conformance.cases.moves import MovesCases
-from aiorwlock_remote.testing.conformance.cases.mutex import MutexCases
+from aiorwlock_remote.testing.conformance.cases.locks import MutexCases, RWLockCases
+from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
-from aiorwlock_remote.testing.conformance.cases.passing import PassingCases
-from aiorwlock_remote.testing.conformance.cases.published import PublishedCallsCases
-from aiorwlock_remote.testing.conformance.cases.rwlock import RWLockCases
-from aiorwlock_remote.testing.conformance.cases.seat import SeatCases
+from aiorwlock_remote.testing.conformance.cases.published import (
+    PublishedCallsCases,
+    SeatCases,
+)
 from aiorwlock_remote.testing.conformance.cases.waiting import WakingCases
 from tests.conformance import broken
 from tests.conformance.broken import Broken, Fault

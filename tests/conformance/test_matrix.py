@@ -18,7 +18,9 @@ from aiorwlock_remote.testing.conformance import (
     Harness,
     StoreLocation,
 )
-from aiorwlock_remote.testing.conformance.cases.native import NativeCancellationCases
+from aiorwlock_remote.testing.conformance.cases.cancellation import (
+    NativeCancellationCases,
+)
 from tests.conformance.stores.memory import MemoryHarness
 from tests.conformance.test_cassandra import TestCassandra as Cassandra
 from tests.conformance.test_cassandra_published import (

@@ -29,8 +29,8 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.mode_queue import Effects, ModeQueue, Waiter
-from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.transition import transition
 
 PACE = PollPolicy()

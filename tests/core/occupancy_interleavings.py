@@ -15,18 +15,18 @@ from typing import NamedTuple
 from aiorwlock_remote.core.occupancy import (
     FIRST_ACTION,
     Action,
-    Answer,
+    ActionResult,
     ContenderRecord,
     ExpiryAges,
     NextAction,
-    after,
+    next_action,
 )
 
 AGES = ExpiryAges(pending=10, using=10)
 OLD = 99.0
 LOOKS = (Action.LOOK_PENDING, Action.LOOK_USING, Action.CONFIRM)
 
-Rule = Callable[[NextAction, Answer], NextAction]
+Rule = Callable[[NextAction, ActionResult], NextAction]
 
 
 class Contender(NamedTuple):
@@ -77,25 +77,25 @@ class World(NamedTuple):
         return any(contender.uses for contender in self.contenders)
 
 
-def pure(move: NextAction, answer: Answer) -> NextAction:
+def pure(move: NextAction, answer: ActionResult) -> NextAction:
     """The rule as it is."""
-    return after(move, answer, AGES)
+    return next_action(move, answer, AGES)
 
 
-def confirming(move: NextAction, answer: Answer) -> NextAction:
+def confirming(move: NextAction, answer: ActionResult) -> NextAction:
     """The same for a shared mount."""
-    return after(move, answer, AGES, confirm=True)
+    return next_action(move, answer, AGES, confirm=True)
 
 
-def early_return(move: NextAction, answer: Answer) -> NextAction:
+def early_return(move: NextAction, answer: ActionResult) -> NextAction:
     """As published for Redis: who finds it busy forgets his pending; nothing ages."""
     found = never_aged(move, answer)
     return NextAction(Action.BUSY) if found.then is Action.BUSY else found
 
 
-def wrong_order(move: NextAction, answer: Answer) -> NextAction:
+def wrong_order(move: NextAction, answer: ActionResult) -> NextAction:
     """Looks at usings first."""
-    found = after(move, answer, AGES)
+    found = next_action(move, answer, AGES)
     if move.do is Action.WRITE:
         return NextAction(Action.LOOK_USING)
     if move.do is Action.LOOK_USING and found.do is Action.PROMOTE:
@@ -105,9 +105,9 @@ def wrong_order(move: NextAction, answer: Answer) -> NextAction:
     return found
 
 
-def never_aged(move: NextAction, answer: Answer) -> NextAction:
+def never_aged(move: NextAction, answer: ActionResult) -> NextAction:
     """Waits for the dead for ever."""
-    return after(move, answer, ExpiryAges(pending=OLD + 1, using=None))
+    return next_action(move, answer, ExpiryAges(pending=OLD + 1, using=None))
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,9 @@ class Game:
             else:
                 yield name, self._next(changed, i, move, answer)
 
-    def _next(self, world: World, i: int, move: NextAction, answer: Answer) -> World:
+    def _next(
+        self, world: World, i: int, move: NextAction, answer: ActionResult
+    ) -> World:
         coming = self.rule(move, answer)
         unread: frozenset[int] = frozenset()
         if coming.do in LOOKS:
@@ -214,7 +216,7 @@ class Game:
 
     def _does(
         self, world: World, i: int, move: NextAction
-    ) -> Iterator[tuple[Answer, World]]:
+    ) -> Iterator[tuple[ActionResult, World]]:
         mine = {(i, False), (i, True)}
         match move.do:
             case Action.WRITE:

@@ -34,7 +34,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import transition
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
-from aiorwlock_remote.locks.info import doorman
+from aiorwlock_remote.locks.info import lock_info
 from aiorwlock_remote.ports import Snapshot
 from tests.core.resource import LEASE, READ, WRITE, Door, ask
 
@@ -251,7 +251,7 @@ def test_any_damage_anywhere(
         return
     seat = None if record.seat is None else MutexRecord(record.seat)
     transition(record, seat, command, 10**15, 10**15)
-    doorman(Snapshot(resource("a", 1), record, seat, 10**15, 10**15))
+    lock_info(Snapshot(resource("a", 1), record, seat, 10**15, 10**15))
 
 
 @pytest.mark.parametrize("name", ["last", "ticket", "v"])

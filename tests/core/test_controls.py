@@ -12,13 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from aiorwlock_remote.core import (
-    acquire,
-    admission,
-    conversion,
-    mutex_record,
-    transition,
-)
+from aiorwlock_remote.core import admission, mutex_record, transition
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -30,8 +24,13 @@ from aiorwlock_remote.core.commands import (
     Renew,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord, QueueEntry
-from aiorwlock_remote.core.step_context import StepContext
+from aiorwlock_remote.core.doorman import (
+    Doorman,
+    Grant,
+    MutexRecord,
+    QueueEntry,
+    StepContext,
+)
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import Step
 from tests.core.machine import POLICIES, STORIES, Event, Machine
@@ -189,10 +188,10 @@ def test_a_broken_transition_is_found(law: Transition) -> None:
 
 may_enter, enter, without, expire, adopt = (
     admission.may_enter,
-    acquire._enter,
+    transition._enter,
     mutex_record.drop_grants,
     mutex_record.expire,
-    conversion.adopt,
+    transition.adopt,
 )
 
 
@@ -257,17 +256,17 @@ def kept(door: Doorman) -> MutexRecord | None:
 
 
 INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
-    "a reader ignores the writer": ((acquire, "may_enter", readers_see_no_writer),),
+    "a reader ignores the writer": ((transition, "may_enter", readers_see_no_writer),),
     "the fence is raised by writers alone": (
-        (acquire, "_enter", writers_alone_raise_the_fence),
+        (transition, "_enter", writers_alone_raise_the_fence),
     ),
-    "every reader has a new fence": ((acquire, "_enter", every_reader_a_new_fence),),
+    "every reader has a new fence": ((transition, "_enter", every_reader_a_new_fence),),
     "moves keep their phase": (
-        (conversion, "new_fence", lambda door, _floor: door.last),
+        (transition, "new_fence", lambda door, _floor: door.last),
     ),
     "an adopted writer keeps its phase": ((transition, "adopt", adopted_in_its_phase),),
     "fences without a clock": (
-        (acquire, "new_fence", lambda door, _floor: door.last + 1),
+        (transition, "new_fence", lambda door, _floor: door.last + 1),
     ),
     "a lost seat is ignored": ((mutex_record, "reconcile", lambda door, _seat: door),),
     "a foreign seat is ignored": (
@@ -275,12 +274,12 @@ INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
     ),
     "the first out frees all": (
         (mutex_record, "without", first_out_frees_all),
-        (acquire, "without", first_out_frees_all),
+        (transition, "without", first_out_frees_all),
     ),
-    "an upgrade pushes readers out": ((conversion, "len", lambda _grants: 1),),
+    "an upgrade pushes readers out": ((transition, "len", lambda _grants: 1),),
     "the upgrader's slot lingers": (
         (mutex_record, "without", the_slot_lingers),
-        (acquire, "without", the_slot_lingers),
+        (transition, "without", the_slot_lingers),
     ),
     "grants outlive their leases": ((mutex_record, "expire", nothing_expires),),
     "places outlive their owners": ((mutex_record, "expire", places_stay),),

@@ -19,11 +19,10 @@ from aiorwlock_remote.core.doorman import (
     PendingUpgrade,
     QueueEntry,
     Requester,
-    seat_value,
+    mutex_record_value,
 )
-from aiorwlock_remote.core.fast_path import Lone, fast_path
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.core.transition import Step, transition
+from aiorwlock_remote.core.transition import FastStep, Step, fast_path, transition
 from aiorwlock_remote.core.value import replace
 
 CASES = 20_000
@@ -52,7 +51,7 @@ class Chance(Random):
             number=self.randrange(4),
             admit_upto=self.choice((0, 0, 2)),
             admit_until=self.choice((0, 0, NOW - 1, NOW + 1)),
-            seat=seat_value(grants, 7_000_000) if grants else None,
+            seat=mutex_record_value(grants, 7_000_000) if grants else None,
             turns=self.choice((0, 0, 3, 500)),
             barred_until=self.choice((NOW - 1, NOW + 1)) if self.seldom() else 0,
             upgrader=PendingUpgrade("t1", "g", NOW + 9) if self.seldom() else None,
@@ -103,7 +102,7 @@ class Chance(Random):
 
 
 def compared(
-    short_cut: Callable[..., Lone | None],
+    short_cut: Callable[..., FastStep | None],
 ) -> Iterator[tuple[type[Command], bool]]:
     """Where it was taken: for which command, and whether it told the same."""
     chance = Chance(1)
@@ -118,7 +117,7 @@ def compared(
             8_000_000,
         )
         told = module._step(*asked)
-        short: Lone | None = short_cut(*asked)
+        short: FastStep | None = short_cut(*asked)
         if short is not None:
             yield type(command), Step(*short) == told
 
@@ -132,7 +131,7 @@ def test_they_tell_what_the_transition_tells() -> None:
 
 @pytest.mark.parametrize("field", ["last", "number", "admit_upto", "turns", "updated"])
 def test_the_comparison_finds_a_wrong_field(field: str) -> None:
-    def careless(*asked: object) -> Lone | None:
+    def careless(*asked: object) -> FastStep | None:
         short = fast_path(*asked)  # type: ignore[arg-type]
         if short is None:
             return None
@@ -145,7 +144,7 @@ def test_the_comparison_finds_a_wrong_field(field: str) -> None:
 
 @pytest.mark.parametrize("field", ["queue", "upgrader", "barred_until", "endings"])
 def test_the_comparison_finds_what_was_not_looked_at(field: str) -> None:
-    def careless(record: Doorman, *rest: object) -> Lone | None:
+    def careless(record: Doorman, *rest: object) -> FastStep | None:
         blind = replace(record, **{field: getattr(Doorman(), field)})
         return fast_path(blind, *rest)  # type: ignore[arg-type]
 

@@ -15,9 +15,9 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
 )
 from aiorwlock_remote.core.doorman import Grant
-from aiorwlock_remote.core.mode_queue import MAX_BATCH, ModeQueue, Waiter
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.mode_queue import MAX_CLAIMS_PER_ACQUIRE, ModeQueue, Waiter
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.timing import PollPolicy
 from tests.core.mode_queues import Sim, Visit
 from tests.examples_of_histories import many
 
@@ -95,12 +95,12 @@ def test_readers_ask_together() -> None:
     """Those of one policy, up to a batch."""
     it = lane(Mode.READ)
     it.join(waiter("first"))
-    for number in range(MAX_BATCH + 3):
+    for number in range(MAX_CLAIMS_PER_ACQUIRE + 3):
         it.join(waiter(f"r{number}"))
     it.join(waiter("other", Policy.READER))
     news = it.answered(Granted((grant("first"),), 5), 1.0, 1.1, 0.5)
     assert news.send is not None
-    assert len(getattr(news.send, "claims", ())) == MAX_BATCH
+    assert len(getattr(news.send, "claims", ())) == MAX_CLAIMS_PER_ACQUIRE
     assert getattr(news.send, "more", None) == 4
 
 

@@ -11,18 +11,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aiorwlock_remote.core.names import (
-    MAX_BYTES,
+    MAX_NAME_BYTES,
     Resource,
     ResourceId,
     check_prefix,
     decode,
     encode,
-    from_key,
-    from_label,
-    from_row,
     is_cut,
     resource,
-    under,
+    resource_from_key,
+    resource_from_row,
+    resource_under_prefix,
+    split_label,
 )
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -67,10 +67,10 @@ def test_names_are_injective(
 def test_names_are_read_back(kind: str, name: ResourceId) -> None:
     """From a key, from a row; and shown as the user wrote them."""
     it = resource(kind, name)
-    assert from_key(it.key) == it
-    assert from_row(*it.row) == it
+    assert resource_from_key(it.key) == it
+    assert resource_from_row(*it.row) == it
     for text, stored in ((kind, it.type), (str(name), it.id)):
-        assert len(stored.encode()) <= MAX_BYTES
+        assert len(stored.encode()) <= MAX_NAME_BYTES
         assert not set(stored) & set(",/{}")
         assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in stored)
         if "%~" not in stored:
@@ -85,15 +85,15 @@ def test_what_is_shown_names_it(kind: str, name: ResourceId) -> None:
     """A slash in the type is not the one that ends it; only cut names are lost."""
     it = resource(kind, name)
     if "%~" not in it.key:
-        assert from_label(it.label) == (kind, str(name))
+        assert split_label(it.label) == (kind, str(name))
 
 
 def test_slashes_as_they_are_shown() -> None:
     """Those of an id stand as they are, as do plain types."""
     assert resource("file", "/etc/hosts").label == "file//etc/hosts"
     assert resource("test/order", 42).label == "test%2Forder/42"
-    assert from_label("50%/1") == ("50%", "1"), "typed by hand"
-    assert from_label("order") == ("order", "")
+    assert split_label("50%/1") == ("50%", "1"), "typed by hand"
+    assert split_label("order") == ("order", "")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_long_names_are_cut() -> None:
     text = "Ü" * 150
     stored = encode(text)
     assert stored == "Ü" * 50 + "%~" + sha256(text.encode()).hexdigest()
-    assert encode("a" * MAX_BYTES) == "a" * MAX_BYTES
+    assert encode("a" * MAX_NAME_BYTES) == "a" * MAX_NAME_BYTES
     assert encode(text) != encode(text + "x")
     assert decode(stored) == "Ü" * 50 + "…" + sha256(text.encode()).hexdigest()[:8]
     assert is_cut(decode(stored))
@@ -186,7 +186,7 @@ def test_a_prefix_is_the_beginning_of_the_type(
     whole = resource(prefix + kind, name)
     assert found == whole
     assert hash(found) == hash(whole)
-    shown = under(whole, prefix)
+    shown = resource_under_prefix(whole, prefix)
     assert shown is not None
     assert shown.label == found.label
     assert prefix + found.shown[0] == whole.shown[0]
@@ -199,7 +199,7 @@ def test_a_prefix_is_the_beginning_of_the_type(
 def test_who_has_no_name_under_a_prefix(kind: str) -> None:
     found = resource(kind, 1)
     ours = kind.startswith("a/") and kind != "a/"
-    assert (under(found, "a/") is not None) == ours
+    assert (resource_under_prefix(found, "a/") is not None) == ours
 
 
 @pytest.mark.parametrize("prefix", ["", "app:", "my app/", "ä.", "/" * 33])

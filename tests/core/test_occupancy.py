@@ -11,12 +11,12 @@ from aiorwlock_remote import ConfigurationError
 from aiorwlock_remote.core.occupancy import (
     FIRST_ACTION,
     Action,
-    Answer,
+    ActionResult,
     ContenderRecord,
     ExpiryAges,
     NextAction,
-    after,
-    thing_of,
+    next_action,
+    object_key,
 )
 from tests.core.occupancy_interleavings import (
     AGES,
@@ -164,15 +164,15 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("move", "answer", "coming"), TABLE)
-def test_the_table(move: NextAction, answer: Answer, coming: NextAction) -> None:
-    assert after(move, answer, AGES) == coming
+def test_the_table(move: NextAction, answer: ActionResult, coming: NextAction) -> None:
+    assert next_action(move, answer, AGES) == coming
 
 
 def test_a_mount_looks_once_more() -> None:
-    using = after(NextAction(Action.PROMOTE), True, AGES, confirm=True)
+    using = next_action(NextAction(Action.PROMOTE), True, AGES, confirm=True)
     assert using == NextAction(Action.CONFIRM)
-    assert after(using, [OLD], AGES, confirm=True) == NextAction(Action.USING)
-    assert after(using, [NEW], AGES, confirm=True).then is Action.REST
+    assert next_action(using, [OLD], AGES, confirm=True) == NextAction(Action.USING)
+    assert next_action(using, [NEW], AGES, confirm=True).then is Action.REST
 
 
 @pytest.mark.parametrize(
@@ -186,16 +186,19 @@ def test_a_mount_looks_once_more() -> None:
         (FIRST_ACTION, []),
     ],
 )
-def test_an_answer_to_something_else(move: NextAction, answer: Answer) -> None:
+def test_an_answer_to_something_else(move: NextAction, answer: ActionResult) -> None:
     with pytest.raises(ValueError, match="no answer"):
-        after(move, answer, AGES)
+        next_action(move, answer, AGES)
 
 
 def test_a_dead_process_is_dead_at_once_and_no_age_is_no_death() -> None:
     dead, old = ContenderRecord("a", 0.0, dead=True), ContenderRecord("b", 1e9)
     never = ExpiryAges(using=None)
-    assert after(NextAction(Action.LOOK_USING), [dead], never).do is Action.DROP_USING
-    assert after(NextAction(Action.LOOK_USING), [old], never).then is Action.BUSY
+    assert (
+        next_action(NextAction(Action.LOOK_USING), [dead], never).do
+        is Action.DROP_USING
+    )
+    assert next_action(NextAction(Action.LOOK_USING), [old], never).then is Action.BUSY
 
 
 @pytest.mark.parametrize(
@@ -208,8 +211,8 @@ def test_ages_that_cannot_be_used(ages: dict[str, float]) -> None:
 
 
 def test_names() -> None:
-    assert thing_of("book", 42) == thing_of("book", "42") == "book:42"
-    assert thing_of("k", "é" * 99) == "k:" + "é" * 99
+    assert object_key("book", 42) == object_key("book", "42") == "book:42"
+    assert object_key("k", "é" * 99) == "k:" + "é" * 99
     for kind, number in (("", 1), ("a\n", 1), ("k", ""), ("k", "é" * 100), ("k", True)):
         with pytest.raises(ConfigurationError):
-            thing_of(kind, number)
+            object_key(kind, number)

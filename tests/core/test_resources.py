@@ -7,9 +7,8 @@ import pickle
 
 import pytest
 
-from aiorwlock_remote.core.key_pair import KeyPair
 from aiorwlock_remote.core.mutex_set import SetMember
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import KeyPair, Resource
 
 KINDS = Resource, KeyPair, SetMember
 

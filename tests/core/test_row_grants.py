@@ -7,15 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, WRITE_LOCK, RowState, state_of
+from aiorwlock_remote.core.row import (
+    READ_LOCK,
+    UNLOCK,
+    WRITE_LOCK,
+    RowState,
+    parse_row_state,
+)
 from aiorwlock_remote.core.row_grants import (
     ReleaseRow,
     RenewRow,
     RowDecision,
     RowGrants,
     TakeRow,
-    ledger_of,
-    text_of,
+    dump_row_grants,
+    load_row_grants,
 )
 from aiorwlock_remote.core.ticket import Mode
 
@@ -27,7 +33,7 @@ def put(ledger: RowGrants, told: RowDecision) -> RowGrants:
     """What stands there after it, read anew."""
     if told.change is None:
         return ledger
-    again = ledger_of(told.change.state, text_of(told.change, "n"))
+    again = load_row_grants(told.change.state, dump_row_grants(told.change, "n"))
     assert again is not None
     assert replace(again, nonce="") == replace(told.change, nonce="")
     return again
@@ -94,7 +100,7 @@ def test_random_stories(seed: int) -> None:
                 ledger = replace(ledger, state=theirs.step(ledger.state, chance))
         ours = ledger.valid().grants
         state = ledger.state
-        assert state_of((state.mark, state.readers, "")) is not None
+        assert parse_row_state((state.mark, state.readers, "")) is not None
         live = [grant for grant in ours if grant.expires > now]
         writers = [grant for grant in live if grant.mode is Mode.WRITE]
         if writers or theirs.writes:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from aiorwlock_remote.core.commands import Release, Waiting
-from aiorwlock_remote.core.doorman import MutexRecord
-from aiorwlock_remote.core.step_context import SHOWN_HOLDERS, by_foreigner
+from aiorwlock_remote.core.doorman import (
+    MAX_SHOWN_HOLDERS,
+    MutexRecord,
+    is_foreign_holder,
+)
 from aiorwlock_remote.core.transition import Step, skip_unreachable, transition
 from tests.core.resource import READ, SECOND, WALL, WRITE, Door, ask
 
@@ -70,15 +73,17 @@ def test_the_answer_stays_as_it_was() -> None:
 
 def test_the_readers_shown_are_those_that_end_first() -> None:
     door = Door()
-    for number in range(SHOWN_HOLDERS + 2):
+    for number in range(MAX_SHOWN_HOLDERS + 2):
         door.ask("gate", READ, f"r{number}", lease=(20 - number) * SECOND)
     door.ask("gate", READ, "never", lease=None)
     reply = door.do(ask("w", WRITE))
     assert isinstance(reply, Waiting)
     assert door.record is not None
-    first = sorted(door.record.grants, key=lambda g: g.expires or WALL)[:SHOWN_HOLDERS]
+    first = sorted(door.record.grants, key=lambda g: g.expires or WALL)[
+        :MAX_SHOWN_HOLDERS
+    ]
     assert reply.holders == tuple(f"read {g.holder} ?" for g in first)
-    assert not by_foreigner(reply.holders)
+    assert not is_foreign_holder(reply.holders)
 
 
 def test_a_foreigner_is_told_apart() -> None:
@@ -86,5 +91,5 @@ def test_a_foreigner_is_told_apart() -> None:
     door.seat = MutexRecord("thief,5")
     reply = door.do(ask("w", WRITE))
     assert isinstance(reply, Waiting)
-    assert by_foreigner(reply.holders)
-    assert not by_foreigner(())
+    assert is_foreign_holder(reply.holders)
+    assert not is_foreign_holder(())

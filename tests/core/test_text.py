@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiorwlock_remote import ConfigurationError, connect
-from aiorwlock_remote.core.lease import check_seconds
 from aiorwlock_remote.core.names import check_prefix, encode
 from aiorwlock_remote.core.text import MAX_SHOWN, quoted
+from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.core.url import parse
 
 HUGE = 10**5000

@@ -13,7 +13,7 @@ from aiorwlock_remote import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.core.doorman import Doorman, Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.embedded import boot_id
-from aiorwlock_remote.embedded.boot_id import BootId, of_this_boot, this_boot
+from aiorwlock_remote.embedded.boot_id import BootId, as_of_boot, this_boot
 
 HELD = Doorman(last=7, grants=(Grant("t", Mode.WRITE, 7, 100, None),), updated=1)
 HERE, SHIFTED = "monotonic 0 0 boottime 0 0", "monotonic 0 0 boottime 9 0"
@@ -44,7 +44,7 @@ def test_grants_of_another_boot(
     written: str, boot: str, now: int, counts: bool
 ) -> None:
     """They end if that is certain, by the id or by a clock that began anew."""
-    record = of_this_boot(HELD, written, boot, now)
+    record = as_of_boot(HELD, written, boot, now)
     assert record.last == 7
     assert bool(record.grants) is counts
 

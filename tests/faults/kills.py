@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 
 from aiorwlock_remote.testing.checker import Verdict, check_history
-from aiorwlock_remote.testing.events import Granted
-from aiorwlock_remote.testing.history import now
+from aiorwlock_remote.testing.history import Granted, now
 from tests.faults.workers import Fleet
 
 LEASE = 0.5

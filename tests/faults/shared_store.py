@@ -9,8 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from aiorwlock_remote.testing.checker import Verdict, check_history
-from aiorwlock_remote.testing.events import Event, Granted, decoded
-from aiorwlock_remote.testing.history import now
+from aiorwlock_remote.testing.history import Event, Granted, decode_event, now
 from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.process import until
@@ -97,7 +96,7 @@ class Crowd:
                     if not line.endswith(b"\n"):
                         break
                     self._read[path] += len(line)
-                    event = decoded(line)
+                    event = decode_event(line)
                     if isinstance(event, Granted):
                         self._granted.append(event)
         self._granted.sort(key=attrgetter("at"))

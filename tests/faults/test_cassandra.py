@@ -9,7 +9,7 @@ import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, Mutex, connect
 from aiorwlock_remote.backends.cassandra import CassandraBackend
-from aiorwlock_remote.testing.conformance.actors import until as seen
+from aiorwlock_remote.testing.conformance.actors import wait_until as seen
 from aiorwlock_remote.testing.history import now
 from tests.faults.shared_store import PATIENCE, Crowd, acquit
 from tests.faults.workers import Fleet

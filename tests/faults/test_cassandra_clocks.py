@@ -19,7 +19,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.servers.cassandra_ring import IPS, CassandraRing, Visit
 
 pytestmark = [

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote.testing.checker import check_history
-from aiorwlock_remote.testing.events import Event, Granted
+from aiorwlock_remote.testing.history import Event, Granted
 from tests.faults import kills
 from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge

@@ -22,7 +22,7 @@ from aiorwlock_remote import (
     LockTimeout,
     connect,
 )
-from aiorwlock_remote.backends.redis.connection import offline_queue
+from aiorwlock_remote.backends.redis.connection import connection
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.locks.lock import Mutex, ReaderLock
 from tests.faults.redis_seats import client, left
@@ -197,7 +197,7 @@ async def test_nobody_can_tell(
 ) -> None:
     """The answer is lost and the server out of reach: said so, and by whom."""
     monkeypatch.setattr(
-        offline_queue, "MAX_QUEUED_SECONDS", 0.3
+        connection, "MAX_QUEUED_SECONDS", 0.3
     )  # how long a withdrawal waits
     with Proxy(fresh_redis.port) as proxy:
         async with connect(proxy.url, connect_timeout=0.3, lease=LEASE) as locks:

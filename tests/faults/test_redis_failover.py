@@ -12,7 +12,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, LockLost, connect
 from aiorwlock_remote.testing.checker import check_history
-from aiorwlock_remote.testing.events import Access, Event
+from aiorwlock_remote.testing.history import Access, Event
 from tests.backends.redis.connections import eventually
 from tests.faults.failovers import BAR, Connect, by_client, by_url, planned_failover
 from tests.faults.failovers import KEPT as REPLICATED

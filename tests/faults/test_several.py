@@ -9,7 +9,7 @@ import pytest
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.testing.checker import check_history
-from aiorwlock_remote.testing.events import Event, Granted, Refused
+from aiorwlock_remote.testing.history import Event, Granted, Refused
 from tests.faults.several import LOCKS, TYPE
 from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from aiorwlock_remote.testing.events import Event
-from aiorwlock_remote.testing.history import History, read
+from aiorwlock_remote.testing.history import Event, History, read_history
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,7 +87,7 @@ class Fleet:
 
     def history(self) -> list[Event]:
         """Everything that was written down, file by file."""
-        return list(read(sorted(self.folder.glob("*.jsonl"))))
+        return list(read_history(sorted(self.folder.glob("*.jsonl"))))
 
     def __enter__(self) -> Self:
         return self

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote.fencing.file_lock import exclusive
-from aiorwlock_remote.fencing.files import FencedFile
+from aiorwlock_remote.fencing.files import FencedFile, exclusively
 from tests.fencing.file_holders import free
 
 flock = fcntl.flock
@@ -78,19 +77,19 @@ def test_who_comes_while_another_thread_leaves_waits(
         at_once(file, how)
 
     monkeypatch.setattr(fcntl, "flock", slowly)
-    body = exclusive(lock)
+    body = exclusively(lock)
     body.__enter__()
     thread = threading.Thread(target=body.__exit__, args=(None, None, None))
     thread.start()
     assert leaving.wait(30)
     try:
-        with pytest.raises(BlockingIOError), exclusive(lock):
+        with pytest.raises(BlockingIOError), exclusively(lock):
             came.append("while it was locked")
     finally:
         tried.set()
         thread.join()
     assert came == []
-    with exclusive(lock):
+    with exclusively(lock):
         came.append("then")
     assert came == ["then"]
 
@@ -103,10 +102,10 @@ def test_who_gives_up_waiting_leaves_nothing_open(
     before = open_files()
     with (tmp_path / "lock").open("wb") as other:
         flock(other, fcntl.LOCK_EX)
-        with pytest.raises(BlockingIOError), exclusive(tmp_path / "lock"):
+        with pytest.raises(BlockingIOError), exclusively(tmp_path / "lock"):
             pass
     assert open_files() == before
-    with exclusive(tmp_path / "lock"):
+    with exclusively(tmp_path / "lock"):
         pass
 
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from aiorwlock_remote import BadFence, StaleFence
-from aiorwlock_remote.fencing.numbers import HIGHEST
+from aiorwlock_remote.fencing.checks import MAX_FENCE
 from tests.fencing.resources import KINDS, Cell
 
 pytestmark = pytest.mark.asyncio
@@ -64,7 +64,7 @@ async def test_a_read_keeps_older_writers_out(cell: Cell) -> None:
     assert await cell.read(BASE + 2) == 30
 
 
-NONE: list[Any] = [-1, HIGHEST + 1, True, "7", 7.0, None]
+NONE: list[Any] = [-1, MAX_FENCE + 1, True, "7", 7.0, None]
 
 
 async def test_what_is_no_fence_and_the_highest_there_is(cell: Cell) -> None:
@@ -74,8 +74,8 @@ async def test_what_is_no_fence_and_the_highest_there_is(cell: Cell) -> None:
         with pytest.raises(BadFence):
             await cell.read(fence)
     assert await cell.read(0) == 0
-    await cell.write(HIGHEST, 1)
-    assert (await refused(cell, HIGHEST - 1)).highest == HIGHEST
+    await cell.write(MAX_FENCE, 1)
+    assert (await refused(cell, MAX_FENCE - 1)).highest == MAX_FENCE
 
 
 async def test_a_story_against_the_model(cell: Cell) -> None:

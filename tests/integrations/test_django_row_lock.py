@@ -15,7 +15,7 @@ from aiorwlock_remote import ConfigurationError
 from aiorwlock_remote.errors import AcquireUncertain
 from aiorwlock_remote.integrations.django.row_lock import row_lock
 from aiorwlock_remote.recipes import RowLock
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.integrations.fix_django_rows import DjangoSite, Invoice
 from tests.recipes.fix_rows import port_of, postgresql_site, through
 from tests.recipes.occupied_django import close, database
@@ -88,7 +88,7 @@ async def test_who_waits_elsewhere_is_told(
             held = await django_lock(1).write()
             async with opened(site) as lock_of, anyio.create_task_group() as group:
                 group.start_soon(_wait, lock_of(1))
-                await until(lambda: attended(site.plain), PATIENCE)
+                await wait_until(lambda: attended(site.plain), PATIENCE)
                 await held.release()
         assert site.plain.state() == FREE
 

@@ -10,7 +10,7 @@ import pytest
 from asyncpg import ConnectionDoesNotExistError, InterfaceError
 
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, Unsupported
-from aiorwlock_remote.integrations import _driver_codes as driver_codes
+from aiorwlock_remote.integrations import _row_locks as driver_codes
 
 
 @pytest.mark.parametrize(

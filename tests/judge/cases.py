@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.testing.events import (
+from aiorwlock_remote.testing.history import (
     Access,
     Ask,
     Event,

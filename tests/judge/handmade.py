@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiorwlock_remote.testing.events import (
+from aiorwlock_remote.testing.history import (
     Access,
     Ask,
     Died,
     Event,
+    EventMode,
     Granted,
+    History,
     Lost,
-    Mode,
     Released,
     Releasing,
 )
-from aiorwlock_remote.testing.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,7 @@ RESOURCE = "catalog,7"
 
 def session(
     who: str,
-    mode: Mode,
+    mode: EventMode,
     at: int,
     *,
     fence: int,

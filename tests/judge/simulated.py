@@ -12,15 +12,15 @@ from enum import Enum, auto
 from random import Random
 from typing import TYPE_CHECKING
 
-from aiorwlock_remote.testing.events import (
+from aiorwlock_remote.testing.history import (
     Access,
     Ask,
     Died,
     Event,
+    EventMode,
     Failed,
     Granted,
     Lost,
-    Mode,
     Refused,
     Released,
     Releasing,
@@ -48,12 +48,12 @@ class Store:
     """A readers-writer lock with leases, and a ledger protected by its fence."""
 
     bug: Bug | None
-    holders: dict[str, tuple[Mode, int]] = field(default_factory=dict)
+    holders: dict[str, tuple[EventMode, int]] = field(default_factory=dict)
     fence: int = 0
     accepted: int = 0
     highest: int = 0
 
-    def acquire(self, now: int, holder: str, mode: Mode) -> int | None:
+    def acquire(self, now: int, holder: str, mode: EventMode) -> int | None:
         self._expire(now)
         modes = {held for held, _ in self.holders.values()}
         if self.bug is Bug.READER_IGNORES_WRITER and mode == "R":
@@ -131,7 +131,7 @@ class World:
 
     def session(self, process: str) -> Generator[int, None, None]:
         self.names += 1
-        mode: Mode = "W" if self.random.random() < 0.4 else "R"
+        mode: EventMode = "W" if self.random.random() < 0.4 else "R"
         who = (process, RESOURCE, f"{self.names:012x}")
         asked_at = self.now
         self.events.append(Ask(*who, asked_at, mode))
@@ -210,7 +210,7 @@ def queue(*, waiters: int, acquires: int, writers: float, seed: int = 0) -> list
     while asked < acquires:
         while len(waiting) < waiters:
             asked += 1
-            mode: Mode = "W" if random.random() < writers else "R"
+            mode: EventMode = "W" if random.random() < writers else "R"
             name = f"{asked:012x}"
             waiting.append(Ask(f"p{asked % 10}", RESOURCE, name, now, mode))
         entering = [waiting.pop(0)]

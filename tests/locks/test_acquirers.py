@@ -7,7 +7,7 @@ import pytest
 from anyio import lowlevel
 
 from aiorwlock_remote import LockTimeout, connect
-from aiorwlock_remote.locks.acquirers import AcquireAbandoned
+from aiorwlock_remote.runtime.acquirer import AcquireAbandoned
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import LockLost, connect
-from aiorwlock_remote.backends.memory import shelf
+from aiorwlock_remote.backends.memory import named_database
 from tests.servers.plain import PlainRedis
 from tests.servers.redis import RedisServer
 
@@ -24,8 +24,8 @@ def url_and_delete(
     """A store, and what deletes all that is there."""
 
     def clear() -> None:
-        shelf("deleted").records.clear()
-        shelf("deleted").seats.clear()
+        named_database("deleted").records.clear()
+        named_database("deleted").seats.clear()
 
     def delete() -> None:
         with closing(sqlite3.connect(tmp_path / "locks", isolation_level=None)) as db:

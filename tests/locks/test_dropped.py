@@ -14,7 +14,7 @@ import pytest
 
 from aiorwlock_remote import Held, Locks, connect
 from aiorwlock_remote.locks.client import session_of
-from aiorwlock_remote.locks.held import grip_of
+from aiorwlock_remote.locks.held import state_of
 from tests.forked_children import exit_code, fork
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +116,7 @@ async def test_nor_does_it_give_it_back() -> None:
         held = await locks.mutex("order", 1).acquire()
         pid = fork()
         if pid == 0:
-            grip_of(held).give_back()
+            state_of(held).give_back()
             os._exit(7 if held.valid else 1)
         assert exit_code(pid) == 7
         await held.release()

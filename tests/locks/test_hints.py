@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote import ConfigurationError, OptionArgs, connect
-from aiorwlock_remote.core.url import KEYWORDS
+from aiorwlock_remote.core.url import CONNECT_OPTIONS
 from aiorwlock_remote.locks.options import Options
 
 
@@ -105,7 +105,7 @@ async def test_schemes_of_others(scheme: str, meant: str) -> None:
 
 def test_the_keywords_of_connect_are_known() -> None:
     named = inspect.signature(connect).parameters.keys() - {"store", "options"}
-    assert named | OptionArgs.__annotations__.keys() == KEYWORDS
+    assert named | OptionArgs.__annotations__.keys() == CONNECT_OPTIONS
 
 
 @pytest.mark.anyio

@@ -7,8 +7,8 @@ import pytest
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.locks.info import doorman
-from aiorwlock_remote.ports import SET_BACK, Snapshot
+from aiorwlock_remote.locks.info import lock_info
+from aiorwlock_remote.ports import MIN_CLOCK_SETBACK, Snapshot
 
 WALL = 1_800_000_000_000_000
 
@@ -30,7 +30,7 @@ WALL = 1_800_000_000_000_000
     ],
 )
 def test_age_of_a_foreign_program(value: str, age: float) -> None:
-    shown = doorman(
+    shown = lock_info(
         Snapshot(resource("order", 1), Doorman(), MutexRecord(value), 0, WALL)
     )
     (holder,) = shown.holders
@@ -44,8 +44,13 @@ def test_age_of_a_foreign_program(value: str, age: float) -> None:
     [
         (WALL, WALL, WALL, 0.0),
         (WALL - 1, WALL, WALL, 0.0),
-        (WALL + SET_BACK - 1, WALL, WALL, 0.0),  # nodes of a cluster may differ
-        (WALL + SET_BACK, WALL, WALL, 1.0),
+        (
+            WALL + MIN_CLOCK_SETBACK - 1,
+            WALL,
+            WALL,
+            0.0,
+        ),  # nodes of a cluster may differ
+        (WALL + MIN_CLOCK_SETBACK, WALL, WALL, 1.0),
         (WALL + 3_600_000_000, WALL, WALL, 3600.0),
         (WALL + 3_600_000_000, 5_000_000, WALL, 0.0),  # leases are counted otherwise
     ],
@@ -56,6 +61,6 @@ def test_a_clock_that_was_set_back(
     """A record is newer than the clock; a holder that is alive would have renewed."""
     grant = Grant("t", Mode.WRITE, 1, now, now + 7_200_000_000)
     record = Doorman(grants=(grant,), updated=updated)
-    shown = doorman(Snapshot(resource("order", 1), record, None, now, wall))
+    shown = lock_info(Snapshot(resource("order", 1), record, None, now, wall))
     assert shown.clock_set_back == seconds
     assert (shown.stale(60.0) is not None) is (seconds > 0)

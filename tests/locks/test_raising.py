@@ -25,7 +25,7 @@ from aiorwlock_remote import (
     logs,
 )
 from aiorwlock_remote.core.commands import Release
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import Fate
 from aiorwlock_remote.testing.memory import FaultyMemory
 
@@ -88,7 +88,7 @@ def interrupts(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Ctrl-C that was given again."""
     given = list[None]()
     monkeypatch.setattr(_thread, "interrupt_main", lambda: given.append(None))
-    monkeypatch.setattr(logs, "LATER", 0.0)
+    monkeypatch.setattr(logs, "INTERRUPT_DELAY", 0.0)
     return given
 
 
@@ -215,7 +215,7 @@ async def test_on_lost(error: Error, handler: Handler, tmp_path: Path) -> None:
     async with connect(f"memory://{tmp_path.name}") as locks:
         async with locks.mutex(*NAME, on_lost=on_lost):
             await locks.force_release(await locks.mutex(*NAME).info(), reason="test")
-            await until(called, 10)
+            await wait_until(called, 10)
         await _block(locks)
     assert any("on_lost raised" in text for text in handler.seen)
 
@@ -244,14 +244,14 @@ async def test_the_log_of_the_keepers_threads(handler: Handler) -> None:
         await locks.mutex("gone", 1).acquire()  # and nobody has it: "owner_gone"
         gc.collect()
         async with locks.mutex(*NAME) as kept:
-            await until(told, 10)
+            await wait_until(told, 10)
             store.link.renewals_fail = False
             before = kept.expires_in or 0.0
 
             async def renewed() -> bool:
                 return (kept.expires_in or 0.0) > before
 
-            await until(renewed, 10)
+            await wait_until(renewed, 10)
         await _lost(locks)
 
 
@@ -288,6 +288,6 @@ async def test_ctrl_c_is_given_again(
     ) as locks:
         await _block(locks)
     if error is KeyboardInterrupt:
-        await until(given, 10)
+        await wait_until(given, 10)
     else:
         assert not interrupts

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote import Held, connect
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 
 pytestmark = pytest.mark.asyncio
 
@@ -54,7 +54,7 @@ async def test_a_cancelled_task_leaves_nothing() -> None:
         async def queued() -> bool:
             return bool((await lock.info()).queue)
 
-        await until(queued, 20)
+        await wait_until(queued, 20)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 from hiredis import ReplyError
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.connection.calls import Call
-from aiorwlock_remote.backends.redis.connection.script import Arg, Request, Script
-from aiorwlock_remote.backends.redis.errors import not_sent, of_reply
+from aiorwlock_remote.backends.redis.connection.calls import Arg, Call, Request, Script
+from aiorwlock_remote.backends.redis.errors import from_reply, not_sent
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.locks.held import Held
 from tests.backends.redis.differential import Wire, edited
@@ -281,7 +280,7 @@ class Batches:
     @staticmethod
     def _refusal(answer: Any) -> Any:  # noqa: ANN401 - any answer
         refused = isinstance(answer, ReplyError)
-        return of_reply(str(answer), HERE) if refused else answer
+        return from_reply(str(answer), HERE) if refused else answer
 
     def give_up(self) -> None:
         pass

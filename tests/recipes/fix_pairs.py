@@ -8,14 +8,14 @@ from typing import Any, Unpack
 
 from aiorwlock_remote import OptionArgs, RWLock, connect
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted
-from aiorwlock_remote.core.key_pair import KeyPair, pair
+from aiorwlock_remote.core.names import KeyPair, key_pair
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
 from tests.backends.redis.connections import eventually
 from tests.servers.redis import RedisServer
 
 NAME = "catalog:7"
-TARGET: KeyPair = pair("catalog", 7)
+TARGET: KeyPair = key_pair("catalog", 7)
 READ_KEY, WRITE_KEY = f"readlock:{NAME}", f"writelock:{NAME}"
 PARTS = ("state", "expiry", "queue")
 STATE, EXPIRY, QUEUE = (f"{{{READ_KEY}}}.{part}" for part in PARTS)

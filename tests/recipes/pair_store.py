@@ -12,9 +12,8 @@ from aiorwlock_remote import registry
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.doorman import Grant
-from aiorwlock_remote.core.key_pair import KeyPair
-from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.names import KeyPair, Resource
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.ports import (
     Capability,

@@ -30,12 +30,11 @@ from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
-from aiorwlock_remote.runtime.cleanup import CleanupRetrier
-from aiorwlock_remote.runtime.in_flight import InFlightGrants
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier, InFlightGrants
 from aiorwlock_remote.runtime.lease import LeaseState
-from aiorwlock_remote.runtime.renewal_worker import MAX_BATCH
+from aiorwlock_remote.runtime.lease_keeper import MAX_BATCH
 from aiorwlock_remote.runtime.store_client import StoreClient
-from aiorwlock_remote.runtime.wait_queue_registry import WaitQueueRegistry
+from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
 from tests.recipes.fake_server import Batches, Line, Server
 
 PATIENCE = 1.0

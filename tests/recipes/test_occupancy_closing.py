@@ -9,7 +9,7 @@ import pytest
 
 from aiorwlock_remote import Closed, LockTimeout
 from aiorwlock_remote.recipes import folder_occupancy
-from aiorwlock_remote.runtime.event_loop import asyncio_only
+from aiorwlock_remote.runtime.event_loop import require_asyncio
 from tests.recipes.occupied_places import BOOK, FolderPlace
 from tests.recipes.watched_steps import NOTHING, watched
 
@@ -54,4 +54,4 @@ async def test_closing_calls_off_and_gives_back(tmp_path: Path) -> None:
 @pytest.mark.only_on("trio", "it is about trio")
 async def test_a_library_of_asyncio_says_so() -> None:
     with pytest.raises(Exception, match="asyncio only"):
-        asyncio_only()
+        require_asyncio()

@@ -10,7 +10,7 @@ import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, LockBusy
 from aiorwlock_remote.recipes import Occupancies
-from aiorwlock_remote.runtime.cleanup import AGAIN
+from aiorwlock_remote.runtime.cleanup import MAX_RETRIES
 from tests.backends.redis.connections import eventually
 from tests.recipes.occupied_places import BOOK, Place
 from tests.recipes.watched_steps import (
@@ -179,7 +179,7 @@ async def test_what_is_certainly_not_written_is_not_removed(place: Place) -> Non
         store.before = away
         with pytest.raises(BackendUnavailable):
             await home.occupy(BOOK)
-        assert store.steps == ["write"] * (1 + AGAIN)
+        assert store.steps == ["write"] * (1 + MAX_RETRIES)
 
 
 async def test_a_release_that_fails_is_told(place: Place) -> None:

@@ -24,7 +24,7 @@ from aiorwlock_remote import (
     Unsupported,
 )
 from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges
-from aiorwlock_remote.recipes import Occupancies, folder_occupancy, process_liveness
+from aiorwlock_remote.recipes import Occupancies, folder_occupancy
 from aiorwlock_remote.recipes.folder_occupancy import FolderOccupancyStore
 from tests.recipes.occupied_places import BOOK, NAME
 
@@ -40,7 +40,7 @@ async def test_what_lies_there(tmp_path: Path) -> None:
         (file,) = (tmp_path / NAME / "using").iterdir()
         label, process, nonce = file.name.split(",")
         assert label == "%2E./Zo%C3%AB%2C %3F.".replace("/", "%2F")
-        assert process == process_liveness.own_process_proof()
+        assert process == folder_occupancy.own_process_proof()
         assert len(nonce) == 32
         assert file.stat().st_size == 0
         assert await books.holders(BOOK) == ("../Zoë, ?.",)
@@ -131,10 +131,10 @@ async def test_only_proof_is_proof(tmp_path: Path) -> None:
     books = folder_occupancy.occupancies(tmp_path, using_age=None)
     using = tmp_path / NAME / "using"
     using.mkdir(parents=True)
-    world, pid, start = process_liveness.own_process_proof().split(".")
+    world, pid, start = folder_occupancy.own_process_proof().split(".")
     dead = f"{world}.{_dead_process()}.{start}"
     reused = f"{world}.{pid}.{int(start) - 1}"
-    alive = process_liveness.own_process_proof()
+    alive = folder_occupancy.own_process_proof()
     elsewhere = f"{'0' * 16}.{pid}.{start}"
     for process in (alive, elsewhere, "", "x", f"{world}.x.1", f"{world}.{pid}."):
         path = using / f"joe,{process},{'0' * 32}"
@@ -154,7 +154,7 @@ def _dead_process() -> int:
 
 
 def test_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told = "from aiorwlock_remote.recipes.process_liveness import *; print(myself())"
+    told = "from aiorwlock_remote.recipes.folder_occupancy import *; print(myself())"
     child = subprocess.Popen(
         [sys.executable, "-c", f"{told}; import sys; sys.stdout.flush(); input()"],
         stdin=subprocess.PIPE,
@@ -165,19 +165,19 @@ def test_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert child.stdout is not None
     name = child.stdout.readline().strip()
     assert name.count(".") == 2
-    assert not process_liveness.is_proved_dead(name)
+    assert not folder_occupancy.is_proved_dead(name)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert process_liveness.is_proved_dead(name), (
+    assert folder_occupancy.is_proved_dead(name), (
         "nobody has asked how it ended, and it has"
     )
     child.communicate()
-    assert process_liveness.is_proved_dead(name)
-    monkeypatch.setattr(process_liveness, "_PROC", tmp_path)  # not Linux
-    assert not process_liveness.is_proved_dead(name)
-    process_liveness._myself.cache_clear()
-    assert process_liveness.own_process_proof() == ""
-    process_liveness._myself.cache_clear()
+    assert folder_occupancy.is_proved_dead(name)
+    monkeypatch.setattr(folder_occupancy, "_PROC", tmp_path)  # not Linux
+    assert not folder_occupancy.is_proved_dead(name)
+    folder_occupancy._process_proof.cache_clear()
+    assert folder_occupancy.own_process_proof() == ""
+    folder_occupancy._process_proof.cache_clear()
 
 
 class Cached(FolderOccupancyStore):

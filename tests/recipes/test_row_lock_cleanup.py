@@ -12,11 +12,11 @@ import pytest
 from aiorwlock_remote import BackendError, BackendUnavailable, connect
 from aiorwlock_remote._util.pending import Pending, map_pending
 from aiorwlock_remote.backends.sqlite.store import SqliteStore
-from aiorwlock_remote.core.row_plans import Plan, RowStep, Statement
+from aiorwlock_remote.core.row import Plan, RowStep, Statement
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.recipes import RowLock
 from aiorwlock_remote.recipes.row_lock import requests
-from aiorwlock_remote.recipes.row_lock.strategies import RowOutcome
+from aiorwlock_remote.recipes.row_lock.target import RowOutcome
 from tests.backends.redis.connections import eventually
 from tests.recipes.fix_rows import LocksSite, port_of, through
 from tests.recipes.row_sites import FREE, LOCKED, MODES, THEIRS, ask, never_look_again

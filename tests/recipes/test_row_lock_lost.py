@@ -15,7 +15,7 @@ from aiorwlock_remote._util.pending import Pending, map_pending
 from aiorwlock_remote.backends.mariadb.store import MariadbStore
 from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
 from aiorwlock_remote.backends.sqlite.store import SqliteStore
-from aiorwlock_remote.core.row_plans import Plan, Statement
+from aiorwlock_remote.core.row import Plan, Statement
 from aiorwlock_remote.errors import AcquireUncertain, Unsupported
 from aiorwlock_remote.recipes import RowLock
 from tests.backends.redis.connections import eventually

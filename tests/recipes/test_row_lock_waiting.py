@@ -12,26 +12,27 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import BackendUnavailable, Closed
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.row import UNLOCK, WRITE_LOCK, RowState
-from aiorwlock_remote.core.row_plans import Plan, RowStep
+from aiorwlock_remote.core.row import UNLOCK, WRITE_LOCK, Plan, RowState, RowStep
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.recipes.row_lock import requests, wait_queue
+from aiorwlock_remote.recipes.row_lock import manager, requests
 from aiorwlock_remote.recipes.row_lock.lease import RowLease
-from aiorwlock_remote.recipes.row_lock.requests import RowRequests
-from aiorwlock_remote.recipes.row_lock.strategies import (
-    LeasedStrategy,
-    PublishedStrategy,
-    RowAttempt,
-    RowOutcome,
-)
-from aiorwlock_remote.recipes.row_lock.target import Kind, RepairStatements, RowTarget
-from aiorwlock_remote.recipes.row_lock.wait_queue import (
+from aiorwlock_remote.recipes.row_lock.manager import (
     RowRequest,
     RowWaiters,
     RowWaitQueue,
 )
+from aiorwlock_remote.recipes.row_lock.requests import RowRequests
+from aiorwlock_remote.recipes.row_lock.target import (
+    LeasedStrategy,
+    PublishedStrategy,
+    RepairStatements,
+    RowAttempt,
+    RowIdentity,
+    RowOutcome,
+    RowTarget,
+)
 from aiorwlock_remote.runtime.event_loop import current_event_loop
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.fixed_clock import StandingClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("nothing is sent")]
@@ -55,7 +56,7 @@ class Acted:
         self.answers: list[RowOutcome | BackendUnavailable | Pending[Any]] = []
         self.took = 0.0
         self.sent = 0
-        self.freed: list[Kind] = []
+        self.freed: list[RowIdentity] = []
         self.requests = RowRequests(self, self.host, self.freed.append)
         self.closed = False
         self.waiting = RowWaitQueue(self.requests, self.host, self.check)
@@ -96,7 +97,7 @@ def row(lease: float | None = None) -> RowTarget[Any]:
 @pytest.fixture
 async def acted(monkeypatch: pytest.MonkeyPatch) -> Acted:
     """It is asked without pauses."""
-    monkeypatch.setattr(wait_queue, "back_off", lambda *_, **__: 0.0)
+    monkeypatch.setattr(manager, "back_off", lambda *_, **__: 0.0)
     monkeypatch.setattr(requests, "back_off", lambda *_: 0.0)
     return Acted()
 
@@ -134,8 +135,8 @@ async def test_looks_are_more_and_more_seldom_until_somebody_leaves(
         looks.append(look)
         return 0.0 if look < 3 else math.inf
 
-    monkeypatch.setattr(wait_queue, "back_off", pause)
-    monkeypatch.setattr(wait_queue, "MAX_POLL_INTERVAL", math.inf)
+    monkeypatch.setattr(manager, "back_off", pause)
+    monkeypatch.setattr(manager, "MAX_POLL_INTERVAL", math.inf)
 
     async def waits() -> bool:
         return looks[-1:] == [3]
@@ -147,10 +148,10 @@ async def test_looks_are_more_and_more_seldom_until_somebody_leaves(
             assert isinstance(await acted.obtain(row(), wait=True), RowLease)
 
         group.start_soon(obtain)
-        await until(waits, 10)
+        await wait_until(waits, 10)
         looks.append(-1)
         acted.waiting.wake(row().identity)
-        await until(waits, 10)
+        await wait_until(waits, 10)
         acted.waiting.wake()
     assert looks == [0, 1, 2, 3, -1, 0, 1, 2, 3]
 
@@ -195,7 +196,7 @@ async def test_closed_and_cancelled_it_is_given_back_once(acted: Acted) -> None:
 async def test_a_try_is_made_some_times_while_others_are_faster(acted: Acted) -> None:
     acted.answers = [FASTER] * 9
     assert isinstance(await acted.obtain(row()), RowState)
-    assert acted.sent == wait_queue.IMMEDIATE_ATTEMPTS
+    assert acted.sent == manager.IMMEDIATE_ATTEMPTS
 
 
 async def test_a_lease_counts_from_before_it_was_asked_for(acted: Acted) -> None:

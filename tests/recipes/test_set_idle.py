@@ -10,7 +10,7 @@ import pytest
 
 from aiorwlock_remote import LockTimeout, connect
 from aiorwlock_remote.recipes import MutexSet
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ async def test_it_is_forgotten(fresh_redis: RedisServer) -> None:
             gc.collect()
             return not any(part() for part in before)
 
-        await until(gone, 10)
+        await wait_until(gone, 10)
         again = locks.mutex_set("proxies")
         async with again.acquire("a", timeout=0) as held:
             assert held.name == "a"
@@ -62,7 +62,7 @@ async def test_not_while_somebody_waits(fresh_redis: RedisServer) -> None:
             async def waits() -> bool:
                 return bool(fresh_redis.ask("EXISTS", "{proxies}.queue"))
 
-            await until(waits, 10)
+            await wait_until(waits, 10)
             del used
             gc.collect()
             assert pool() is not None

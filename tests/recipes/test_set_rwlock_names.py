@@ -10,9 +10,8 @@ import pytest
 
 from aiorwlock_remote import BadRecord, ConfigurationError, Held, Unsupported, connect
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
-from aiorwlock_remote.backends.redis.pair_keys import PairKeys
-from aiorwlock_remote.core.key_pair import KeyPair, pair
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.backends.redis.keys import PairKeys
+from aiorwlock_remote.core.names import KeyPair, Resource, key_pair
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
 from tests.recipes.fix_pairs import (
     EXPIRY,
@@ -87,15 +86,15 @@ async def _take(acquisition: object) -> None:
 )
 def test_names_that_cannot_be_used(datatype: str, number: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
-        pair(datatype, number)
+        key_pair(datatype, number)
 
 
 def test_one_name_is_one_lock() -> None:
-    same = {pair("a:b", "c"), pair("a", "b:c")}
+    same = {key_pair("a:b", "c"), key_pair("a", "b:c")}
     assert len(same) == 1
-    again = pickle.loads(pickle.dumps(pair("a", "b:c")))  # noqa: S301 - our own
+    again = pickle.loads(pickle.dumps(key_pair("a", "b:c")))  # noqa: S301 - our own
     assert again in same
-    assert pair("x", 42) == pair("x", "42")
+    assert key_pair("x", 42) == key_pair("x", "42")
     assert KeyPair("x", "1") != Resource("x", "1")
 
 
@@ -104,7 +103,7 @@ def test_one_name_is_one_lock() -> None:
 )
 def test_a_tag_brings_all_keys_into_one_slot(names: tuple[str, str]) -> None:
     for cluster in (False, True):
-        keys = PairKeys(pair(*names), cluster=cluster, prefix="p:")
+        keys = PairKeys(key_pair(*names), cluster=cluster, prefix="p:")
         some = [key for key in keys.args[1:-1] if isinstance(key, bytes)]
         assert len(some) == 5 + cluster
         assert len({slot_of(key) for key in some}) == 1
@@ -112,11 +111,11 @@ def test_a_tag_brings_all_keys_into_one_slot(names: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("names", [("a", "1"), ("x", "{}{t}"), ("}{", "1")])
 def test_without_a_tag_there_is_no_place_in_a_cluster(names: tuple[str, str]) -> None:
-    keys = PairKeys(pair(*names))
+    keys = PairKeys(key_pair(*names))
     beside = tuple(f"{{readlock:{':'.join(names)}}}.{p}" for p in PARTS)
     assert keys.args[2:5] == tuple(key.encode() for key in beside)
     with pytest.raises(ConfigurationError, match=r"slots.*\{tag\}"):
-        PairKeys(pair(*names), cluster=True)
+        PairKeys(key_pair(*names), cluster=True)
 
 
 @pytest.mark.usefixtures("seldom_polls")

@@ -8,7 +8,7 @@ import anyio
 
 from aiorwlock_remote import Locks
 from aiorwlock_remote.core.commands import Command, Release, Withdraw
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
 NAME = ("far", 1)
@@ -36,7 +36,7 @@ async def cancelled(link: FaultyLink, ask: Ask) -> None:
             await ask()
 
         group.start_soon(wait)
-        await until(lambda: held_back(link), 10)
+        await wait_until(lambda: held_back(link), 10)
         group.cancel_scope.cancel()
     link.let_through()
 

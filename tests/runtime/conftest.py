@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aiorwlock_remote import Locks
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.testing.faults import FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
 

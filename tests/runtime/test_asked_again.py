@@ -11,7 +11,7 @@ from aiorwlock_remote import BackendUnavailable, Locks
 from aiorwlock_remote.core.commands import Command, Release, Withdraw
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.runtime import cleanup
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 from tests.runtime.cleanup import (
     LEASE,
@@ -33,7 +33,7 @@ async def test_closed_while_it_is_asked_again(link: FaultyLink, locks: Locks) ->
     link.fate = ends_fail
     await cancelled(link, ask)
     link.fate, link.hold_back = lambda _: Fate.PASS, True
-    await until(lambda: held_back(link), 10)
+    await wait_until(lambda: held_back(link), 10)
     sent = len(link.sent)
     await locks.aclose()
     assert await asked_again(link, sent)
@@ -71,9 +71,9 @@ async def test_others_of_the_process_keep_their_place(
         link.let_through()
         group.start_soon(wait)
         link.fate = lambda _: Fate.PASS
-        await until(near_sees_it_wait(near), 10)
+        await wait_until(near_sees_it_wait(near), 10)
         sent = len(link.sent)
-        await until(lambda: asked_again(link, sent), 10)
+        await wait_until(lambda: asked_again(link, sent), 10)
         assert (await near.mutex(*NAME).info()).queue
         await other.release()
         await entered.wait()
@@ -104,7 +104,7 @@ async def test_forbidden_after_it_failed(
     with pytest.raises(BackendUnavailable):
         await held.release()
     link.fate, sent = ends_forbidden, len(link.sent)
-    await until(lambda: asked_again(link, sent), 10)
+    await wait_until(lambda: asked_again(link, sent), 10)
     await is_free_once_the_store_hears(link, near)
 
 
@@ -124,7 +124,7 @@ async def test_who_may_not_acquire_leaves_nothing_to_be_asked(
     with pytest.raises(BackendUnavailable):
         await held.release()
     sent = len(link.sent)
-    await until(lambda: asked_again(link, sent, 3), 10)
+    await wait_until(lambda: asked_again(link, sent, 3), 10)
     again = [command for command in link.sent[sent:] if isinstance(command, Release)]
     assert again == link.sent[sent:]
 
@@ -139,7 +139,7 @@ async def test_one_that_is_not_answered_keeps_no_other_back(
     with pytest.raises(BackendUnavailable):
         await held.release()
     link.hold_back, link.fate = True, lambda _: Fate.PASS
-    await until(lambda: held_back(link), 10)
+    await wait_until(lambda: held_back(link), 10)
     link.hold_back = False
     held = await locks.mutex(*NAME, lease=LEASE).acquire()
     link.fate = ends_fail
@@ -172,8 +172,8 @@ async def test_the_pauses_grow_as_long_as_it_fails(
     for held in grants:
         with pytest.raises(BackendUnavailable):
             await held.release()
-    await until(lambda: asked_again(link, sent, 6), 10)
+    await wait_until(lambda: asked_again(link, sent, 6), 10)
     link.fate, asked = lambda _: Fate.PASS, len(link.sent) - sent
-    await until(lambda: asked_again(link, sent, asked + 2), 10)
+    await wait_until(lambda: asked_again(link, sent, asked + 2), 10)
     failed = asked - len(grants)
     assert attempts == [*range(failed + 1), 0]

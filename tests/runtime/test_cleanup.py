@@ -13,7 +13,7 @@ import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, Locks
 from aiorwlock_remote.core.commands import Command, Release, Withdraw
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 from tests.runtime.cleanup import (
     LEASE,
@@ -110,10 +110,10 @@ async def test_granted_and_cancelled_at_once(
     other = await near.mutex(*NAME).acquire()
     acquisition = locks.mutex(*NAME, lease=LEASE).acquire()
     task = asyncio.create_task(acquisition)
-    await until(near_sees_it_wait(near), 10)
+    await wait_until(near_sees_it_wait(near), 10)
     link.hold_back = True
     await other.release()
-    await until(lambda: held_back(link), 10)
+    await wait_until(lambda: held_back(link), 10)
     link.fate = ends_fail
     link.let_through()
     task.cancel()
@@ -129,7 +129,7 @@ async def test_turned_away_and_cancelled_at_once(
     """It was granted, and the answer was lost."""
     link.hold_back, link.fate = True, lambda _: Fate.LOSE
     task = asyncio.create_task(locks.mutex(*NAME, lease=LEASE).acquire())
-    await until(lambda: held_back(link), 10)
+    await wait_until(lambda: held_back(link), 10)
     link.fate = lambda _: Fate.PASS
     link.let_through()
     task.cancel()

@@ -7,12 +7,12 @@ import pytest
 from aiorwlock_remote.core.commands import Claim
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.runtime.deadline_queue import (
-    GRAIN,
+from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
+from aiorwlock_remote.runtime.lease_keeper import (
     MAX_EMPTY_SLOTS,
+    SLOT_SECONDS,
     DeadlineQueue,
 )
-from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 
@@ -31,7 +31,7 @@ def test_slots_that_everybody_left_are_forgotten() -> None:
     agenda = DeadlineQueue()
     for number in range(MANY):
         lease = granted(number)
-        agenda.put(lease, DAY + number * GRAIN)
+        agenda.put(lease, DAY + number * SLOT_SECONDS)
         lease.end(LeaseState.RELEASED)
         assert len(agenda._due) == len(agenda._slots) <= MAX_EMPTY_SLOTS
 
@@ -40,7 +40,7 @@ def test_whoever_is_held_still_is_looked_at() -> None:
     agenda = DeadlineQueue()
     held = [granted(number) for number in range(MANY)]
     for number, lease in enumerate(held):
-        agenda.put(lease, DAY + number * GRAIN)
+        agenda.put(lease, DAY + number * SLOT_SECONDS)
         if number % 2:
             lease.end(LeaseState.RELEASED)
     taken = agenda.take(2 * DAY, MANY)
@@ -60,7 +60,7 @@ def test_slots_in_use_are_not_looked_through_for_each_new_one(
 
     monkeypatch.setattr(agenda, "_forget_left", counted)
     for number in range(MANY):
-        agenda.put(granted(number), DAY + number * GRAIN)
+        agenda.put(granted(number), DAY + number * SLOT_SECONDS)
     assert len(agenda._due) == MANY
     assert 0 < sweeps < 10
 

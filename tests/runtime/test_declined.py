@@ -12,8 +12,8 @@ import pytest
 from aiorwlock_remote import BackendUnavailable, Closed, Held, Locks
 from aiorwlock_remote.core.commands import Acquire, Command, Downgrade
 from aiorwlock_remote.runtime import cleanup
-from aiorwlock_remote.runtime.cleanup import AGAIN
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.runtime.cleanup import MAX_RETRIES
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 from tests.runtime.cleanup import NAME
 
@@ -115,7 +115,7 @@ async def test_told_in_the_end(
     with pytest.raises(BackendUnavailable) as caught:
         await ask(locks)
     assert caught.value.nothing_done
-    assert len(link.sent) >= 1 + AGAIN
+    assert len(link.sent) >= 1 + MAX_RETRIES
     link.fate = lambda _: Fate.PASS
     assert not await near.mutex(*NAME).locked()
 
@@ -139,7 +139,7 @@ async def test_a_release_is_told_in_the_end(
     with pytest.raises(BackendUnavailable):
         await held.release()
     link.fate = lambda _: Fate.PASS
-    await until(partial(_free, near), 10)
+    await wait_until(partial(_free, near), 10)
 
 
 async def test_who_moves_keeps_what_it_has(link: FaultyLink, locks: Locks) -> None:

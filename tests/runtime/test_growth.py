@@ -17,8 +17,8 @@ from aiorwlock_remote.backends import memory
 from aiorwlock_remote.backends.redis import store as redis_store
 from aiorwlock_remote.core import names
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.embedded import decode_cache
-from aiorwlock_remote.runtime import deadline_queue, wait_queue_registry
+from aiorwlock_remote.embedded import connection
+from aiorwlock_remote.runtime import lease_keeper, wait_queue
 from tests.runtime.growth import counted, grown
 from tests.servers.redis import RedisServer
 
@@ -34,11 +34,11 @@ NAMES = count()
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is bounded has reached its bound in a few cycles."""
-    monkeypatch.setattr(deadline_queue, "MAX_EMPTY_SLOTS", 4)
+    monkeypatch.setattr(lease_keeper, "MAX_EMPTY_SLOTS", 4)
     monkeypatch.setattr(memory, "SWEEP_EVERY", 4)
     monkeypatch.setattr(redis_store, "CACHE_SIZE", 4)
-    monkeypatch.setattr(wait_queue_registry, "MAX_IDLE_QUEUES", 4)
-    monkeypatch.setattr(decode_cache, "CACHE_SIZE", 4)
+    monkeypatch.setattr(wait_queue, "MAX_IDLE_QUEUES", 4)
+    monkeypatch.setattr(connection, "DECODE_CACHE_SIZE", 4)
     for number in range(names.CACHE_SIZE):
         assert resource("filled", f"n{number}").row
 
@@ -176,7 +176,7 @@ async def test_locks_opened_anew_leave_nothing(url: str) -> None:
 
 @pytest.mark.anyio
 async def test_what_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wait_queue_registry.WaitQueueRegistry, "_sweep", lambda _: None)
+    monkeypatch.setattr(wait_queue.WaitQueueRegistry, "_sweep", lambda _: None)
     monkeypatch.setattr("tests.runtime.test_growth.PATIENCE", 0)
     async with connect("memory://growing") as locks:
 

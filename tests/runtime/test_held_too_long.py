@@ -10,9 +10,9 @@ import pytest
 
 from aiorwlock_remote import Held, LockLost, Locks
 from aiorwlock_remote.core.commands import Release
-from aiorwlock_remote.locks.held import grip_of, share_ticket
+from aiorwlock_remote.locks.held import share_ticket, state_of
 from aiorwlock_remote.runtime.lease import LeaseState
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
 from tests.runtime.cleanup import NAME, ends_fail, is_free_once_the_store_hears
@@ -124,7 +124,7 @@ async def test_a_loop_that_hangs_keeps_its_lease(
 ) -> None:
     """What hangs it may write still: it was promised to be alone until its deadline."""
     held = await locks.mutex(*NAME, lease=LEASE, max_hold=SHORT).acquire()
-    lease = grip_of(held).lease
+    lease = state_of(held).lease
     while lease.state is LeaseState.HELD:  # without a turn of the loop
         pass
     lost(held)
@@ -142,7 +142,7 @@ async def test_a_store_that_does_not_hear_is_told_again(
     async def refused() -> bool:
         return any(isinstance(command, Release) for command in link.sent)
 
-    await until(refused, 20)
+    await wait_until(refused, 20)
     lost(held)
     await is_free_once_the_store_hears(link, near)
 
@@ -158,7 +158,7 @@ async def test_a_ticket_that_others_share_stays(
         async def is_lost() -> bool:
             return shared.lost is not None
 
-        await until(is_lost, 20)
+        await wait_until(is_lost, 20)
         lost(shared)
         await borrower.mutex(*NAME).info()  # after all that was sent before
         await held.extend()

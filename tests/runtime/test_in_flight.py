@@ -9,8 +9,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Closed, Locks, connect
-from aiorwlock_remote.locks.acquirers import AcquireAbandoned
-from aiorwlock_remote.runtime.in_flight import InFlightGrants
+from aiorwlock_remote.runtime.acquirer import AcquireAbandoned
+from aiorwlock_remote.runtime.cleanup import InFlightGrants
 from aiorwlock_remote.testing.faults import Fate, FaultyLink, FaultyStore
 from aiorwlock_remote.testing.memory import FaultyMemory
 

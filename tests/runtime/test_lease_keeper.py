@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Held, LockLost, Locks, connect
-from aiorwlock_remote.runtime.renewal_worker import patience
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.runtime.lease_keeper import reply_timeout
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
 from tests.renewals import renewed
@@ -31,7 +31,7 @@ async def test_short_outage_loses_nothing(link: FaultyLink, locks: Locks) -> Non
     link.before_renewal = lambda _, timeout: tries.append(timeout)
     async with locks.mutex(*NAME, lease=30) as held:
         link.renewals_fail = True
-        await until(lambda: more_than(tries, 2), 30)
+        await wait_until(lambda: more_than(tries, 2), 30)
         link.renewals_fail = False
         await renewed(held)
 
@@ -126,9 +126,9 @@ async def test_closing_waits_for_no_lane(
 
 async def test_a_dead_link_leaves_time_for_another_try() -> None:
     """As long as an answer that is only slow is waited for, too."""
-    assert [patience(left) for left in (20.0, 4.0, 1.5)] == [10.0, 2.0, 1.0]
-    assert patience(1.0) == pytest.approx(0.9)
-    assert patience(0.0) == 0.05
+    assert [reply_timeout(left) for left in (20.0, 4.0, 1.5)] == [10.0, 2.0, 1.0]
+    assert reply_timeout(1.0) == pytest.approx(0.9)
+    assert reply_timeout(0.0) == 0.05
 
 
 @pytest.mark.slow
@@ -149,8 +149,10 @@ async def test_grants_of_one_moment_are_renewed_together(
     link: FaultyLink, locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However they came: what is due within a tenth of the pause goes in one batch."""
-    monkeypatch.setattr("aiorwlock_remote.core.lease.RENEW_FRACTION", 30)  # a second
-    monkeypatch.setattr("aiorwlock_remote.runtime.renewal_worker.BATCHING_DIVISOR", 300)
+    monkeypatch.setattr(
+        "aiorwlock_remote.core.timing.RENEWALS_PER_LEASE", 30
+    )  # a second
+    monkeypatch.setattr("aiorwlock_remote.runtime.lease_keeper.BATCHING_DIVISOR", 300)
     batches: list[int] = []
     link.before_renewal = lambda _, __: batches.append(1)
     async with AsyncExitStack() as stack:

@@ -12,8 +12,7 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Renewal, Renewer
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
-from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
-from aiorwlock_remote.runtime.renewal_worker import RenewalWorker
+from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper, RenewalWorker
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 

@@ -14,8 +14,7 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Renewal
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
-from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
-from aiorwlock_remote.runtime.renewal_worker import RenewalWorker
+from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper, RenewalWorker
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 from tests.runtime.test_lease_keeper_checks import Loop

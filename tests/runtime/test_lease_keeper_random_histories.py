@@ -19,10 +19,13 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Renewal
-from aiorwlock_remote.runtime.deadline_queue import GRAIN
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
-from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
-from aiorwlock_remote.runtime.renewal_worker import MAX_BATCH, RENEWAL_IN_FLIGHT
+from aiorwlock_remote.runtime.lease_keeper import (
+    MAX_BATCH,
+    RENEWAL_IN_FLIGHT,
+    SLOT_SECONDS,
+    LeaseKeeper,
+)
 from tests.examples_of_histories import many
 from tests.fixed_clock import StandingClock
 
@@ -131,7 +134,7 @@ class Story(RuleBasedStateMachine):
             self.keeper._look_after(batch)
         for lease in self.leases:
             if lease.state is LeaseState.HELD and lease.deadline is not None:
-                assert lease.deadline > self.world.clock.seconds - GRAIN
+                assert lease.deadline > self.world.clock.seconds - SLOT_SECONDS
 
     @precondition(lambda self: not self.keeper._renewing._due.empty())
     @rule(outcome=OUTCOMES)
@@ -158,7 +161,9 @@ class Story(RuleBasedStateMachine):
     def nothing_held_is_forgotten(self) -> None:
         """It is in a slot of the agenda that comes before anything happens to it."""
         agenda = self.keeper._agenda
-        slots = {id(leases): slot * GRAIN for slot, leases in agenda._due.items()}
+        slots = {
+            id(leases): slot * SLOT_SECONDS for slot, leases in agenda._due.items()
+        }
         assert sorted(agenda._slots) == sorted(agenda._due)
         for lease in self.leases:
             if lease.state is LeaseState.HELD and lease.terms.watched:
@@ -166,7 +171,7 @@ class Story(RuleBasedStateMachine):
                 assert lease in lease.kept_in
                 planned = slots[id(lease.kept_in)]
                 end = math.inf if lease.deadline is None else lease.deadline
-                assert planned <= end + GRAIN
+                assert planned <= end + SLOT_SECONDS
 
 
 TestStory = Story.TestCase

@@ -12,7 +12,7 @@ import trio
 
 from aiorwlock_remote import Held, Locks, connect
 from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.runtime.trio_loop import TrioEventLoop
 
 

@@ -14,7 +14,7 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("renewed_often")]
 
@@ -139,7 +139,7 @@ async def test_on_lost_flag_and_callable(near: Locks) -> None:
             return bool(told)
 
         # The keeper's thread knows first; the loop is told next.
-        await until(is_told, 20)
+        await wait_until(is_told, 20)
     assert told == [held]
 
 

@@ -15,7 +15,7 @@ from aiorwlock_remote import (
     NotOwner,
 )
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Release, Withdraw
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +77,7 @@ async def test_nobody_insists_when_the_lease_is_over(
     link.down = True
     with pytest.raises(BackendUnavailable):
         await held.release()
-    await until(lambda: quiet(link), 10)
+    await wait_until(lambda: quiet(link), 10)
 
 
 async def quiet(link: FaultyLink) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiorwlock_remote.runtime.event_loop import current_event_loop
-from aiorwlock_remote.runtime.periodic_poll import PeriodicPoll
+from aiorwlock_remote.runtime.set_acquirer import PeriodicPoll
 
 
 @pytest.mark.asyncio

@@ -20,9 +20,9 @@ from aiorwlock_remote.core.doorman import (
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
+from aiorwlock_remote.runtime.acquirer import slow_wait_message
 from aiorwlock_remote.runtime.lease import LeaseTerms
 from aiorwlock_remote.runtime.request import AcquireRequest
-from aiorwlock_remote.runtime.slow_wait import slow_line
 
 SECOND = 1_000_000
 NOW = 100 * SECOND
@@ -51,7 +51,7 @@ def line(
     record = Doorman(grants=grants, queue=queue, seat=SEAT if grants else None)
     there = MutexRecord(seat) if seat is not None and (grants or seat != SEAT) else None
     seen = Snapshot(ORDER, record, there, NOW, NOW, guests)
-    told = slow_line(ASKED, seen, "ours", before)
+    told = slow_wait_message(ASKED, seen, "ours", before)
     assert told.startswith(START)
     return told.removeprefix(START)
 

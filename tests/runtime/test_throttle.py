@@ -18,8 +18,14 @@ from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Renewal
 from aiorwlock_remote.runtime import throttle
 from aiorwlock_remote.runtime.lease import Lease, LeaseTerms
-from aiorwlock_remote.runtime.renewal_worker import LATE, RenewalWorker
-from aiorwlock_remote.runtime.throttle import FIRST, LEAST, MOST, SLOW, AcquireThrottle
+from aiorwlock_remote.runtime.lease_keeper import LATE_FRACTION, RenewalWorker
+from aiorwlock_remote.runtime.throttle import (
+    INITIAL_WINDOW,
+    MAX_WINDOW,
+    MIN_WINDOW,
+    SLOW_REPLY,
+    AcquireThrottle,
+)
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 
@@ -51,34 +57,36 @@ async def settled() -> None:
 async def test_so_many_are_under_way_at_most_and_each_answer_lets_one_in() -> None:
     acquires = Acquires()
     async with anyio.create_task_group() as tasks:
-        for _ in range(FIRST + 3):
+        for _ in range(INITIAL_WINDOW + 3):
             tasks.start_soon(acquires.acquire)
         await settled()
-        assert len(acquires.requests) == FIRST
-        acquires.clock.seconds += 2 * SLOW  # too slow to let more in than were
+        assert len(acquires.requests) == INITIAL_WINDOW
+        acquires.clock.seconds += 2 * SLOW_REPLY  # too slow to let more in than were
         acquires.requests[0].set_exception(BackendUnavailable(what="lost"))
         await settled()
-        assert len(acquires.requests) == FIRST
-        for request in acquires.requests[1 : FIRST // 2 + 2]:
+        assert len(acquires.requests) == INITIAL_WINDOW
+        for request in acquires.requests[1 : INITIAL_WINDOW // 2 + 2]:
             request.set_result(None)
         await settled()
-        assert len(acquires.requests) == FIRST + 2
-        acquires.requests[FIRST // 2 + 2].set_result(None)
+        assert len(acquires.requests) == INITIAL_WINDOW + 2
+        acquires.requests[INITIAL_WINDOW // 2 + 2].set_result(None)
 
 
-@pytest.mark.parametrize(("takes", "finally_"), [(SLOW, MOST), (2 * SLOW, LEAST)])
+@pytest.mark.parametrize(
+    ("takes", "finally_"), [(SLOW_REPLY, MAX_WINDOW), (2 * SLOW_REPLY, MIN_WINDOW)]
+)
 async def test_as_many_as_the_store_answers_in_time(
     takes: float, finally_: int
 ) -> None:
     """One more for each answer in time; half of them for those sent meanwhile."""
     acquires = Acquires()
-    for _ in range(MOST):
+    for _ in range(MAX_WINDOW):
         await acquires.acquire()
         acquires.clock.seconds += takes
         acquires.requests[-1].set_result(None)
     while not acquires.admission.full:
         await acquires.acquire()
-    assert len(acquires.requests) == MOST + finally_
+    assert len(acquires.requests) == MAX_WINDOW + finally_
 
 
 async def test_one_at_a_time_while_renewals_are_late() -> None:
@@ -138,8 +146,8 @@ async def test_whoever_is_cancelled_lets_the_next_one_in(first: str) -> None:
 async def test_a_held_back_acquire_keeps_its_timeout_and_ends_with_the_locks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(throttle, "FIRST", 0)
-    monkeypatch.setattr(throttle, "MOST", 0)
+    monkeypatch.setattr(throttle, "INITIAL_WINDOW", 0)
+    monkeypatch.setattr(throttle, "MAX_WINDOW", 0)
     async with connect("memory://") as locks:
         helds: list[Held | None] = []
 
@@ -204,8 +212,8 @@ def test_renewals_that_could_have_been_asked_for_long_ago_are_late(
         return list(store.told)
 
     assert renewed(1 / 3) == [False]
-    assert renewed(LATE + 0.01) == [True, False]
+    assert renewed(LATE_FRACTION + 0.01) == [True, False]
     store.fails = True
     assert renewed(1 / 3) == [False]
-    assert renewed(LATE) == [False], "that is the store's fault"
+    assert renewed(LATE_FRACTION) == [False], "that is the store's fault"
     renewing.close()

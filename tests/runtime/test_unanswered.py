@@ -9,7 +9,7 @@ import pytest
 
 from aiorwlock_remote import Locks, LockTimeout
 from aiorwlock_remote.core.commands import Acquire
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
 
@@ -86,7 +86,7 @@ async def test_behind_one_of_this_process(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(work)
-        await until(lambda: _asked(link, 1), 5)
+        await wait_until(lambda: _asked(link, 1), 5)
         tasks.start_soon(_wait, locks)  # so that the first one's grant leaves a place
         await anyio.wait_all_tasks_blocked()
         link.let_through()
@@ -103,7 +103,7 @@ async def test_behind_one_that_is_not_answered(link: FaultyLink, locks: Locks) -
     link.hold_back = True
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_wait, locks)
-        await until(lambda: _asked(link, 1), 5)
+        await wait_until(lambda: _asked(link, 1), 5)
         told = await timed_out(locks)
         assert told.unanswered
         assert told.holders == ()
@@ -132,4 +132,4 @@ async def _waits(near: Locks, count: int) -> None:
     async def told() -> bool:
         return len((await near.mutex(*NAME).info()).queue) == count
 
-    await until(told, 5)
+    await wait_until(told, 5)

@@ -23,7 +23,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.core.commands import Upgrade
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def test_it_ends_while_it_waits(
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(upgrade)
-            await until(lambda: upgrades(link), 10)
+            await wait_until(lambda: upgrades(link), 10)
             await ENDS[told](locks, held)
     await other.release()
     assert not await near.rwlock(*NAME).locked()
@@ -71,7 +71,7 @@ async def test_its_owner_closes_while_another_task_waits(
         anyio.create_task_group() as group,
     ):
         group.start_soon(upgrade)
-        await until(lambda: upgrades(link), 10)
+        await wait_until(lambda: upgrades(link), 10)
         await locks.aclose()
 
 
@@ -89,7 +89,7 @@ async def test_what_has_expired_does_not_ask_again(
                     await held.upgrade()
 
             group.start_soon(upgrade)
-            await until(lambda: ready(link), 10)
+            await wait_until(lambda: ready(link), 10)
             held._lease.deadline = 0.0
             link.let_through()
     assert len([command for command in link.sent if isinstance(command, Upgrade)]) == 1
@@ -143,7 +143,7 @@ async def moving(
 
     async with anyio.create_task_group() as group:
         group.start_soon(move)
-        await until(lambda: ready(link), 10)
+        await wait_until(lambda: ready(link), 10)
         yield group
         link.let_through()
 
@@ -158,7 +158,7 @@ async def test_it_is_lost_while_it_is_moved(
         return not held.valid
 
     async with moving(link, held, LockLost):
-        await until(ended, 10)
+        await wait_until(ended, 10)
     assert not await near.rwlock(*NAME).locked()
 
 
@@ -175,7 +175,7 @@ async def test_it_is_released_while_it_is_moved(
 
     async with moving(link, held, NotOwner) as group:
         group.start_soon(release)
-        await until(lambda: ready(link, 2), 10)
+        await wait_until(lambda: ready(link, 2), 10)
     assert released == [True]
     assert held.lost is None
     assert not await near.rwlock(*NAME).locked()
@@ -199,7 +199,7 @@ async def test_its_block_is_left_while_it_is_moved(
         await inside.wait()
         async with moving(link, grants[0], NotOwner):
             leave.set()
-            await until(lambda: ready(link, 2), 10)
+            await wait_until(lambda: ready(link, 2), 10)
     assert not await near.rwlock(*NAME).locked()
 
 
@@ -226,7 +226,7 @@ async def test_it_is_extended_while_it_is_moved(
 
     async with moving(link, held) as group:
         group.start_soon(extend)
-        await until(lambda: ready(link, 2), 10)
+        await wait_until(lambda: ready(link, 2), 10)
     assert held.lost is None
 
 
@@ -247,7 +247,7 @@ async def test_it_is_renewed_while_it_is_moved(
 
     link.before_renewal = begin
     async with moving(link, held):
-        await until(twice, 10)
+        await wait_until(twice, 10)
     assert held.lost is None
 
 

@@ -33,13 +33,11 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
-from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiters
-from aiorwlock_remote.runtime.cleanup import CleanupRetrier
-from aiorwlock_remote.runtime.in_flight import InFlightGrants
-from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
-from aiorwlock_remote.runtime.wait_queue_registry import WaitQueueRegistry
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier, InFlightGrants
+from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue, WaitQueueRegistry
 from tests.examples_of_histories import many
 from tests.fixed_clock import StandingClock
 

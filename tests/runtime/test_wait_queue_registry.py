@@ -21,13 +21,13 @@ from aiorwlock_remote.core.commands import (
     Withdrawn,
 )
 from aiorwlock_remote.core.names import Resource, resource
-from aiorwlock_remote.core.polling import PollPolicy
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.runtime.cleanup import CleanupRetrier
-from aiorwlock_remote.runtime.in_flight import InFlightGrants
-from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
-from aiorwlock_remote.runtime.wait_queue_registry import (
+from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier, InFlightGrants
+from aiorwlock_remote.runtime.wait_queue import (
     MAX_IDLE_QUEUES,
+    TaskWaiter,
+    WaitQueue,
     WaitQueueRegistry,
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 
 from aiorwlock_remote.backends.redis.store import RedisStore
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.timing import PollPolicy
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.cluster import Cluster
 from tests.servers.pair import Pair

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.cassandra.options import options_of
-from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.options import options_of, statement
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.testing.conformance import ForeignClient, Name
 from tests.servers.fix_cassandra import Keyspace

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiorwlock_remote.testing.checker import Violation, check_history
-from aiorwlock_remote.testing.events import (
+from aiorwlock_remote.testing.history import (
     Access,
     Ask,
     Died,
     Event,
+    EventMode,
     Failed,
     Granted,
     Lost,
-    Mode,
     Refused,
     Released,
     Releasing,
     Unknown,
+    read_history,
 )
-from aiorwlock_remote.testing.history import read
 from tests.judge import fix_judge
 from tests.judge.cases import FAULTY, JUST
 from tests.judge.handmade import LEASE, session, written
@@ -78,7 +78,7 @@ def test_a_fault_is_found(name: str, found: Found) -> None:
 @pytest.mark.parametrize(("first", "then"), ["WW", "WR", "RW"])
 @pytest.mark.parametrize("fence", [4, 5])
 def test_a_fence_that_goes_back_in_a_queue_is_found(
-    first: Mode, then: Mode, fence: int, found: Found
+    first: EventMode, then: EventMode, fence: int, found: Found
 ) -> None:
     a = session("a", first, 10, asked=1, fence=5, left=20)
     b = session("b", then, 25, asked=2, fence=fence, left=40)
@@ -174,7 +174,7 @@ def test_judging_takes_as_many_steps_as_there_are_events() -> None:
         events: list[Event] = []
         for i in range(sessions):
             at = 10 * i + 10
-            mode: Mode = "W" if i % 3 else "R"
+            mode: EventMode = "W" if i % 3 else "R"
             events += session(f"h{i}", mode, at, fence=i, serials=[i], left=at + 5)
         counted = Counter[str]()
         sys.setprofile(lambda _, event, __: counted.update((event,)))
@@ -192,7 +192,7 @@ def test_judging_takes_as_many_steps_as_there_are_events() -> None:
 
 def test_both_judges_count_alike(go_judge: GoJudge, tmp_path: Path) -> None:
     paths = written(tmp_path, World(0).run(clients=6, acquires=400))
-    python, go = check_history(read(paths)), go_judge(paths, LEASE)
+    python, go = check_history(read_history(paths)), go_judge(paths, LEASE)
     assert (python.accesses, python.refused) == (go.accesses, go.refused)
     assert go.operations > python.grants
 
@@ -203,7 +203,7 @@ def test_a_torn_last_line_is_tolerated(go_judge: GoJudge, tmp_path: Path) -> Non
         with path.open("ab") as file:
             file.write(b'{"e":"access","p":"a","r":"cata')
     assert go_judge(paths, LEASE).ok
-    assert check_history(read(paths)).ok
+    assert check_history(read_history(paths)).ok
 
 
 @pytest.mark.parametrize("text", ['{"e":"as\n', '{"e":"born","p":"a","t":1}\n', ""])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiorwlock_remote.testing import events
-from aiorwlock_remote.testing.events import (
+from aiorwlock_remote.testing import history
+from aiorwlock_remote.testing.history import (
     Access,
     Ask,
     Died,
@@ -23,10 +23,10 @@ from aiorwlock_remote.testing.events import (
     Released,
     Releasing,
     Unknown,
-    decoded,
-    encoded,
+    decode_event,
+    encode_event,
+    now,
 )
-from aiorwlock_remote.testing.history import now
 
 ASK = Ask("w1", "catalog,7", "0123456789ab", 5, "R")
 
@@ -35,7 +35,7 @@ def values() -> st.SearchStrategy[Event]:
     integers = st.integers(-(2**63), 2**63 - 1)
     maybe = st.none() | integers
     head = (st.text(), st.text(), st.text(), integers)
-    mode = st.sampled_from(get_args(events.Mode))
+    mode = st.sampled_from(get_args(history.EventMode))
     return st.one_of(
         st.builds(Ask, *head, mode),
         st.builds(Granted, *head, integers, mode, integers, maybe),
@@ -50,22 +50,22 @@ def values() -> st.SearchStrategy[Event]:
 
 @given(values())
 def test_a_line_gives_back_its_event(event: Event) -> None:
-    line = encoded(event)
+    line = encode_event(event)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert decoded(line) == event
+    assert decode_event(line) == event
 
 
 @given(values(), st.data())
 def test_no_beginning_of_a_line_is_an_event(event: Event, data: st.DataObject) -> None:
-    line = encoded(event)
+    line = encode_event(event)
     torn = line[: data.draw(st.integers(0, len(line) - 2))]
     with pytest.raises(ValueError, match=r"."):
-        decoded(torn)
+        decode_event(torn)
 
 
 def test_the_keys_are_those_the_go_judge_reads() -> None:
-    line = encoded(Granted("w1", "catalog,7", "0123456789ab", 9, 5, "W", 3, None))
+    line = encode_event(Granted("w1", "catalog,7", "0123456789ab", 9, 5, "W", 3, None))
     assert json.loads(line) == {
         "e": "granted",
         "p": "w1",
@@ -80,8 +80,8 @@ def test_the_keys_are_those_the_go_judge_reads() -> None:
 
 
 def test_keys_of_a_later_version_are_ignored() -> None:
-    record = json.loads(encoded(ASK)) | {"new": 1}
-    assert decoded(json.dumps(record).encode()) == ASK
+    record = json.loads(encode_event(ASK)) | {"new": 1}
+    assert decode_event(json.dumps(record).encode()) == ASK
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,15 @@ def test_keys_of_a_later_version_are_ignored() -> None:
     [("t", None), ("t", "5"), ("t", 5.0), ("t", True), ("m", "X"), ("h", 7), ("e", [])],
 )
 def test_a_field_of_another_type_is_no_event(field: str, wrong: object) -> None:
-    record = json.loads(encoded(ASK)) | {field: wrong}
+    record = json.loads(encode_event(ASK)) | {field: wrong}
     with pytest.raises(ValueError, match=r"cannot be|no known event"):
-        decoded(json.dumps(record).encode())
+        decode_event(json.dumps(record).encode())
 
 
 @pytest.mark.parametrize("line", ["[]", "7", "{}", '{"e":"ask"}', '{"e":"born"}'])
 def test_other_json_is_no_event(line: str) -> None:
     with pytest.raises(ValueError, match=r"cannot be|no known event"):
-        decoded(line.encode())
+        decode_event(line.encode())
 
 
 def test_events_are_values() -> None:
@@ -121,6 +121,6 @@ def test_the_clock_is_one_for_all_processes() -> None:
 def test_without_a_boottime_clock_the_monotonic_one_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(events, "_BOOTTIME", None)
+    monkeypatch.setattr(history, "_BOOTTIME", None)
     monkeypatch.setattr("time.monotonic_ns", lambda: 42)
     assert now() == 42

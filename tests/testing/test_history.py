@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aiorwlock_remote.testing.events import (
+from aiorwlock_remote.testing.history import (
     Access,
     Ask,
     Died,
     Failed,
     Granted,
+    History,
     Lost,
     Refused,
     Released,
     Releasing,
     Unknown,
-    encoded,
+    encode_event,
+    now,
+    read_history,
 )
-from aiorwlock_remote.testing.history import History, now, read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,10 +49,10 @@ def test_an_attempt_tells_its_story(tmp_path: Path) -> None:
         attempt.lost("expired")
         history.died("w2")
     assert attempt.until == 300
-    ask, granted, one, two, releasing, released, lost, died = read([path])
+    ask, granted, one, two, releasing, released, lost, died = read_history([path])
     assert isinstance(ask, Ask)
     assert isinstance(releasing, Releasing)
-    times = [event.at for event in read([path])]
+    times = [event.at for event in read_history([path])]
     assert times == sorted(times)
     assert begin <= times[0]
     assert times[-1] <= now()
@@ -73,7 +75,7 @@ def test_an_attempt_may_end_without_a_grant(tmp_path: Path) -> None:
         history.ask("catalog,7", "R").refused()
         history.ask("catalog,7", "R").failed()
         history.ask("catalog,7", "R").unknown()
-    told = list(read([path]))
+    told = list(read_history([path]))
     kinds = [type(event) for event in told]
     assert kinds == [Ask, Ask, Ask, Ask, Refused, Ask, Failed, Ask, Unknown]
     assert {event.process for event in told} == {str(os.getpid())}
@@ -92,7 +94,7 @@ def test_a_line_is_in_the_file_at_once(tmp_path: Path) -> None:
     with History(path, process="w1") as history:
         assert repr(history) == f"<History {str(path)!r} of process w1>"
         history.write(ASK)
-        assert list(read([path])) == [ASK]
+        assert list(read_history([path])) == [ASK]
 
 
 def test_threads_share_a_history(tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_threads_share_a_history(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert list(read([path])) == [ASK] * 800
+    assert list(read_history([path])) == [ASK] * 800
 
 
 def test_a_killed_process_leaves_a_readable_history(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_a_killed_process_leaves_a_readable_history(tmp_path: Path) -> None:
         while not path.exists() or path.stat().st_size < 100_000:
             assert child.poll() is None
         child.send_signal(signal.SIGKILL)
-    told = list(read([path]))
+    told = list(read_history([path]))
     assert len(told) > 800
     assert len(told) + 1 >= path.read_bytes().count(b"\n")
 
@@ -150,26 +152,28 @@ def test_half_a_line_is_not_passed_over(
 def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
     paths = [tmp_path / "one", tmp_path / "two"]
     for path in paths:
-        path.write_bytes(encoded(ASK) * 2 + encoded(ASK)[:20])
-    assert list(read(paths)) == [ASK] * 4
+        path.write_bytes(encode_event(ASK) * 2 + encode_event(ASK)[:20])
+    assert list(read_history(paths)) == [ASK] * 4
 
 
 def test_a_history_is_continued_after_a_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "w1.jsonl"
-    path.write_bytes(encoded(ASK) + encoded(ASK)[:20])
+    path.write_bytes(encode_event(ASK) + encode_event(ASK)[:20])
     with History(path) as history:
         history.write(ASK)
-    assert list(read([path])) == [ASK, ASK]
+    assert list(read_history([path])) == [ASK, ASK]
 
 
 def test_a_last_line_that_lacks_only_its_newline_counts(tmp_path: Path) -> None:
     path = tmp_path / "w1.jsonl"
-    path.write_bytes(encoded(ASK).rstrip())
-    assert list(read([path])) == [ASK]
+    path.write_bytes(encode_event(ASK).rstrip())
+    assert list(read_history([path])) == [ASK]
 
 
 def test_any_other_broken_line_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "w1.jsonl"
-    path.write_bytes(encoded(ASK) + encoded(ASK)[:20] + b"\n" + encoded(ASK))
+    path.write_bytes(
+        encode_event(ASK) + encode_event(ASK)[:20] + b"\n" + encode_event(ASK)
+    )
     with pytest.raises(ValueError, match=r"w1\.jsonl:2: "):
-        list(read([path]))
+        list(read_history([path]))

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.cassandra.client import CassandraBackend
+from aiorwlock_remote.backends.cassandra.backend import CassandraBackend
 
 __all__ = ["CassandraBackend"]

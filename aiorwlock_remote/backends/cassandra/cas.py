@@ -7,51 +7,58 @@ from functools import partial
 from uuid import UUID
 
 from aiorwlock_remote._util.pending import Pending, map_pending
-from aiorwlock_remote.backends.cassandra.ballots import Ballot, Ballots
-from aiorwlock_remote.backends.cassandra.changes import (
-    ANY,
+from aiorwlock_remote.backends.cassandra.read_back import (
+    Ballot,
+    Ballots,
+    condition_of,
+    hidden_grant_error,
+    is_left_over,
+    unremoved_seat_error,
+    visible_row,
+)
+from aiorwlock_remote.backends.cassandra.row_time import (
+    VersionClock,
+    WrittenAt,
+    earliest_now,
+)
+from aiorwlock_remote.backends.cassandra.rows import (
+    NEVER_STORED,
+    NO_ROW,
+    RETRY_INTERVAL,
+    CassandraRow,
+    admits,
     burnt_until,
-    change,
-    enter,
-    gone,
+    change_statement,
     needs_no_fence,
+    parse_row,
+    removal,
+    settled,
     tickets_of,
 )
-from aiorwlock_remote.backends.cassandra.pages import PendingRows
-from aiorwlock_remote.backends.cassandra.requests import APPLIED, Row, Rows
-from aiorwlock_remote.backends.cassandra.row_time import VersionClock, WrittenAt, now_of
-from aiorwlock_remote.backends.cassandra.rows import (
-    LOOK_AGAIN,
-    NOTHING,
-    CassandraRow,
-    found_of,
-    settled,
-)
-from aiorwlock_remote.backends.cassandra.shown import (
-    condition_of,
-    left_of,
-    not_removed,
-    not_shown,
-    shown,
+from aiorwlock_remote.backends.cassandra.session_client import (
+    APPLIED,
+    PendingRows,
+    Row,
+    Rows,
 )
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.cas import StepTimes, StoredState
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
-from aiorwlock_remote.core.lease import micros
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.uncertainty import after_change, after_doubt
+from aiorwlock_remote.core.timing import micros
+from aiorwlock_remote.core.uncertainty import after_change, without_proof
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 from aiorwlock_remote.ports import EventLoop
 
 Outcome = tuple[bool, StoredState | None]
 
-LOOKS = 3
+MAX_LOOKS = 3
 """How often a row is looked at that others change while a grant is removed from it."""
 
 
 @value
-class _Mark:
+class _RowMark:
     """A version; rows of published programs have none, and are told by their seat."""
 
     condition: tuple[UUID | None, str | None, int | None] = field(repr=False)
@@ -86,7 +93,7 @@ class CassandraCas:
 
     * From nothing, or to a seat that was vacant, a read follows the transaction. It
       tells the fence (``rows.py``), and whether a write of another program hides the
-      grant (``shown.py``, ``test_writes_ahead.py``).
+      grant (``visible_row.py``, ``test_writes_ahead.py``).
     * To a seat that changes hands, none follows: the transaction compared it with what
       one of ours had written, so that nothing hid it then.
     """
@@ -120,10 +127,10 @@ class CassandraCas:
         at, wall = self.clock(), micros(self._host.clock.wall())
         if found.record is None:
             return StepTimes(wall, 0, wall, at)  # a new frame, as our wall clock has it
-        written = self._memory.get(_known_by(found))
+        written = self._memory.get(_clock_key(found))
         if written is None:  # forgotten: as if seen just now
             written = WrittenAt(found.frame or 0, found.record.updated, at)
-        return StepTimes(now_of(written, at, wall, self._skew), 0, wall, at)
+        return StepTimes(earliest_now(written, at, wall, self._skew), 0, wall, at)
 
     def load(self, resource: Resource) -> Pending[StoredState]:
         """By a SERIAL read."""
@@ -137,7 +144,7 @@ class CassandraCas:
 
     def read(self, row: Row) -> StoredState:
         """One row of many, which are not remembered: others are waited for."""
-        return _state(found_of(row))
+        return _state(parse_row(row))
 
     def swap(
         self,
@@ -155,20 +162,22 @@ class CassandraCas:
         del wakes
         found: CassandraRow = state.mark.found
         key = resource.row
-        new, name, values = change(key, found, record, seat, times.now, times.wall)
+        new, name, values = change_statement(
+            key, found, record, seat, times.now, times.wall
+        )
         outcome: Pending[Outcome] = Pending()
         if not (found.settled or needs_no_fence(found, new)):
             outcome.set_result((False, None))  # to be loaded first
             return outcome
         stay = set(tickets_of(found)).intersection(tickets_of(new))
         if found.version is None and stay:
-            outcome.set_exception(_without_version(resource))
+            outcome.set_exception(_no_version_error(resource))
             return outcome
         if new.version is not None:
             written = WrittenAt(times.now, times.wall, times.sent)
             self._memory.add(new.version, written)
         stood = found.ours and found.version is not None
-        unseen = enter(found, new) and not (stood and new.settled)
+        unseen = admits(found, new) and not (stood and new.settled)
         foreign = found.seat is not None and not found.ours and new.seat is None
         swap = _Swap(resource, found, new, outcome, unseen, foreign)
         asked = self._table.ask(self._host, self._table.request(name, *values))
@@ -187,7 +196,7 @@ class CassandraCas:
         rows = asked.result()
         try:
             if not rows[0][APPLIED]:
-                state = self._seen(found_of(rows[0]))
+                state = self._seen(parse_row(rows[0]))
                 outcome.set_result((False, state if state.mark.found.settled else None))
                 return
         except Exception as exc:  # noqa: BLE001 - a damaged record; whoever asked is told
@@ -220,7 +229,9 @@ class CassandraCas:
 
     def _told(self, swap: _Swap, read: Pending[Ballot]) -> None:
         if read.error is not None:
-            swap.outcome.set_exception(after_doubt(read.error))  # it was granted before
+            swap.outcome.set_exception(
+                without_proof(read.error)
+            )  # it was granted before
             return
         ballot = read.result()
         if ballot is not None:
@@ -237,23 +248,25 @@ class CassandraCas:
     def _looked(self, swap: _Swap, asked: PendingRows) -> None:
         if asked.error is not None:
             swap.outcome.set_exception(
-                after_doubt(asked.error)
+                without_proof(asked.error)
             )  # it was carried out before
             return
         rows, wall = asked.result(), micros(self._host.clock.wall())
         row = rows[0] if rows else None
         if swap.foreign:
             if row is not None and condition_of(row)[1:] == swap.found.condition[1:]:
-                swap.outcome.set_exception(not_removed(swap.resource, row, wall))
+                swap.outcome.set_exception(
+                    unremoved_seat_error(swap.resource, row, wall)
+                )
             else:
                 swap.outcome.set_result((True, _state(swap.new)))
             return
-        seen = shown(swap.new, row)
+        seen = visible_row(swap.new, row)
         if seen is not None:
             swap.outcome.set_result((True, self._seen(seen)))
             return
-        error = not_shown(swap.resource, row, wall)
-        if row is None or not left_of(swap.new, row):
+        error = hidden_grant_error(swap.resource, row, wall)
+        if row is None or not is_left_over(swap.new, row):
             swap.outcome.set_exception(error)
         else:
             self._undo(swap, row, error)
@@ -268,18 +281,18 @@ class CassandraCas:
         assert new.frame is not None
         key, condition = swap.resource.row, condition_of(row)
         name = "keep"
-        values: tuple[object, ...] = (None, None, None, *key, *condition, *ANY)
+        values: tuple[object, ...] = (None, None, None, *key, *condition, *NEVER_STORED)
         if row["ticket"] in (None, new.ticket):  # else another program sits there now
             burns = burnt_until(new.record) - new.frame
-            _, name, values = gone(key, condition, burns)
+            _, name, values = removal(key, condition, burns)
         asked = self._table.ask(self._host, self._table.request(name, *values))
 
         def undone(_: Pending[Rows]) -> None:
             if asked.error is not None:
-                swap.outcome.set_exception(after_doubt(asked.error))
+                swap.outcome.set_exception(without_proof(asked.error))
             elif asked.result()[0][APPLIED]:
                 swap.outcome.set_exception(error)
-            elif swap.looks < LOOKS:
+            elif swap.looks < MAX_LOOKS:
                 self._look(swap)
             else:
                 swap.outcome.set_exception(after_change(error))
@@ -290,17 +303,17 @@ class CassandraCas:
         self._under_way -= 1
 
     def _loaded(self, rows: Rows) -> StoredState:
-        return self._seen(found_of(rows[0] if rows else None))
+        return self._seen(parse_row(rows[0] if rows else None))
 
     def _seen(self, found: CassandraRow) -> StoredState:
         record = found.record
         if record is not None:
             written = WrittenAt(found.frame or 0, record.updated, self.clock())
-            self._memory.add(_known_by(found), written)
+            self._memory.add(_clock_key(found), written)
         return _state(found)
 
 
-def _known_by(found: CassandraRow) -> UUID:
+def _clock_key(found: CassandraRow) -> UUID:
     """Its version; its time, if another program took the version away.
 
     Time has to go on all the same: a renewal that finds nothing to be changed would be
@@ -309,16 +322,18 @@ def _known_by(found: CassandraRow) -> UUID:
     return found.version or UUID(int=found.frame or 0)
 
 
-def _without_version(resource: Resource) -> BadRecord:
+def _no_version_error(resource: Resource) -> BadRecord:
     """Two changes of such a row would not exclude each other: one would be lost."""
     return BadRecord(
         what=f"{resource.label}: another program took the row's version away",
         hint="the lock can be had again when its holders have left",
-        retry_after=LOOK_AGAIN,
+        retry_after=RETRY_INTERVAL,
     )
 
 
-def newer(one: StoredState | None, other: StoredState | None) -> StoredState | None:
+def later_state(
+    one: StoredState | None, other: StoredState | None
+) -> StoredState | None:
     """Which of two states of one resource was written later, as far as they tell."""
     if one is None or other is None:
         return one or other
@@ -331,9 +346,9 @@ def _frame(state: StoredState) -> int:
 
 
 def _state(found: CassandraRow) -> StoredState:
-    if found is NOTHING:
+    if found is NO_ROW:
         return _FREE
-    return StoredState(found.record, found.seat, _Mark(found.condition, found))
+    return StoredState(found.record, found.seat, _RowMark(found.condition, found))
 
 
-_FREE = StoredState(None, None, _Mark(NOTHING.condition, NOTHING))
+_FREE = StoredState(None, None, _RowMark(NO_ROW.condition, NO_ROW))

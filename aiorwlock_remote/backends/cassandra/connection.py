@@ -1,4 +1,11 @@
-"""A connection of cassandra-driver whose socket a ``SocketReader`` reads."""
+"""A connection of cassandra-driver whose socket a ``SocketReader`` reads.
+
+Segments of the native protocol, version 5, their headers worked out only once.
+
+A header has a check sum of its own, which the driver works out bit by bit, in Python: a
+twentieth of what a small request costs it. But the header of a segment that is not
+compressed says how long it is and nothing else, and ours are of few lengths.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +13,68 @@ import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
+from io import BytesIO
 from socket import IPPROTO_TCP, SHUT_RDWR, TCP_NODELAY
 from typing import Any, ClassVar
 
-from aiorwlock_remote.backends.cassandra.driver import Connection, ConnectionShutdown
-from aiorwlock_remote.backends.cassandra.segments import SEGMENTS
-from aiorwlock_remote.backends.cassandra.socket_reader import TURN_GRACE, SocketReader
-from aiorwlock_remote.backends.cassandra.timers import Timer
+from aiorwlock_remote.backends.cassandra.driver import (
+    Connection,
+    ConnectionShutdown,
+    SegmentCodec,
+    SegmentHeader,
+)
+from aiorwlock_remote.backends.cassandra.socket_reader import (
+    TURN_GRACE,
+    SocketReader,
+    Timer,
+)
+
+MAX_HEADERS_CACHED = 1024
+"""How many are remembered."""
+
+
+class CachingSegmentCodec(SegmentCodec):
+    """As the driver's, uncompressed. For all connections and threads."""
+
+    def encode_header(
+        self,
+        buffer: BytesIO,
+        payload_length: int,
+        uncompressed_length: int,
+        is_self_contained: bool,  # noqa: FBT001 - the driver's
+    ) -> None:
+        """Write it."""
+        buffer.write(
+            _encoded_header(payload_length, uncompressed_length, is_self_contained)
+        )
+
+    def decode_header(self, buffer: BytesIO) -> SegmentHeader:
+        """Read it; the driver's error if it is damaged."""
+        return _decoded_header(buffer.read(self.header_length_with_crc))
+
+
+_plain_codec: SegmentCodec = SegmentCodec()
+CACHED_SEGMENTS: CachingSegmentCodec = CachingSegmentCodec()
+
+
+@lru_cache(MAX_HEADERS_CACHED)
+def _encoded_header(length: int, uncompressed: int, contained: bool) -> bytes:  # noqa: FBT001
+    buffer = BytesIO()
+    _plain_codec.encode_header(buffer, length, uncompressed, contained)
+    return buffer.getvalue()
+
+
+@lru_cache(MAX_HEADERS_CACHED)
+def _decoded_header(header: bytes) -> SegmentHeader:
+    return _plain_codec.decode_header(BytesIO(header))
+
 
 READ_BUFFER_BYTES = 1 << 16
-_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-def read_by(reader: SocketReader) -> type[ReadConnection]:
+def connection_class(reader: SocketReader) -> type[ReadConnection]:
     """The ``connection_class`` of a cluster object."""
     return type("ReadConnection", (ReadConnection,), {"reader": reader})
 
@@ -91,7 +147,7 @@ class ReadConnection(Connection):
 
     def _enable_checksumming(self) -> None:
         super()._enable_checksumming()
-        self._segment_codec = SEGMENTS
+        self._segment_codec = CACHED_SEGMENTS
 
     def _gathered(self) -> None:
         self._gathering = False
@@ -168,7 +224,7 @@ class ReadConnection(Connection):
             return len(self._unsent)  # who asked is told that the connection is over
         try:
             return self._socket.send(self._unsent)
-        except _NOT_NOW:
+        except _WOULD_BLOCK:
             return 0
         except OSError as exc:
             self._broken = exc
@@ -183,5 +239,5 @@ class ReadConnection(Connection):
                 return None
             try:
                 return self._socket.recv(READ_BUFFER_BYTES)
-            except _NOT_NOW:
+            except _WOULD_BLOCK:
                 return None

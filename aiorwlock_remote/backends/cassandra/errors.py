@@ -61,7 +61,7 @@ from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, Unsu
 
 Failure = BackendUnavailable | Unsupported | ConfigurationError
 
-SCHEMA = "rwlock schema cassandra prints the table"
+SCHEMA_HINT = "rwlock schema cassandra prints the table"
 
 _UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.? \(_ssl")
 _REFUSED = (Unavailable, Overloaded, IsBootstrapping)
@@ -78,25 +78,25 @@ def from_driver(exc: BaseException, where: str) -> Failure:
     if isinstance(exc, _REFUSED):
         return _unavailable(exc, where, nothing_done=_HINTS not in str(exc))
     if isinstance(exc, NoHostAvailable):
-        return of_hosts(exc, where)
+        return from_no_host_available(exc, where)
     if isinstance(exc, UnresolvableContactPoints):
         hint = "no contact point's name can be resolved"
         return BackendUnavailable(what=where, hint=hint, nothing_done=True)
     if isinstance(exc, _LOGIN):
         return Unsupported(
-            what=f"{where}: {said(exc)}",
+            what=f"{where}: {message_of(exc)}",
             hint="cassandra://user:password@host/keyspace",
             nothing_done=True,
         )
     if isinstance(exc, Unauthorized):
         return Unsupported(
-            what=f"{where}: {said(exc)}",
+            what=f"{where}: {message_of(exc)}",
             hint="GRANT SELECT ON … and GRANT MODIFY ON the table to that role",
             nothing_done=True,
         )
     if isinstance(exc, (InvalidRequest, SyntaxException)):
-        what = f"{where}: {said(exc)}"
-        return Unsupported(what=what, hint=SCHEMA, nothing_done=True)
+        what = f"{where}: {message_of(exc)}"
+        return Unsupported(what=what, hint=SCHEMA_HINT, nothing_done=True)
     if isinstance(exc, ValueError) and "legacy parameters" in str(exc):
         return ConfigurationError(
             what="the session was switched to legacy settings after connect()",
@@ -104,7 +104,7 @@ def from_driver(exc: BaseException, where: str) -> Failure:
         )
     if _gave_up(exc):
         return CasContention(
-            what=f"{where}: {type(exc).__name__}: {said(exc)}",
+            what=f"{where}: {type(exc).__name__}: {message_of(exc)}",
             hint="are the clocks of the nodes in step?",
         )
     return _unavailable(exc, where)
@@ -116,7 +116,7 @@ def _gave_up(exc: BaseException) -> bool:
     return isinstance(exc, WriteTimeout) and bool(_OUTBID.search(str(exc)))
 
 
-def of_hosts(exc: BaseException, where: str) -> Failure:
+def from_no_host_available(exc: BaseException, where: str) -> Failure:
     """No host took the request; while connecting, one of them may say why.
 
     With Fallthrough as retry policy, what was sent never ends here.
@@ -135,14 +135,14 @@ def of_hosts(exc: BaseException, where: str) -> Failure:
                 hint="ca_file=… names who signed it; verify=no trusts anybody",
                 nothing_done=True,
             )
-    why = "; ".join(sorted({said(error) for error in found}))
+    why = "; ".join(sorted({message_of(error) for error in found}))
     return BackendUnavailable(
         what=f"{where}: no node can be reached ({why or 'all are down'})",
         nothing_done=True,
     )
 
 
-def said(exc: BaseException) -> str:
+def message_of(exc: BaseException) -> str:
     """In one line, as the server or the driver says it."""
     if isinstance(exc, ErrorMessage):
         code: int = getattr(exc, "code", 0) or 0
@@ -156,5 +156,6 @@ def _unavailable(
     exc: BaseException, where: str, *, nothing_done: bool = False
 ) -> BackendUnavailable:
     return BackendUnavailable(
-        what=f"{where}: {type(exc).__name__}: {said(exc)}", nothing_done=nothing_done
+        what=f"{where}: {type(exc).__name__}: {message_of(exc)}",
+        nothing_done=nothing_done,
     )

@@ -14,7 +14,7 @@ import anyio
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.backends.cassandra import errors
-from aiorwlock_remote.backends.cassandra.connection import read_by
+from aiorwlock_remote.backends.cassandra.connection import connection_class
 from aiorwlock_remote.backends.cassandra.driver import (
     EXEC_PROFILE_DEFAULT,
     Cluster,
@@ -34,7 +34,7 @@ from aiorwlock_remote.backends.cassandra.session_client import (
     SessionClient,
     execution_profile,
 )
-from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader, reading
+from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader, socket_loop
 from aiorwlock_remote.backends.cassandra.table import Table, open_table
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
@@ -67,21 +67,23 @@ async def connect(options: Options, host: EventLoop) -> Table:
     """
     context = options.tls_context()
     until = host.clock.now() + options.connect_timeout
-    reads, loop = reading(host), threading.get_ident()
+    reads, loop = socket_loop(host), threading.get_ident()
 
     def opened() -> Table:
         while True:
             try:
                 reader = None if reads is None else SocketReader(reads, loop)
-                return _opened(options, context, reader)
+                return _open(options, context, reader)
             except NoHostAvailable as exc:
-                if not _silent(exc) or host.clock.now() >= until:
+                if not _was_silent(exc) or host.clock.now() >= until:
                     raise
 
-    return await run_in_thread(host, opened, options.connect_timeout, _closed, options)
+    return await run_in_thread(
+        host, opened, options.connect_timeout, _close_table, options
+    )
 
 
-def _opened(
+def _open(
     options: Options, context: ssl.SSLContext | None, reader: SocketReader | None
 ) -> Table:
     closing = ExitStack()
@@ -99,14 +101,14 @@ def _opened(
         raise
 
 
-def _silent(exc: Exception) -> bool:
+def _was_silent(exc: Exception) -> bool:
     """Whether a node took the connection and then said nothing: a busy one, perhaps."""
     found: Any = getattr(exc, "errors", None)
     told: list[object] = list(found.values()) if hasattr(found, "values") else []
     return any(isinstance(error, OperationTimedOut) for error in told)
 
 
-async def borrow(session: Session, options: Options, host: EventLoop) -> Table:
+async def use_session(session: Session, options: Options, host: EventLoop) -> Table:
     """The table over a user's session, which is never closed or changed.
 
     One with legacy settings cannot be asked for rows of our kind: then another session
@@ -136,7 +138,9 @@ async def borrow(session: Session, options: Options, host: EventLoop) -> Table:
             SessionClient(session, profile, options), options, _leave_open
         )
 
-    return await run_in_thread(host, opened, options.connect_timeout, _closed, options)
+    return await run_in_thread(
+        host, opened, options.connect_timeout, _close_table, options
+    )
 
 
 async def run_in_thread(
@@ -195,7 +199,7 @@ def _start(function: Callable[[], object]) -> None:
     start_thread(run, "cassandra")
 
 
-def _near(options: Options) -> object:
+def _load_balancing(options: Options) -> object:
     # Contenders for a resource meet at one coordinator, its first live replica: two
     # coordinators would outbid each other's ballots.
     return TokenAwarePolicy(
@@ -216,12 +220,12 @@ def _cluster(
         compression=False,  # requests are small
         execution_profiles={
             EXEC_PROFILE_DEFAULT: ExecutionProfile(
-                _near(options), **execution_profile(options)
+                _load_balancing(options), **execution_profile(options)
             )
         },
         auth_provider=auth,
         ssl_context=context,
-        connection_class=None if reader is None else read_by(reader),
+        connection_class=None if reader is None else connection_class(reader),
         connect_timeout=min(NODE_TIMEOUT, options.connect_timeout),
         control_connection_timeout=min(NODE_TIMEOUT, options.connect_timeout),
         reconnection_policy=ExponentialReconnectionPolicy(*RETRY_INTERVALS),
@@ -263,7 +267,7 @@ def _check_dc(cluster: Any, options: Options) -> None:  # noqa: ANN401
         )
 
 
-def _closed(table: Table) -> None:
+def _close_table(table: Table) -> None:
     table.close()
 
 

@@ -1,4 +1,7 @@
-"""``cassandra://…`` → how to reach the cluster and how to ask it."""
+"""``cassandra://…`` → how to reach the cluster and how to ask it.
+
+Reads ``load_statements.cql``: one statement a name, kept out of the code.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,13 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from aiorwlock_remote._util.tls import OPTIONS as TLS_OPTIONS
-from aiorwlock_remote._util.tls import TlsOptions, TlsOptionsMixin, tls_of
+from aiorwlock_remote._util.statements import load_statements
+from aiorwlock_remote._util.tls import (
+    TLS_OPTIONS,
+    TlsOptions,
+    TlsOptionsMixin,
+    tls_options_of,
+)
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, whole_number
 from aiorwlock_remote.errors import ConfigurationError
@@ -82,7 +90,7 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
         connect_timeout=connect_timeout,
         request_timeout=address.seconds("request_timeout", 2.0, least=0.05),
         clock_skew=address.seconds("clock_skew", 10.0, most=math.inf),
-        tls=tls_of(address) if tls else None,
+        tls=tls_options_of(address) if tls else None,
     )
 
 
@@ -122,3 +130,17 @@ def _contact_points(address: Address) -> tuple[tuple[str, ...], int]:
     if port == 0:
         raise ConfigurationError(what="cassandra: port 0 cannot be reached")
     return hosts, PORT if port is None else port
+
+
+def _all() -> dict[str, str]:
+    return load_statements("aiorwlock_remote.backends.cassandra", "statements.cql")
+
+
+def statement(name: str, options: Options) -> str:
+    """The statement of that name, for the table the options name."""
+    return statement_for_table(name, options.quoted)
+
+
+def statement_for_table(name: str, table: str) -> str:
+    """The statement of that name, for a table as it stands in CQL."""
+    return _all()[name].replace("{table}", table)

@@ -30,7 +30,7 @@ from uuid import UUID
 
 from aiorwlock_remote.core.value import value
 
-CACHE_SIZE = 4096
+MAX_VERSIONS_CACHED = 4096
 
 
 @value
@@ -67,11 +67,11 @@ class VersionClock:
         """Keep it, unless it is known already: the first time counts."""
         with self._lock:
             self._written.setdefault(version.int, written)
-            if len(self._written) > CACHE_SIZE:
+            if len(self._written) > MAX_VERSIONS_CACHED:
                 self._written.popitem(last=False)
 
 
-def now_of(written: WrittenAt, boot: int, wall: int, skew: int | None) -> int:
+def earliest_now(written: WrittenAt, boot: int, wall: int, skew: int | None) -> int:
     """The least the frame's time can be now; ``skew`` None: trust no wall clock."""
     ago = max(0, boot - written.seen)
     if skew is not None:

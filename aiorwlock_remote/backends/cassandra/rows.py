@@ -6,24 +6,30 @@ has milliseconds, which come after a point. Ours are whole seconds.
 Fences are counted from the ballot that made the row (``docs/stores/cassandra.md``). The
 first grant of a row has the *provisional* fence 1, since nobody knows a ballot before
 it is chosen; whoever knows it, counts on from there (``settled``).
+
+From what stood in a row to what is to stand there: the statement that does it.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from aiorwlock_remote.backends.cassandra.requests import Row
-from aiorwlock_remote.core.codec import loads
+from aiorwlock_remote._util.random_ids import random_id
+from aiorwlock_remote.backends.cassandra.session_client import Row
+from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
+from aiorwlock_remote.core.timing import MICROS, micros
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import BadRecord
 
-PROVISIONAL = 1 << 32
+PROVISIONAL_LIMIT = 1 << 32
 """Fences below are provisional; a ballot is in microseconds since 1970."""
 
-LOOK_AGAIN = 0.25
+RETRY_INTERVAL = 0.25
 """Seconds between two tries while it cannot be seen when a row will be whole again."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -49,7 +55,7 @@ class CassandraRow:
         """The published mutex record; no lease, since the record knows it."""
         if self.ticket is None:
             return None
-        return MutexRecord(f"{self.ticket},{_seconds(self.since or 0)}")
+        return MutexRecord(f"{self.ticket},{_format_seconds(self.since or 0)}")
 
     @property
     def condition(self) -> tuple[UUID | None, str | None, int | None]:
@@ -69,27 +75,27 @@ class CassandraRow:
     @property
     def settled(self) -> bool:
         """Whether its fences can be counted on from."""
-        return self.record is None or not 0 < self.record.last < PROVISIONAL
+        return self.record is None or not 0 < self.record.last < PROVISIONAL_LIMIT
 
 
-NOTHING = CassandraRow()
+NO_ROW = CassandraRow()
 
 
-def found_of(row: Row | None) -> CassandraRow:
+def parse_row(row: Row | None) -> CassandraRow:
     """What a read or a refusal tells. Its fences are settled if it tells the ballot.
 
     Raises:
         BadRecord: the record cannot be read.
     """
     if row is None or "record" not in row:  # a refusal by nothing tells nothing
-        return NOTHING
+        return NO_ROW
     at, text, frame = row["acquired_at"], row["record"], row["frame"]
     # The statements' `frame != -1` would refuse every step from such a row, for ever.
     if (frame is None and text is not None) or (frame is not None and frame < 0):
         raise BadRecord(
             what="the stored record has no time",
             hint="delete the row if nobody is in",
-            retry_after=LOOK_AGAIN,
+            retry_after=RETRY_INTERVAL,
         )
     found = CassandraRow(
         version=row["version"],
@@ -120,21 +126,21 @@ def counted_from(record: Doorman, ballot: int) -> Doorman:
     """Provisional fences made true: the first one is the ballot itself."""
 
     def true(fence: int) -> int:
-        return fence + ballot - 1 if 0 < fence < PROVISIONAL else fence
+        return fence + ballot - 1 if 0 < fence < PROVISIONAL_LIMIT else fence
 
     grants = tuple(replace(g, fence=true(g.fence)) for g in record.grants)
     endings = tuple(replace(e, fence=true(e.fence)) for e in record.endings)
     return replace(record, last=true(record.last), grants=grants, endings=endings)
 
 
-def columns_of(seat: MutexRecord) -> tuple[str, int]:
+def seat_columns(seat: MutexRecord) -> tuple[str, int]:
     """What is to be written of a seat: ticket, ``acquired_at`` in milliseconds."""
     ticket, _, seconds = seat.value.rpartition(",")
     whole, _, rest = seconds.partition(".")
     return ticket, int(whole) * 1000 + int(rest or 0)
 
 
-def _seconds(millis: int) -> str:
+def _format_seconds(millis: int) -> str:
     whole, rest = divmod(millis, 1000)
     return f"{whole}.{rest:03}" if rest else str(whole)
 
@@ -142,3 +148,128 @@ def _seconds(millis: int) -> str:
 def millis_of(at: datetime) -> int:
     """``acquired_at`` in milliseconds since 1970."""
     return (at.replace(tzinfo=UTC) - _EPOCH) // _MILLI  # the driver's is naive, in UTC
+
+
+TOMBSTONE_SECONDS = 15
+"""Seconds for which an empty row refuses what may still be on its way."""
+BURNT_UNTIL = "burnt_until"
+NEVER_STORED = "", -1
+"""What neither ``record`` nor ``frame`` ever is."""
+
+Change = tuple[CassandraRow, str, tuple[object, ...]]
+"""What is to stand there, the name of the statement, its values."""
+
+
+def change_statement(
+    key: tuple[str, int],
+    found: CassandraRow,
+    record: Doorman,
+    seat: MutexRecord | None,
+    now: int,
+    wall: int,
+) -> Change:
+    """Put these there; ``now`` in the row's own time. Nothing for nothing is a burn."""
+    # The frame and the wall clock are of the same moment, whatever else changes.
+    record = _keep_burning(found, record, now)
+    if record.updated != wall:
+        record = replace(record, updated=wall)
+    idle = not (record.grants or record.queue or record.upgrader)
+    if idle and record.barred_until <= now:
+        return _emptied(key, found, record, seat, now)
+    ticket, since = (None, None) if seat is None else seat_columns(seat)
+    new = CassandraRow(_new_version(), ticket, since, record, now)
+    ours = (new.version, dumps(record), now)
+    if found == NO_ROW:
+        return new, "appear", (ticket, since, *ours, *key)
+    condition = (*found.condition, *_excluded_values(found, new))
+    stays = (ticket, since) == (found.ticket, found.since)
+    if stays and (found.ours or not admits(found, new)):
+        return new, "keep", (*ours, *key, *condition)
+    return new, "seat", (ticket, since, *ours, *key, *condition)
+
+
+def _emptied(
+    key: tuple[str, int],
+    found: CassandraRow,
+    record: Doorman,
+    seat: MutexRecord | None,
+    now: int,
+) -> Change:
+    """With nothing of ours to be remembered."""
+    if found == NO_ROW:
+        new = CassandraRow(_new_version())
+        return new, "burn", (TOMBSTONE_SECONDS, new.version, *key)
+    if seat is not None:  # a published program's: only ours goes
+        ticket, since = seat_columns(seat)
+        nothing = (None, None, None)
+        new = CassandraRow(ticket=ticket, since=since)
+        return new, "keep", (*nothing, *key, *found.condition, *NEVER_STORED)
+    return removal(key, found.condition, burnt_until(record) - now)
+
+
+def removal(key: tuple[str, int], condition: tuple[object, ...], burns: int) -> Change:
+    """Leave nothing in its place; a burn, if it has to burn for that long."""
+    if burns <= 0:
+        return NO_ROW, "vanish", (*key, *condition)
+    new = CassandraRow(_new_version())
+    burn = (math.ceil(burns / MICROS), new.version)
+    return new, "scorch", (*burn, *key, *condition)
+
+
+def _excluded_values(
+    found: CassandraRow, new: CassandraRow
+) -> tuple[str | None, int | None]:
+    """What ``record`` and ``frame`` must not be, for a swap from there.
+
+    Whoever is let in builds on what this process remembers of the row. If another
+    program has taken the record away since, nobody else would know of the grant
+    (``test_a_record_that_was_taken_away``). A renewal writes the record anew.
+    """
+    return (
+        NEVER_STORED if found.record is None or not admits(found, new) else (None, None)
+    )
+
+
+def admits(found: CassandraRow, new: CassandraRow) -> bool:
+    """Whether the change lets somebody in, or moves a grant."""
+    return not set(tickets_of(new)) <= set(tickets_of(found))
+
+
+def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
+    """Whether a change of provisional fences makes no new ones, and moves no seat.
+
+    They are counted from the ballot of the seat, so it has to be the same.
+    """
+    before, after = found.record, new.record
+    if before is None or after is None:
+        return True
+    stays = (new.ticket, new.since) == (found.ticket, found.since)
+    same = (after.last, after.endings) == (before.last, before.endings)
+    return stays and same and not admits(found, new)
+
+
+def tickets_of(found: CassandraRow) -> Iterable[str]:
+    """Who holds it."""
+    return () if found.record is None else (g.ticket for g in found.record.grants)
+
+
+def burnt_until(record: Doorman) -> int:
+    """Until when the row must not be left empty, in its own time; 0: it may be."""
+    until = dict(record.extra).get(BURNT_UNTIL)
+    return until if isinstance(until, int) else 0
+
+
+def _keep_burning(found: CassandraRow, record: Doorman, now: int) -> Doorman:
+    """A step over a burn goes on burning: its row is not left empty too soon.
+
+    How long the burn would have lived nobody knows but who made it: the whole time.
+    """
+    burn = found.version is not None and found.record is None and found.ticket is None
+    if not burn:
+        return record
+    extra = (*record.extra, (BURNT_UNTIL, now + micros(TOMBSTONE_SECONDS)))
+    return replace(record, extra=extra)
+
+
+def _new_version() -> UUID:
+    return UUID(bytes=random_id(), version=4)

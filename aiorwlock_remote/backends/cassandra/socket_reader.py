@@ -8,23 +8,120 @@ But others ask, too: the keeper, the driver's heartbeats, those who open a conne
 And the loop may be blocked for as long as it likes. So a thread, the *aide*, looks
 after what the loop does not see to: it reads what others wait for and nobody has read
 for a while, and looks once more before it says that no answer came in time.
+
+Answers on their way from the driver's thread to a loop.
+
+What is to be done if no answer comes in time; set from any thread.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from math import inf
 from socket import socket, socketpair
-from typing import Protocol
+from typing import Any, Protocol, final
 
 from aiorwlock_remote._util.threads import start_thread
-from aiorwlock_remote.backends.cassandra.callback_queue import CallbackQueue
-from aiorwlock_remote.backends.cassandra.timers import Timer, Timers
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop, SocketEventLoop
+
+
+class CallbackQueue:
+    """Of one loop: woken once for all that lies in it.
+
+    A wake is a system call, in which the driver's thread gives up the interpreter's
+    lock: with many requests under way it would wait for the loop at each answer.
+    """
+
+    def __init__(self, host: EventLoop) -> None:
+        """Empty."""
+        self.host: EventLoop = host
+        self._calls: deque[tuple[Callable[[Any], object], object]] = deque()
+        self._woken = False
+
+    def put(self, function: Callable[[Any], object], answer: object) -> None:
+        """Call it in the loop's thread; from any. In the order of the calls."""
+        self._calls.append((function, answer))
+        if not self._woken:  # else whoever empties it has yet to begin
+            self._wake()
+
+    def gather(self, function: Callable[[], object]) -> None:
+        """Call it in the loop's thread, and then what was put in meanwhile."""
+        self._woken = True  # it is here
+        try:
+            function()
+        finally:
+            self._empty()
+
+    def _wake(self) -> None:
+        self._woken = True
+        self.host.call_soon(self._empty)
+
+    def _empty(self) -> None:
+        self._woken = False
+        while self._calls:
+            function, answer = self._calls.popleft()
+            try:
+                function(answer)
+            except BaseException:
+                self._wake()  # for the others; this one is the loop's business
+                raise
+
+
+@final
+class Timer:
+    """Calls once, unless it is cancelled before."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        """Call nothing any more; from any thread."""
+        self.callback = None
+
+
+class Timers:
+    """Those that have not been due yet. Any clock, as long as it is one."""
+
+    def __init__(self) -> None:
+        """None."""
+        self._lock = threading.Lock()
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._order = count()
+
+    def add(self, due: float, callback: Callable[[], object]) -> Timer:
+        """Call it then."""
+        timer = Timer(callback)
+        with self._lock:
+            heapq.heappush(self._heap, (due, next(self._order), timer))
+        return timer
+
+    def first(self) -> float:
+        """When the first is due that was not cancelled; infinite: there is none."""
+        with self._lock:
+            heap = self._heap
+            while heap and heap[0][2].callback is None:
+                heapq.heappop(heap)
+            return heap[0][0] if heap else inf
+
+    def due(self, now: float) -> list[Callable[[], object]]:
+        """What is to be called now, in order; it is forgotten."""
+        calls: list[Callable[[], object]] = []
+        with self._lock:
+            while self._heap and self._heap[0][0] <= now:
+                callback = heapq.heappop(self._heap)[2].callback
+                if callback is not None:
+                    calls.append(callback)
+        return calls
+
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
@@ -51,7 +148,7 @@ class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
     """A loop that tells when a socket can be read."""
 
 
-def reading(host: EventLoop) -> ReadableEventLoop | None:
+def socket_loop(host: EventLoop) -> ReadableEventLoop | None:
     """The host, if it does; Windows' usual loop does not. In the loop's thread."""
     if not isinstance(host, SocketEventLoop):
         return None

@@ -9,19 +9,17 @@ from functools import partial
 import anyio
 
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.cas import CassandraCas, newer
-from aiorwlock_remote.backends.cassandra.examine import examine
-from aiorwlock_remote.backends.cassandra.local_grants import LocalGrants
+from aiorwlock_remote.backends.cassandra.cas import CassandraCas, later_state
 from aiorwlock_remote.backends.cassandra.options import options_of
 from aiorwlock_remote.backends.cassandra.row_time import VersionClock
-from aiorwlock_remote.backends.cassandra.stepper import CassandraStepper
-from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.backends.cassandra.stepper import CassandraStepper, LocalGrants
+from aiorwlock_remote.backends.cassandra.table import Table, examine
 from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.cas.poller import StatePoller
-from aiorwlock_remote.cas.renewer import CallbackThread, CasRenewer, nobody
+from aiorwlock_remote.cas.renewer import CallbackThread, CasRenewer, wake_no_client
 from aiorwlock_remote.cas.store import CasLockStore
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
-from aiorwlock_remote.core.names import Resource, from_row
+from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
@@ -80,7 +78,7 @@ class CassandraStore(CasLockStore):
             if seen >= LARGE_SCAN_ROWS > seen - len(rows):
                 log_event(log, "large_scan", rows=seen)
             for row in rows:
-                resource = from_row(row["resource_type"], row["resource_id"])
+                resource = resource_from_row(row["resource_type"], row["resource_id"])
                 if resource_type not in (None, resource.type):
                     continue
                 try:
@@ -101,9 +99,9 @@ class CassandraStore(CasLockStore):
         """Renews over the same session, whose driver has a thread of its own."""
         host = CallbackThread(self._host.clock)
         cas = self._new_cas(host)
-        steps = CassandraStepper(cas, self._holders, nobody, host.later)
+        steps = CassandraStepper(cas, self._holders, wake_no_client, host.later)
         tell = partial(self._host.call_soon, self._tell)
-        return CasRenewer(host, steps, self._steps.known, tell, newer)
+        return CasRenewer(host, steps, self._steps.known, tell, later_state)
 
     async def aclose(self) -> None:
         """Wait for what is under way; end the session if it is ours."""
@@ -120,7 +118,7 @@ class CassandraStore(CasLockStore):
         return Snapshot(resource, record, state.seat, at.now, at.wall)
 
     def _tell(self, resource: Resource, state: StoredState) -> None:
-        latest = newer(state, self._steps.known(resource))
+        latest = later_state(state, self._steps.known(resource))
         assert latest is not None
         self._steps.saw(resource, latest)
 

@@ -1,27 +1,128 @@
-"""The lock table as one process uses it: looked at, its statements prepared."""
+"""The lock table as one process uses it: looked at, its statements prepared.
+
+Whether the table is one that locks can live in; nothing here changes it.
+
+What the cluster's and the table's settings mean for locks: for ``rwlock doctor``.
+
+Every question may be refused to the role of the URL; a refusal is a finding, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
 
 from aiorwlock_remote.backends.cassandra.driver import Statement
-from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.pages import PendingRows
-from aiorwlock_remote.backends.cassandra.requests import Request, Rows
-from aiorwlock_remote.backends.cassandra.schema import Layout, layout_of
-from aiorwlock_remote.backends.cassandra.session_client import SessionClient
-from aiorwlock_remote.backends.cassandra.statements import statement
-from aiorwlock_remote.ports import EventLoop
+from aiorwlock_remote.backends.cassandra.errors import SCHEMA_HINT
+from aiorwlock_remote.backends.cassandra.options import Options, statement
+from aiorwlock_remote.backends.cassandra.session_client import (
+    PendingRows,
+    Request,
+    Rows,
+    SessionClient,
+)
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
+from aiorwlock_remote.ports import EventLoop, Finding
 
-NOWHERE = ("%", 0)  # no name of a resource is encoded like that
+PUBLISHED_COLUMNS = {
+    "resource_type": "text",
+    "resource_id": "int",
+    "ticket": "text",
+    "acquired_at": "timestamp",
+}
+OUR_COLUMNS = {"version": "uuid", "record": "text", "frame": "bigint"}
+
+
+class Layout(StrEnum):
+    """What a Paxos partition of the table is.
+
+    ``PAIR``: one resource, so that different resources never wait for each other.
+    ``TYPE``: all integer ids of one type, as the published table has it.
+    """
+
+    PAIR = "pair"
+    TYPE = "type"
+
+
+def layout_of(
+    columns: Iterable[Mapping[str, Any]],
+    table: Mapping[str, Any] | None,
+    keyspaces: Iterable[str],
+    options: Options,
+) -> Layout:
+    """The layout of the table whose description these rows are.
+
+    ``columns`` and ``table``: what ``system_schema`` has of it.
+
+    Raises:
+        Unsupported: no such keyspace or table, or not fit; names what to run.
+    """
+    found = {row["column_name"]: row for row in columns}
+    if not found or table is None:
+        if options.keyspace not in set(keyspaces):
+            raise Unsupported(
+                what=f"keyspace {options.keyspace!r} does not exist",
+                hint="CREATE KEYSPACE … WITH replication = …",
+            )
+        raise Unsupported(
+            what=f"table {options.quoted} does not exist", hint=SCHEMA_HINT
+        )
+    missing = [name for name in PUBLISHED_COLUMNS if name not in found]
+    if missing:
+        raise Unsupported(
+            what=f"table {options.quoted} has no column {missing[0]!r}",
+            hint=SCHEMA_HINT,
+        )
+    for name, kind in (PUBLISHED_COLUMNS | OUR_COLUMNS).items():
+        row = found.get(name)
+        if row is not None and row["type"] != kind:
+            raise Unsupported(
+                what=f"{options.quoted}: column {name!r} is {row['type']}, not {kind}",
+                hint=SCHEMA_HINT,
+            )
+    if any(name not in found for name in OUR_COLUMNS):
+        raise Unsupported(
+            what=f"table {options.quoted} lacks our columns",
+            hint=statement("widen", options),
+        )
+    if table["default_time_to_live"]:
+        raise Unsupported(
+            what=f"{options.quoted}: default_time_to_live would end locks",
+            hint=f"ALTER TABLE {options.quoted} WITH default_time_to_live = 0",
+        )
+    return _layout_of_keys(found, options)
+
+
+def _layout_of_keys(found: Mapping[str, Mapping[str, Any]], options: Options) -> Layout:
+    keys = {
+        kind: tuple(
+            row["column_name"]
+            for row in sorted(found.values(), key=lambda row: row["position"])
+            if row["kind"] == kind
+        )
+        for kind in ("partition_key", "clustering")
+    }
+    if keys == {"partition_key": ("resource_type", "resource_id"), "clustering": ()}:
+        return Layout.PAIR
+    if keys == {"partition_key": ("resource_type",), "clustering": ("resource_id",)}:
+        return Layout.TYPE
+    raise Unsupported(
+        what=f"{options.quoted}: its primary key is neither ((resource_type, "
+        "resource_id)) nor (resource_type, resource_id)",
+        hint=SCHEMA_HINT,
+    )
+
+
+UNUSED_KEY = ("%", 0)  # no name of a resource is encoded like that
 
 # Linearised with the lightweight transactions; what those leave half done is finished.
 _SERIAL = ("load", "shown")
 _PLAIN = ("appear", "seat", "keep", "vanish", "burn", "scorch", "peek", "scan")
 # `load` once more, at another level: what was committed, and nothing is disturbed.
-_SAME = {"peek": "load"}
+_SAME_TEXT = {"peek": "load"}
 # One replica will do: a cell shows its ballot or is not there yet.
-_NEAR = ("seated", "seated_all")
+_ONE_REPLICA = ("seated", "seated_all")
 
 
 class Table:
@@ -74,9 +175,9 @@ def open_table(
         BackendError: nobody answers.
     """
     name = options.keyspace, options.table
-    columns = _look(wire, options, "columns", name)
-    tables = _look(wire, options, "settings", name)
-    spaces = _look(wire, options, "keyspaces", ())
+    columns = _run_prepared(wire, options, "columns", name)
+    tables = _run_prepared(wire, options, "settings", name)
+    spaces = _run_prepared(wire, options, "keyspaces", ())
     layout = layout_of(
         columns,
         tables[0] if tables else None,
@@ -87,21 +188,113 @@ def open_table(
     levels = {
         **dict.fromkeys(_PLAIN, options.consistency),
         **dict.fromkeys(_SERIAL, options.serial_consistency),
-        **dict.fromkeys(_NEAR, "LOCAL_ONE" if local else "ONE"),
+        **dict.fromkeys(_ONE_REPLICA, "LOCAL_ONE" if local else "ONE"),
     }
     statements = {
-        title: wire.prepare(statement(_SAME.get(title, title), options), level)
+        title: wire.prepare(statement(_SAME_TEXT.get(title, title), options), level)
         for title, level in levels.items()
     }
-    for title in (*_SERIAL, *_NEAR, "peek", "scan"):
+    for title in (*_SERIAL, *_ONE_REPLICA, "peek", "scan"):
         statements[title].is_idempotent = True
-    wire.run(Request(statements["load"], NOWHERE))  # may this role? is there a quorum?
+    wire.run(
+        Request(statements["load"], UNUSED_KEY)
+    )  # may this role? is there a quorum?
     gc_grace: int = tables[0]["gc_grace_seconds"]
     return Table(wire, options, layout, gc_grace, statements, close)
 
 
-def _look(
+def _run_prepared(
     wire: SessionClient, options: Options, name: str, values: Sequence[object]
 ) -> Rows:
     prepared = wire.prepare(statement(name, options), "ONE")
     return wire.run(Request(prepared, values))
+
+
+_SECONDS_PER_HOUR = 3600.0
+_SAFE_LOGS = ("batch", "group")
+
+
+async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
+    """One finding after another."""
+    yield await _version_finding(table, host)
+    yield await _paxos_finding(table, host)
+    yield await _replication_finding(table, host)
+    yield _layout_finding(table.layout)
+    yield _gc_grace_finding(table.gc_grace)
+    yield await _commit_log_finding(table, host)
+
+
+async def _ask(table: Table, host: EventLoop, cql: str) -> list[Any]:
+    """The rows; none if the role may not ask, or the server does not know that."""
+    try:
+        return list(await table.query(host, cql))
+    except BackendUnavailable:
+        raise
+    except BackendError:
+        return []
+
+
+async def _setting(table: Table, host: EventLoop, name: str) -> str | None:
+    rows = await _ask(table, host, "SELECT name, value FROM system_views.settings")
+    return next((str(row["value"]) for row in rows if row["name"] == name), None)
+
+
+async def _version_finding(table: Table, host: EventLoop) -> Finding:
+    rows = await _ask(table, host, "SELECT release_version FROM system.local")
+    if not rows:
+        return Finding("version", "not told", "the role may not ask", "note")
+    version = str(rows[0]["release_version"])
+    if int(version.partition(".")[0]) < 4:
+        return Finding("version", version, "4.0 and later are tested", "note")
+    return Finding("version", version, "fit for locks")
+
+
+async def _paxos_finding(table: Table, host: EventLoop) -> Finding:
+    variant = await _setting(table, host, "paxos_variant")
+    if variant is None:
+        return Finding("paxos", "not told", "v2 needs fewer round trips", "note")
+    if variant.startswith("v2"):
+        return Finding("paxos", variant, "two round trips a transaction")
+    return Finding("paxos", variant, "v2 needs half the round trips", "note")
+
+
+async def _replication_finding(table: Table, host: EventLoop) -> Finding:
+    rows = await _ask(table, host, "SELECT * FROM system_schema.keyspaces")
+    ours = [r for r in rows if r["keyspace_name"] == table.options.keyspace]
+    if not ours:
+        return Finding("replicas", "not told", "the role may not ask", "note")
+    settings = dict(ours[0]["replication"])
+    kind = settings.pop("class", "").rpartition(".")[2]
+    counts = [int(value) for value in settings.values() if str(value).isdigit()]
+    value = f"{kind} {', '.join(f'{k}={v}' for k, v in sorted(settings.items()))}"
+    if counts and min(counts) >= 3:
+        return Finding("replicas", value, "locks survive the loss of a node")
+    return Finding("replicas", value, "below 3 one node down means down", "note")
+
+
+def _layout_finding(layout: Layout) -> Finding:
+    if layout is Layout.PAIR:
+        return Finding("layout", "pair", "no resource waits for another")
+    meaning = "all integer ids of one type take turns: many ids want the pair as key"
+    return Finding("layout", "type", meaning, "note")
+
+
+def _gc_grace_finding(gc_grace: int) -> Finding:
+    hours = max(3.0, gc_grace / _SECONDS_PER_HOUR)
+    value = f"gc_grace_seconds {gc_grace}"
+    meaning = f"fences rise over {hours:g} h without use; repair more often than that"
+    return Finding(
+        "memory", value, meaning, "good" if gc_grace >= _SECONDS_PER_HOUR else "bad"
+    )
+
+
+async def _commit_log_finding(table: Table, host: EventLoop) -> Finding:
+    sync = await _setting(table, host, "commitlog_sync")
+    if sync is None:
+        return Finding(
+            "commit log", "not told", "batch or group forget nothing", "note"
+        )
+    if sync in _SAFE_LOGS:
+        return Finding("commit log", sync, "a node that dies has forgotten nothing")
+    meaning = "a node that dies forgets what it promised last; batch or group do not"
+    return Finding("commit log", sync, meaning, "note")

@@ -1,35 +1,103 @@
-"""A process's way to a directory of locks: steps, looks, and what is there at all."""
+"""A process's way to a directory of locks: steps, looks, and what is there at all.
+
+Records that nobody has used for long, and what killed processes left behind.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from random import sample
 
 from aiorwlock_remote._util.purge import FIRST_KEY, Key
-from aiorwlock_remote.backends.files import mutex_file
-from aiorwlock_remote.backends.files.directory import LockDirectory
-from aiorwlock_remote.backends.files.errors import mapped
-from aiorwlock_remote.backends.files.mutex_file import MutexFile
-from aiorwlock_remote.backends.files.names import RECORD, SEAT, of_name, stem
-from aiorwlock_remote.backends.files.options import FileOptions
-from aiorwlock_remote.backends.files.purge import forget
-from aiorwlock_remote.backends.files.record_file import RecordFile, StoredRecord
-from aiorwlock_remote.backends.files.resource_files import Outcomes, ResourceFiles
-from aiorwlock_remote.backends.files.safe_open import opened
+from aiorwlock_remote.backends.files import resource_files
+from aiorwlock_remote.backends.files.directory import (
+    TEMPORARY,
+    FileOptions,
+    LockDirectory,
+)
+from aiorwlock_remote.backends.files.names import RECORD, SEAT, resource_of_name, stem
+from aiorwlock_remote.backends.files.record_file import (
+    RecordFile,
+    StoredRecord,
+    remove_file,
+)
+from aiorwlock_remote.backends.files.resource_files import (
+    MutexFile,
+    Outcomes,
+    ResourceFiles,
+)
+from aiorwlock_remote.backends.files.system import map_error, open_plain_file
+from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.commands import Command
-from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
-from aiorwlock_remote.core.names import Resource, from_key
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman
+from aiorwlock_remote.core.names import Resource, resource_from_key
+from aiorwlock_remote.core.timing import MICROS, micros
 from aiorwlock_remote.core.transition import Step
-from aiorwlock_remote.embedded.connection import Batch, KeptLocked, Seen
-from aiorwlock_remote.embedded.decode_cache import DecodeCache
-from aiorwlock_remote.embedded.wake_event import WakeEvent
-from aiorwlock_remote.errors import BackendError, BadRecord
+from aiorwlock_remote.embedded.connection import (
+    Batch,
+    DecodeCache,
+    KeptLocked,
+    Seen,
+    WakeEvent,
+)
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, BadRecord
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Snapshot
 
-NO_RESOURCE = Resource("?", "?")
+MAX_FILES_PER_RUN = 500
+"""Files looked at in one go: steps wait for it."""
+ORPHAN_AGE = 60.0
+"""Seconds after which a file of a step's own belongs to nobody."""
+
+
+def purge_directory(folder: LockDirectory, memory: float) -> None:
+    """Remove records unused for ``memory`` seconds, of resources that nobody holds.
+
+    A record that is kept locked is left for another time.
+    """
+    names = os.listdir(folder.path)  # noqa: PTH208 - names are what is wanted
+    _, wall = folder.clock.times()
+    for name in sample(names, min(MAX_FILES_PER_RUN, len(names))):
+        path = folder.at(name)
+        if name.startswith(TEMPORARY):
+            if _age(path, wall) > micros(ORPHAN_AGE):
+                remove_file(path)
+        elif name.endswith(RECORD) and _age(path, wall) > micros(
+            min(memory, ORPHAN_AGE)
+        ):
+            seat = folder.at(name.removesuffix(RECORD) + SEAT)
+            with suppress(BackendUnavailable, BadRecord, FileNotFoundError):
+                _purge_record(folder, path, seat, wall - micros(memory))
+
+
+def _purge_record(folder: LockDirectory, path: str, seat: str, since: int) -> None:
+    with folder.locked(path, os.O_RDWR) as descriptor:
+        file = RecordFile(descriptor, path, folder)
+        kept = file.read()
+        if kept is None or (
+            resource_files.read_mutex_file(seat) is None
+            and _idle(loads(kept.record), since)
+        ):
+            file.forget()
+
+
+def _idle(record: Doorman, since: int) -> bool:
+    busy = record.grants or record.queue or record.upgrader is not None
+    return not busy and record.updated < since
+
+
+def _age(path: str, wall: int) -> int:
+    """Microseconds since it was changed."""
+    try:
+        return wall - os.stat(path).st_mtime_ns * MICROS // 10**9  # noqa: PTH116
+    except FileNotFoundError:
+        return 0
+
+
+UNNAMED_RESOURCE = Resource("?", "?")
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.files")
 
@@ -97,7 +165,7 @@ class FilesConnection:
         """As ``FilesConnection.forget``; once, wherever they are."""
         del after  # names are in no order
         with self._mapping():
-            forget(self._folder, memory)
+            purge_directory(self._folder, memory)
         return None
 
     def alarm(self) -> WakeEvent:
@@ -116,9 +184,9 @@ class FilesConnection:
 
     def _shown(self, name: str) -> Snapshot | None:
         """What there is of that name; None: nothing, or nothing of ours."""
-        key, seen = self._look(name, NO_RESOURCE)
+        key, seen = self._look(name, UNNAMED_RESOURCE)
         # The name alone may have been cut.
-        of = of_name(name) if key is None else from_key(key)
+        of = resource_of_name(name) if key is None else resource_from_key(key)
         if of is None or not (seen.record.updated or seen.seat is not None):
             return None
         return Snapshot(of, seen.record, seen.seat, seen.now, seen.wall)
@@ -144,16 +212,16 @@ class FilesConnection:
     ) -> tuple[StoredRecord | None, MutexFile | None]:
         """Without a lock."""
         try:
-            file = opened(place.record, os.O_RDONLY)
+            file = open_plain_file(place.record, os.O_RDONLY)
         except FileNotFoundError:
-            return None, mutex_file.read(place.seat)
+            return None, resource_files.read_mutex_file(place.seat)
         try:
             kept = RecordFile(file, place.record, self._folder).read()
         except BadRecord:  # it may just be written
             return self._regard(place)
         finally:
             os.close(file)
-        return kept, mutex_file.read(place.seat)
+        return kept, resource_files.read_mutex_file(place.seat)
 
     def _regard(
         self, place: ResourceFiles
@@ -162,9 +230,9 @@ class FilesConnection:
         try:
             with self._folder.locked(place.record, os.O_RDONLY) as file:
                 kept = RecordFile(file, place.record, self._folder).read()
-                return kept, mutex_file.read(place.seat)
+                return kept, resource_files.read_mutex_file(place.seat)
         except FileNotFoundError:
-            return None, mutex_file.read(place.seat)
+            return None, resource_files.read_mutex_file(place.seat)
 
     @contextmanager
     def _mapping(self, place: ResourceFiles | None = None) -> Iterator[None]:
@@ -177,4 +245,4 @@ class FilesConnection:
             exc.nothing_done = exc.nothing_done or untouched()
             raise
         except OSError as exc:
-            raise mapped(exc, self._folder.path, nothing_done=untouched()) from exc
+            raise map_error(exc, self._folder.path, nothing_done=untouched()) from exc

@@ -1,4 +1,7 @@
-"""The directory: whose it is, its files' locks, and what tells others of a change."""
+"""The directory: whose it is, its files' locks, and what tells others of a change.
+
+``file:///dir?option=value`` → where, and how.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,86 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from random import uniform
-from typing import Any
+from typing import Any, Self
 
 from aiorwlock_remote._util.random_ids import random_id
-from aiorwlock_remote.backends.files.boot_file import BOOT, keep_boot, kept_boot
-from aiorwlock_remote.backends.files.clocks import BootClock, FileClock, ServerClock
-from aiorwlock_remote.backends.files.errors import busy
+from aiorwlock_remote.backends.files.clocks import (
+    BOOT_FILE,
+    BootClock,
+    FileClock,
+    ServerClock,
+    read_boot_file,
+    write_boot_file,
+)
 from aiorwlock_remote.backends.files.inotify import alarm
 from aiorwlock_remote.backends.files.names import HIDDEN, RECORD, SEAT
-from aiorwlock_remote.backends.files.options import FileOptions
-from aiorwlock_remote.backends.files.safe_open import content, length, opened
+from aiorwlock_remote.backends.files.system import (
+    kept_locked_error,
+    open_plain_file,
+    plain_file_length,
+    read_small_file,
+)
 from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.embedded import boot_id, mounts
 from aiorwlock_remote.embedded.boot_id import BootId
-from aiorwlock_remote.embedded.wake_event import PlainWakeEvent, WakeEvent
+from aiorwlock_remote.embedded.connection import PlainWakeEvent, WakeEvent
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, ConfigurationError
 from aiorwlock_remote.ports import Clock
 
+_YES = {"yes": True, "no": False}
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """``create``: make the directory if it is missing. ``sync``: fences survive a power
+    cut. ``shared``: by several hosts, so that the file server's clock counts.
+    """
+
+    path: str
+    create: bool = False
+    sync: bool = True
+    shared: bool = False
+
+    @classmethod
+    def of(cls, address: Address) -> Self:
+        """Out of a URL.
+
+        Raises:
+            ConfigurationError: no absolute path, a host, or an option that is none.
+        """
+        address.only("create", "shared", "sync")
+        elsewhere = address.host not in {"", "localhost"} or address.port is not None
+        path = address.path
+        if elsewhere or address.username or not path.strip("/") or "\0" in path:
+            raise ConfigurationError(
+                what="file needs the absolute path of a directory",
+                hint="file:///var/lib/locks, three slashes",
+            )
+        return cls(
+            path=str(Path(path)),
+            create=_flag(address, "create", default=False),
+            sync=_flag(address, "sync", default=True),
+            shared=_flag(address, "shared", default=False),
+        )
+
+
+def _flag(address: Address, name: str, *, default: bool) -> bool:
+    text = address.query.get(name)
+    if text is None:
+        return default
+    if text not in _YES:
+        raise ConfigurationError(what=f"file: {name}={quoted(text)} is not yes or no")
+    return _YES[text]
+
+
 MARK, CHANGES, TEMPORARY = ".rwlock", ".changes", ".new-"
 VERSION = 1
-_LARGEST = 4096
+_MAX_SMALL_FILE_BYTES = 4096
 """Bytes of the files beside the records; ours are shorter."""
 _RETRY_INTERVAL = 0.0002, 0.002
 """Seconds between two tries for a file's lock, at random."""
@@ -87,7 +147,7 @@ class LockDirectory:
                 hint="give the locks a directory of their own",
             ) from None
         self._check_rights()
-        mounts.check(self.path, mounts.mount_of(self.path), shared=self.shared)
+        mounts.check_mount(self.path, mounts.mount_of(self.path), shared=self.shared)
         if MARK not in names:
             self._take(names)
         self._check_mark()
@@ -96,8 +156,8 @@ class LockDirectory:
         self.clock.check()
         self.close()
         changes = self.at(CHANGES)
-        self._changes = opened(changes, os.O_RDWR | os.O_CREAT)
-        length(self._changes, _LARGEST, changes)
+        self._changes = open_plain_file(changes, os.O_RDWR | os.O_CREAT)
+        plain_file_length(self._changes, _MAX_SMALL_FILE_BYTES, changes)
 
     def close(self) -> None:
         """Close it; one never opened is closed already."""
@@ -124,10 +184,10 @@ class LockDirectory:
         """
         how = fcntl.LOCK_EX if flags & os.O_RDWR else fcntl.LOCK_SH
         while True:
-            file = opened(path, flags)
+            file = open_plain_file(path, flags)
             try:
                 self._lock(file, path, how, until)
-                if _stands(file, path):
+                if _still_named(file, path):
                     yield file
                     return
             finally:
@@ -167,7 +227,7 @@ class LockDirectory:
         if self._changes is None:
             raise BackendUnavailable(what=f"{self.path} is not open")
         if self.shared:  # what other hosts wrote is seen by who opens
-            file = opened(self.at(CHANGES), os.O_RDONLY)
+            file = open_plain_file(self.at(CHANGES), os.O_RDONLY)
             try:
                 rung = os.pread(file, 16, 0)
             finally:
@@ -182,7 +242,7 @@ class LockDirectory:
                 fcntl.flock(file, how | fcntl.LOCK_NB)
             except BlockingIOError:
                 if self._clock.now() >= until:
-                    raise busy(path) from None
+                    raise kept_locked_error(path) from None
                 time.sleep(uniform(*_RETRY_INTERVAL))
             else:
                 return
@@ -224,18 +284,20 @@ class LockDirectory:
     def _join(self, until: float) -> BootId:
         """Of which boot and which clock the times of one host are."""
         boot = boot_id.this_boot()
-        path = self.at(BOOT)
+        path = self.at(BOOT_FILE)
         with suppress(FileNotFoundError, BadRecord):  # it may just be written
-            kept = kept_boot(path)
+            kept = read_boot_file(path)
             if kept is not None and boot.joining(kept, self.path) == kept:
                 return boot
         with self.locked(path, os.O_RDWR | os.O_CREAT, until) as file:
-            keep_boot(file, boot.joining(kept_boot(path), self.path))
+            write_boot_file(file, boot.joining(read_boot_file(path), self.path))
         return boot
 
     def _check_mark(self) -> None:
         try:
-            mark: Any = json.loads(content(self.at(MARK), _LARGEST))
+            mark: Any = json.loads(
+                read_small_file(self.at(MARK), _MAX_SMALL_FILE_BYTES)
+            )
             version, clock = mark["v"], mark["clock"]
         except (ValueError, KeyError, TypeError):
             raise BadRecord(
@@ -265,7 +327,7 @@ def unlock(file: int) -> None:
         os.close(file)
 
 
-def _stands(file: int, path: str) -> bool:
+def _still_named(file: int, path: str) -> bool:
     """Whether the file still has that name: it may have been replaced or removed."""
     mine = os.fstat(file)
     try:

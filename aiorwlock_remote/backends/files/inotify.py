@@ -13,7 +13,7 @@ import select
 import time
 from contextlib import ExitStack
 
-from aiorwlock_remote.embedded.wake_event import PlainWakeEvent, WakeEvent
+from aiorwlock_remote.embedded.connection import PlainWakeEvent, WakeEvent
 
 DEBOUNCE = 0.0005
 """Seconds after a look in which no change wakes: many processes may be at work."""

@@ -18,7 +18,7 @@ from aiorwlock_remote.errors import ConfigurationError
 SEAT, RECORD = ".lock", ".doorman"
 HIDDEN = "."
 """What the names of our other files begin with."""
-MAX_BYTES = 180
+MAX_NAME_BYTES = 180
 _KEPT_WHEN_CUT = 100
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-=+@.,")
 # The core's own escapes, and its mark of a name that was cut, stay what they are.
@@ -28,13 +28,13 @@ _KEPT = re.compile(r"%[0-9A-F]{2}|%~")
 def stem(resource: Resource) -> str:
     """What the names of a resource's files begin with."""
     key = resource.key
-    name = escaped(key)
-    if len(name) <= MAX_BYTES:
+    name = escape(key)
+    if len(name) <= MAX_NAME_BYTES:
         return name
     return f"{name[:_KEPT_WHEN_CUT]}~{sha256(key.encode()).hexdigest()}"
 
 
-def of_name(name: str) -> Resource | None:
+def resource_of_name(name: str) -> Resource | None:
     """The resource whose stem that is, as far as a name tells that was not cut.
 
     None: nothing that we would call a resource's file.
@@ -49,7 +49,7 @@ def of_name(name: str) -> Resource | None:
     return found if stem(found) == name else None
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """A part of a name."""
     pieces: list[str] = []
     at = 0

@@ -1,4 +1,22 @@
-"""A resource's record as a file, and what stands in it."""
+"""A resource's record as a file, and what stands in it.
+
+A record that is replaced in place, and never half.
+
+A file has three slots of equal size. Each says how often the file was written and has a
+digest of its content; the latest that is whole counts::
+
+    rwlock1 <number> <y if it is synced, else n> <length> <digest>
+    <content>
+    <blanks up to the end of the slot>
+
+What need not outlive a power cut is not synced. A write goes neither to the latest slot
+nor to the latest that is synced: whoever is killed leaves the one, a power cut at least
+the other.
+
+In place, because to sync bytes that have their place on disk takes a third of what a
+new file and its name take, and because it is what network file systems keep coherent
+under a lock.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +25,142 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from aiorwlock_remote.backends.files.directory import LockDirectory, unlock
-from aiorwlock_remote.backends.files.slots import Slots
-from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.backends.files.system import plain_file_length
+from aiorwlock_remote.errors import BackendUnavailable, BadRecord
+
+MIN_SLOT_BYTES = 4096
+"""Bytes of the smallest slot; others are this times a power of two."""
+MAX_SLOT_BYTES = MIN_SLOT_BYTES << 12
+"""Bytes: of a queue of some 50,000 places. Each step reads all of a file."""
+MAGIC = b"rwlock1 "
+ANY_VERSION_MAGIC = b"rwlock"
+SLOT_COUNT = 3
+_HEADER_BYTES = len(MAGIC) + 20 + 1 + 1 + 1 + 10 + 1 + 32 + 1
+
+
+class Slots:
+    """An open file. Whoever writes has it locked."""
+
+    def __init__(self, file: int) -> None:
+        """``file``: its descriptor."""
+        self._file = file
+        self._size = 0  # of a slot
+        self._number = 0
+        self._latest = self._synced = 0
+
+    def read(self) -> bytes | None:
+        """The content; None: nothing was ever written.
+
+        Raises:
+            BadRecord: it is damaged, or of a later version of this library.
+        """
+        data = _read_all_slots(self._file)
+        self._size, self._number = len(data) // SLOT_COUNT, 0
+        self._latest = self._synced = 0
+        if (
+            len(data) < SLOT_COUNT * MIN_SLOT_BYTES
+        ):  # whoever made it did not come further than that
+            self._size = 0
+            return None
+        content, synced, damaged = None, 0, False
+        for index in range(SLOT_COUNT):
+            slot = data[index * self._size : (index + 1) * self._size]
+            found = _decode_slot(slot)
+            if found is None:
+                damaged = damaged or bool(slot.strip(b"\0 \n"))
+                continue
+            number, is_synced, told = found
+            if number > self._number:
+                self._number, self._latest, content = number, index, told
+            if is_synced and number > synced:
+                synced, self._synced = number, index
+        if content is None and damaged:
+            raise BadRecord(what="the stored record is damaged")
+        return content
+
+    def fits(self, content: bytes) -> bool:
+        """Whether it can be written in place. ``read`` comes before."""
+        return _HEADER_BYTES + len(content) < self._size
+
+    def write(self, content: bytes, *, synced: bool) -> None:
+        """In place of older content. ``synced``: the caller is going to sync it."""
+        kept = {self._latest, self._synced}
+        self._latest = next(index for index in range(SLOT_COUNT) if index not in kept)
+        self._synced = self._latest if synced else self._synced
+        self._number += 1
+        slot = _encode_slot(self._number, content, self._size, synced=synced)
+        _write_slot(self._file, slot, self._latest)
+
+    def fill(self, content: bytes) -> None:
+        """Into a new file, with slots of a size that fits; to be synced.
+
+        Raises:
+            BackendUnavailable: there is none.
+        """
+        if _HEADER_BYTES + len(content) >= MAX_SLOT_BYTES:
+            raise BackendUnavailable(
+                what=f"a record of {len(content)} bytes is too long",
+                hint="max_waiters keeps queues short",
+                nothing_done=True,
+            )
+        size = MIN_SLOT_BYTES
+        while _HEADER_BYTES + len(content) >= size:
+            size *= 2
+        self._size, self._number = size, self._number + 1
+        slot = _encode_slot(self._number, content, size, synced=True)
+        _write_slot(self._file, slot.ljust(SLOT_COUNT * size), 0)
+
+    def follow(self, other: Slots) -> None:
+        """Count on from another file's number."""
+        self._number = other._number
+
+
+def _encode_slot(number: int, content: bytes, size: int, *, synced: bool) -> bytes:
+    digest, flag = _digest(number, content), b"y" if synced else b"n"
+    head = b"%s%020d %s %010d %s\n" % (MAGIC, number, flag, len(content), digest)
+    return (head + content).ljust(size - 1) + b"\n"
+
+
+def _decode_slot(slot: bytes) -> tuple[int, bool, bytes] | None:
+    """Its number, whether it is synced, its content; None: blank, or cut off."""
+    if not slot.startswith(MAGIC):
+        if slot.startswith(ANY_VERSION_MAGIC):
+            raise BadRecord(
+                what="the stored record is of an unknown version",
+                hint="upgrade aiorwlock-remote in every process that uses the store",
+            )
+        return None
+    try:
+        number, flag, length, digest = slot[len(MAGIC) : _HEADER_BYTES].split()
+        content = slot[_HEADER_BYTES : _HEADER_BYTES + int(length)]
+        told = int(number)
+    except ValueError:
+        return None
+    if digest != _digest(told, content):
+        return None
+    return told, flag == b"y", content
+
+
+def _digest(number: int, content: bytes) -> bytes:
+    return blake2b(b"%d " % number + content, digest_size=16).hexdigest().encode()
+
+
+def _read_all_slots(file: int) -> bytes:
+    return os.pread(
+        file,
+        plain_file_length(file, SLOT_COUNT * MAX_SLOT_BYTES, "the stored record"),
+        0,
+    )
+
+
+def _write_slot(file: int, data: bytes, index: int) -> None:
+    at, end = index * len(data), (index + 1) * len(data)
+    while at < end:  # a full disk, for one, takes a part
+        at += os.pwrite(file, data[at - end :], at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +178,7 @@ class StoredRecord:
     record: str
 
 
-def packed(kept: StoredRecord) -> bytes:
+def pack_record(kept: StoredRecord) -> bytes:
     """As content of a file: a line for what is beside the record, and the record."""
     head = {"key": kept.key, "boot": kept.boot}
     if kept.before is not None:
@@ -37,7 +186,7 @@ def packed(kept: StoredRecord) -> bytes:
     return f"{json.dumps(head)}\n{kept.record}\n".encode()
 
 
-def unpacked(content: bytes) -> StoredRecord:
+def unpack_record(content: bytes) -> StoredRecord:
     """The inverse.
 
     Raises:
@@ -75,7 +224,7 @@ class RecordFile:
         """
         content = self._slots.read()
         self.empty = content is None
-        return None if content is None else unpacked(content)
+        return None if content is None else unpack_record(content)
 
     def prepared(self, kept: StoredRecord, *, synced: bool) -> Callable[[], None]:
         """All that can be done before it counts; what is returned makes it count.
@@ -85,7 +234,7 @@ class RecordFile:
         Raises:
             OSError: nothing has been changed.
         """
-        content = packed(kept)
+        content = pack_record(kept)
         if self._slots.fits(content):
             return lambda: self._overwrite(content, synced=synced)
         self._unplaced = self._folder.new()
@@ -97,14 +246,14 @@ class RecordFile:
         for file in self._replacing:
             unlock(file)
         if self._unplaced:
-            remove(self._unplaced)
+            remove_file(self._unplaced)
 
     def forget(self) -> None:
         """Remove it: whoever waits for its lock sees that it is gone, and starts anew.
 
         Only with the lock in hand.
         """
-        remove(self._path)
+        remove_file(self._path)
 
     def _overwrite(self, content: bytes, *, synced: bool) -> None:
         self._slots.write(content, synced=synced)
@@ -131,7 +280,7 @@ class RecordFile:
         self._folder.flush_names()
 
 
-def remove(path: str) -> None:
+def remove_file(path: str) -> None:
     """Remove a file that may be gone already."""
     try:
         os.unlink(path)  # noqa: PTH108 - one of many, and hot

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from aiorwlock_remote.backends.files.connection import FilesConnection
-from aiorwlock_remote.backends.files.directory import LockDirectory
-from aiorwlock_remote.backends.files.options import FileOptions
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.backends.files.directory import FileOptions, LockDirectory
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.embedded.mounts import mount_of, recovers_lost_locks
 from aiorwlock_remote.embedded.store import EmbeddedStore

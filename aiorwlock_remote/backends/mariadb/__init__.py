@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.mariadb.client import MariadbBackend
+from aiorwlock_remote.backends.mariadb.backend import MariadbBackend
 
 __all__ = ["MariadbBackend"]

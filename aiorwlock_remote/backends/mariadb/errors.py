@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import ssl
 
-from aiorwlock_remote._util.tls import not_trusted
+from aiorwlock_remote._util.tls import certificate_not_trusted
 from aiorwlock_remote.backends.mariadb.driver import Error
 from aiorwlock_remote.backends.mariadb.options import EXAMPLE, SCHEMA
 from aiorwlock_remote.cas import CasContention, RowLocked
@@ -75,12 +75,12 @@ def code_of(exc: BaseException) -> int:
     return code if isinstance(code, int) else 0
 
 
-def met(exc: BaseException) -> bool:
+def is_contention(exc: BaseException) -> bool:
     """Whether another transaction came first, or had a row locked for too long."""
     return code_of(exc) in _MET
 
 
-def spoilt(exc: BaseException) -> bool:
+def is_broken(exc: BaseException) -> bool:
     """Whether the connection is not to be used again."""
     code = code_of(exc)
     return not code or code in _CLIENT or code in _GONE
@@ -92,7 +92,7 @@ def from_driver(exc: BaseException, where: str) -> Failure:
         return exc
     code = code_of(exc)
     what = f"{where}: {said(exc)}"
-    if spoilt(exc):
+    if is_broken(exc):
         return BackendUnavailable(what=what)
     if code in _MET:
         return CasContention(what=what, nothing_done=True)
@@ -122,12 +122,12 @@ def said(exc: BaseException) -> str:
     return " ".join(str(text).split()) or type(exc).__name__
 
 
-def of_connecting(exc: BaseException, where: str) -> Failure:
+def from_connecting(exc: BaseException, where: str) -> Failure:
     """The same for what happened before anything was asked."""
     error = from_driver(exc, where)
     bad = _certificate(exc)
     if bad is not None:
-        return not_trusted(where, bad.verify_message)
+        return certificate_not_trusted(where, bad.verify_message)
     if isinstance(error, BackendError):
         error.nothing_done = True
     return error

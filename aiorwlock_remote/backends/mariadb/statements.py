@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from aiorwlock_remote._util.sql_files import load_statements
-from aiorwlock_remote.cas.driver.executor import Seat
+from aiorwlock_remote._util.statements import load_statements
+from aiorwlock_remote.cas.driver.executor import MutexChange
 
-Door = Literal["change", "make", "adopt"]
+DoormanChange = Literal["change", "make", "adopt"]
 
 COMMIT = "COMMIT AND NO CHAIN NO RELEASE"
 ROLLBACK = "ROLLBACK AND NO CHAIN NO RELEASE"
@@ -28,7 +28,7 @@ def statement(name: str, tables: str = "", **values: object) -> str:
 
 
 def step(
-    door: Door, seat: Seat, values: Mapping[str, object], tables: str
+    door: DoormanChange, seat: MutexChange, values: Mapping[str, object], tables: str
 ) -> tuple[str, ...]:
     """What changes both rows if they are what they are believed to be.
 

@@ -1,8 +1,14 @@
-"""``mariadb://`` — locks in two tables of a MariaDB database."""
+"""``mariadb://`` — locks in two tables of a MariaDB database.
+
+What ``rwlock doctor`` tells of a MariaDB server.
+
+Opening: one connection, the server's version and modes, the tables, the time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -12,38 +18,63 @@ import anyio
 from aiorwlock_remote._util.driver_loop import DriverLoop, driver_loop_for
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
-from aiorwlock_remote.backends.mariadb import opening, rows
-from aiorwlock_remote.backends.mariadb.connector import own_lines
+from aiorwlock_remote.backends.mariadb import executor
+from aiorwlock_remote.backends.mariadb.connector import ASYNCMY, own_pool
 from aiorwlock_remote.backends.mariadb.driver import Connection
-from aiorwlock_remote.backends.mariadb.examine import examine
 from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
-from aiorwlock_remote.backends.mariadb.joining import ASYNCMY
 from aiorwlock_remote.backends.mariadb.options import Options, options_of
-from aiorwlock_remote.backends.mariadb.statements import statement
+from aiorwlock_remote.backends.mariadb.schema import check
+from aiorwlock_remote.backends.mariadb.statements import NO_ROW_LIMIT, statement
 from aiorwlock_remote.cas.driver.executor import Send
-from aiorwlock_remote.cas.driver.external_pool import ExternalPool
-from aiorwlock_remote.cas.driver.pool import ConnectionSource
-from aiorwlock_remote.cas.driver.renewal_loop import (
+from aiorwlock_remote.cas.driver.external_pool import ExternalPool, lock_row
+from aiorwlock_remote.cas.driver.pool import ConnectionSource, not_connected
+from aiorwlock_remote.cas.driver.store import (
+    DriverTableStore,
     Renewals,
     closing_on_failure,
     make_connections,
 )
-from aiorwlock_remote.cas.driver.store import DriverTableStore
-from aiorwlock_remote.cas.driver.transactions import lock_row
 from aiorwlock_remote.cas.poller import PollIntervals
 from aiorwlock_remote.cas.server_time import ServerTime
+from aiorwlock_remote.cas.table_cas import clock_finding, read_server_time
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.row import Plan, Statement
 from aiorwlock_remote.core.row_dialects import MARIADB, Dialect
-from aiorwlock_remote.core.row_plans import Plan, Statement
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.ports import (
+    Clock,
     EventLoop,
     Finding,
     Snapshot,
     StoreSettings,
     WakeCallback,
 )
+
+FLUSH = "innodb_flush_log_at_trx_commit"
+
+
+async def examine(
+    desk: MariadbExecutor, options: Options, clock: Clock
+) -> AsyncIterator[Finding]:
+    """Look at its settings; changes nothing."""
+    server = await desk.server()
+    yield Finding("server", server["version"], options.where)
+    if server["read_only"] != "OFF":
+        meaning = "a replica, or set so: no lock can be had"
+        yield Finding("role", "read-only", meaning, "bad")
+    flush = server[FLUSH]
+    if flush in {"1", "3"}:
+        yield Finding(FLUSH, flush, "a grant that was told survives a crash")
+    else:
+        meaning = "after a crash the grants of the last second are forgotten"
+        yield Finding(FLUSH, flush, meaning, "note")
+    if server.get("wsrep_on") == "ON":
+        meaning = "let all programs lock at one node: nodes lag behind each other"
+        yield Finding("cluster", "Galera", meaning, "note")
+    yield await clock_finding(desk, clock)
+
 
 T = TypeVar("T")
 
@@ -120,7 +151,7 @@ class MariadbStore(DriverTableStore):
 
     def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         seconds = self._options.call_timeout / 2
-        return self._desk.begin(partial(rows.carried, plan, seconds=seconds))
+        return self._desk.begin(partial(executor.run_row_plan, plan, seconds=seconds))
 
     def _sitting(self, resource: Resource, ticket: str) -> dict[str, object]:
         kind, number = resource.row
@@ -156,10 +187,101 @@ async def open_over(
     Raises:
         ConfigurationError, BackendError: as ``open_store``.
     """
-    lines, renewals = make_connections(
-        "mariadb", lender, own_lines, options, host.clock
-    )
+    lines, renewals = make_connections("mariadb", lender, own_pool, options, host.clock)
     desk = MariadbExecutor(driver_loop_for(host, "mariadb"), lines, options)
     async with closing_on_failure(desk.close, renewals) as let_in:
-        time = await opening.opened(desk, options, host.clock, let_in)
+        time = await check_server(desk, options, host.clock, let_in)
     return MariadbStore(desk, options, time, host, bell, settings, renewals)
+
+
+LEAST_SERVER = (10, 6)
+LEAST_ROWS = 500
+"""As many as one statement of ours tells, see ``scan``."""
+
+
+async def check_server(
+    desk: MariadbExecutor,
+    options: Options,
+    clock: Clock,
+    let_in: Callable[[], object],
+) -> ServerTime:
+    """Look at the server and the tables; what time it is there.
+
+    ``let_in``: called once the login was good.
+
+    Raises:
+        ConfigurationError, BackendError: see ``errors`` and ``schema``.
+    """
+    with anyio.move_on_after(options.connect_timeout):
+        server = await desk.server()
+        let_in()
+        check_told(server, options.where)
+        check_version(server["version"], options.where)
+        check_session(server, options.where)
+        owner = options.tables or options.database
+        if not owner:
+            ((owner,),) = await desk.rows("owner")
+        if not owner:
+            raise ConfigurationError(
+                what=f"{options.where}: its connections are in no database",
+                hint="MariadbBackend(pool, database=…)",
+            )
+        columns = await desk.rows("columns", owner=owner)
+        check(columns, await desk.rows("keys", owner=owner), options.where)
+        return await read_server_time(desk, clock)
+    raise not_connected(options.where, options.connect_timeout)
+
+
+def check_told(server: Mapping[str, str], where: str) -> None:
+    """Whether all was told that was asked for, and will be.
+
+    Raises:
+        ConfigurationError: names the statement that sessions have to begin with.
+    """
+    if any("\0" in name for name in server):
+        raise ConfigurationError(
+            what=f"{where}: answers are in characters that the driver does not read",
+            hint="SET NAMES utf8mb4",
+        )
+    needed = {"version", "sql_mode", "sql_select_limit"}
+    if not needed <= {*server} or int(server["sql_select_limit"]) < LEAST_ROWS:
+        raise ConfigurationError(
+            what=f"{where}: sql_select_limit keeps rows back",
+            hint=f"SET SESSION sql_select_limit = {NO_ROW_LIMIT}",
+        )
+
+
+def check_version(version: str, where: str) -> None:
+    """Whether the server is one we know how to ask.
+
+    Raises:
+        Unsupported: it is too old, or no MariaDB.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    new = numbers and tuple(map(int, numbers.groups())) >= LEAST_SERVER
+    if new and "mariadb" in version.lower():
+        return
+    raise Unsupported(
+        what=f"{where}: version {version}",
+        hint="MariaDB 10.6 or later is needed; MySQL has never been tried",
+    )
+
+
+def check_session(server: Mapping[str, str], where: str) -> None:
+    """Whether a session is fit for locks. Our own are; a user's pool has its own ways.
+
+    Raises:
+        ConfigurationError: names the statement that its sessions have to begin with.
+    """
+    modes = server["sql_mode"].split(",")
+    if not {"STRICT_ALL_TABLES", "STRICT_TRANS_TABLES"} & {*modes}:
+        raise ConfigurationError(
+            what=f"{where}: sql_mode is not strict, names could be cut",
+            hint="SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')",
+        )
+    level = server.get("tx_isolation") or server.get("transaction_isolation")
+    if level == "READ-UNCOMMITTED":
+        raise ConfigurationError(
+            what=f"{where}: sessions read what is not committed",
+            hint="SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        )

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.oracle.client import OracleBackend
+from aiorwlock_remote.backends.oracle.backend import OracleBackend
 
 __all__ = ["OracleBackend"]

@@ -20,6 +20,10 @@ What python-oracledb 26.1 does when a call is interrupted, found by
   which can be waited for and given up: one timer that hangs up, as for the other
   databases, will not do.
 * While logging in there is no time limit at all: there is one of ours.
+
+Connections that a user lends us; see ``lines`` for what they must be spared.
+
+And making the tables over them.
 """
 
 from __future__ import annotations
@@ -29,19 +33,29 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import TypeGuard, TypeVar
 
 from aiorwlock_remote.backends.oracle import errors
-from aiorwlock_remote.backends.oracle.driver import DRIVER, Connection, Error
+from aiorwlock_remote.backends.oracle.driver import DRIVER, Connection, Error, Pool
 from aiorwlock_remote.backends.oracle.options import Options
+from aiorwlock_remote.backends.oracle.schema import statements_of
+from aiorwlock_remote.cas.driver.external_pool import (
+    ExternalPool,
+    ExternalPoolWrapper,
+    borrowing,
+    engine_lender,
+    is_engine,
+    kind_of,
+)
 from aiorwlock_remote.cas.driver.pool import (
-    GOODBYE,
+    CLOSE_TIMEOUT,
     ConnectionPool,
     ConnectionSource,
     ignore_result,
     in_time,
 )
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 
 CANCEL_GRACE = 0.1
 """Seconds for a call to end that has been cancelled."""
@@ -83,10 +97,10 @@ class OracleConnector:
 
     def abort(self, connection: Connection) -> None:
         """Without a word."""
-        hung_up(connection)
+        abort(connection)
 
 
-def own_lines(options: Options, most: int) -> ConnectionPool[Connection]:
+def own_pool(options: Options, most: int) -> ConnectionPool[Connection]:
     """Our own, so many at most.
 
     Raises:
@@ -96,7 +110,7 @@ def own_lines(options: Options, most: int) -> ConnectionPool[Connection]:
     return ConnectionPool(dialling, options.where, options.connect_timeout, most)
 
 
-async def carried(
+async def run_call(
     lines: ConnectionSource[Connection],
     work: Callable[[Connection], Awaitable[T]],
     options: Options,
@@ -114,14 +128,14 @@ async def carried(
     try:
         connection = await lines.take()
     except (Error, OSError) as exc:
-        raise errors.of_connecting(exc, options.where, known=known) from exc
+        raise errors.from_connecting(exc, options.where, known=known) from exc
     working = asyncio.ensure_future(_awaited(work, connection))
     try:
         ended = await in_time(working, options.call_timeout)
         if not ended:
             with suppress(Error):  # so that the server stops waiting, too
                 connection.cancel()
-            ended = await in_time(working, options.call_timeout + GOODBYE)
+            ended = await in_time(working, options.call_timeout + CLOSE_TIMEOUT)
     except BaseException:  # the loop is about to end
         working.add_done_callback(ignore_result)
         lines.abandon(connection)
@@ -148,7 +162,122 @@ async def _awaited(work: Callable[[Connection], Awaitable[T]], on: Connection) -
     return await work(on)
 
 
-def hung_up(connection: Connection) -> None:
+def abort(connection: Connection) -> None:
     """Without a word."""
     with suppress(Error):  # gone before
         connection.terminate()
+
+
+WHERE = "the pool"
+
+
+class OracledbPool:
+    """python-oracledb's own."""
+
+    def __init__(self, pool: Pool) -> None:
+        """It is never closed or changed."""
+        self._pool = pool
+
+    @property
+    def most(self) -> int | None:
+        """What the pool was made with."""
+        return self._pool.max
+
+    async def borrow(self) -> Connection:
+        """What the pool gives."""
+        connection: Connection = await self._pool.acquire()
+        return connection
+
+    async def give_back(self, connection: Connection) -> None:
+        """At once."""
+        await self._pool.release(connection)
+
+    async def drop(self, connection: Connection) -> None:
+        """The pool opens another one when it needs to."""
+        with suppress(Error):
+            await self._pool.drop(connection)
+
+    def abandon(self, connection: Connection) -> None:
+        """The pool goes on counting it as busy."""
+        abort(connection)
+
+    async def settle(self) -> None:
+        """They are there already."""
+
+
+class UntimedPool(ExternalPoolWrapper[Connection]):
+    """``call_timeout`` is ours while we use them: 0, see ``lines``."""
+
+    def __init__(self, lender: ExternalPool[Connection]) -> None:
+        """Whatever it lends."""
+        super().__init__(lender)
+        self._theirs: dict[Connection, int] = {}
+
+    async def borrow(self) -> Connection:
+        """With no time limit of its own."""
+        connection = await self._lender.borrow()
+        self._theirs[connection] = connection.call_timeout
+        connection.call_timeout = 0
+        return connection
+
+    async def give_back(self, connection: Connection) -> None:
+        """As it was."""
+        connection.call_timeout = self._theirs.pop(connection)
+        await self._lender.give_back(connection)
+
+    async def drop(self, connection: Connection) -> None:
+        """Nobody uses it again."""
+        del self._theirs[connection]
+        await self._lender.drop(connection)
+
+    def abandon(self, connection: Connection) -> None:
+        """Nobody uses it again."""
+        del self._theirs[connection]
+        self._lender.abandon(connection)
+
+
+def external_pool_for(given: object) -> ExternalPool[Connection]:
+    """What lends connections of this pool or engine.
+
+    Raises:
+        ConfigurationError: it is neither, or not for asyncio.
+    """
+    if _is_pool(given):
+        return UntimedPool(OracledbPool(given))
+    if is_engine(given) and given.dialect.driver == "oracledb":
+        meant = partial(errors.from_connecting, where=WHERE, known=False)
+        return UntimedPool(engine_lender(given, abort, meant))
+    raise ConfigurationError(
+        what=f"{kind_of(given)} is not an asyncio pool of python-oracledb",
+        hint="OracleBackend(oracledb.create_pool_async(…)), or SQLAlchemy's "
+        "create_async_engine('oracle+oracledb://…')",
+    )
+
+
+async def create_tables(lender: ExternalPool[Connection], options: Options) -> None:
+    """Both; one that is there stays as it is.
+
+    Raises:
+        BackendError, ConfigurationError: as ``errors`` says.
+    """
+    try:
+        async with borrowing(lender, options) as lines:
+            for statement in statements_of(options.schema):
+                work = partial(_run_ddl, statement)
+                # No call of ours is cancelled: see ``lines``.
+                await asyncio.shield(run_call(lines, work, options))
+    except (Error, OSError) as exc:
+        raise errors.from_driver(exc, options.where) from exc
+
+
+async def _run_ddl(statement: str, connection: Connection) -> None:
+    try:
+        with connection.cursor() as cursor:
+            await cursor.execute(statement, {})
+    except Error as exc:
+        if errors.code_of(exc) != errors.THERE_ALREADY:
+            raise
+
+
+def _is_pool(given: object) -> TypeGuard[Pool]:
+    return isinstance(given, DRIVER.AsyncConnectionPool)

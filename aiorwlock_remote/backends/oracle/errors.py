@@ -17,7 +17,7 @@ ORA-16000 16456 (read-only)       BackendUnavailable    no
 ORA-01536 01653 … (no room)       BackendUnavailable    no
 ORA-12514 12505 12521 DPY-6001    Unsupported           no: no such service
 DPY-6003 (no such SID)            Unsupported           no
-… later, see ``of_connecting``    BackendUnavailable    no
+… later, see ``from_connecting``    BackendUnavailable    no
 ORA-01017 28000 28001 01045       Unsupported           no: log in
 ORA-00942 00904 06550 01031       Unsupported           no: tables, grants
 DPY-6006 (and what ssl refuses)   Unsupported           no: its certificate
@@ -38,7 +38,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 
-from aiorwlock_remote._util.tls import not_trusted
+from aiorwlock_remote._util.tls import certificate_not_trusted
 from aiorwlock_remote.backends.oracle.driver import Error
 from aiorwlock_remote.backends.oracle.options import EXAMPLE, SCHEMA
 from aiorwlock_remote.cas import CasContention, RowLocked
@@ -117,7 +117,7 @@ def from_driver(exc: BaseException, where: str) -> Failure:
             return kind(what=said, hint=hint, nothing_done=True)
         return kind(what=said, hint=hint)
     if untrusted := _untrusted(exc, code):
-        return not_trusted(where, untrusted)
+        return certificate_not_trusted(where, untrusted)
     if code in _THICK:
         return thick(where)
     if code in _TOO_OLD:
@@ -125,12 +125,12 @@ def from_driver(exc: BaseException, where: str) -> Failure:
     return BackendUnavailable(what=said)
 
 
-def met(exc: BaseException) -> bool:
+def is_contention(exc: BaseException) -> bool:
     """Whether another transaction came first."""
     return code_of(exc) in _MET
 
 
-def of_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
+def from_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
     """The same for what happened before anything was asked.
 
     ``known``: whether the service was there before. While a database starts, or another

@@ -1,4 +1,7 @@
-"""Requests and answers: which binds a block has, and who carries them."""
+"""Requests and answers: which binds a block has, and who carries them.
+
+Statements on the user's own tables, for row locks.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,25 @@ from typing import Any
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.backends.oracle import errors
-from aiorwlock_remote.backends.oracle.connector import carried
+from aiorwlock_remote.backends.oracle.connector import run_call
 from aiorwlock_remote.backends.oracle.driver import NUMBER, Connection, Error
-from aiorwlock_remote.backends.oracle.options import Options
+from aiorwlock_remote.backends.oracle.options import SCHEMA, Options
 from aiorwlock_remote.backends.oracle.statements import statement
-from aiorwlock_remote.cas.backoff import repeated
-from aiorwlock_remote.cas.driver.executor import DriverExecutor, T, Work, in_turn
+from aiorwlock_remote.cas.backoff import retry_on_conflict
+from aiorwlock_remote.cas.driver.executor import (
+    DriverExecutor,
+    T,
+    Work,
+    answer_in_order,
+)
 from aiorwlock_remote.cas.driver.pool import ConnectionSource
 from aiorwlock_remote.cas.port import RowLocked
+from aiorwlock_remote.cas.table_cas import MAX_RECORD_BYTES, Values
 from aiorwlock_remote.cas.table_rows import StoredRow
-from aiorwlock_remote.cas.tables import MAX_RECORD_BYTES, Values
+from aiorwlock_remote.core.row import Plan, Statement, StatementResult
+from aiorwlock_remote.errors import Unsupported
 
 Row = tuple[Any, ...]
 
@@ -125,7 +136,7 @@ class OracleExecutor(DriverExecutor):
                 await self.answer(name, [values], [pending])
 
             some = min(self._lines.at_once, len(rows))
-            await in_turn(alone, rows, pendings, some)
+            await answer_in_order(alone, rows, pendings, some)
             return
         wait = rows[0].get("wait")
         assert wait is None or isinstance(wait, float)
@@ -148,7 +159,7 @@ class OracleExecutor(DriverExecutor):
             self._side.tell(_answered, pendings, found, locked)
 
     async def _carried(self, work: Work[T]) -> T:
-        done = await carried(self._lines, work, self._options, known=self._known)
+        done = await run_call(self._lines, work, self._options, known=self._known)
         self._known = True
         return done
 
@@ -163,11 +174,11 @@ async def _again(work: Work[T], connection: Connection) -> T:
         try:
             return await work(connection)
         except Error as exc:
-            if errors.met(exc):
+            if errors.is_contention(exc):
                 await connection.rollback()
             raise
 
-    return await repeated(tried, errors.met)
+    return await retry_on_conflict(tried, errors.is_contention)
 
 
 async def _executed(
@@ -211,3 +222,27 @@ def _answered(
 def _failed(pendings: Sequence[Pending[StoredRow]], error: Exception) -> None:
     for pending in pendings:
         pending.set_exception(error)
+
+
+_NO_MARK = {"ORA-01722", "ORA-00932"}
+"""A mark is no value of the column's type."""
+
+
+async def run_row_plan(plan: Plan[Statement, T], connection: Connection) -> T:
+    """Carry it out, each statement for itself."""
+
+    async def run(statement: Statement) -> StatementResult:
+        with connection.cursor() as cursor:
+            try:
+                await cursor.execute(statement.text, list(statement.values))
+            except Error as exc:
+                if errors.code_of(exc) in _NO_MARK:
+                    raise Unsupported(what=str(exc), hint=SCHEMA) from exc
+                raise
+            if statement.tells:
+                return StatementResult(rows=tuple(await cursor.fetchall()))
+            changed = cursor.rowcount
+        await connection.commit()
+        return StatementResult(changed)
+
+    return await run_plan(plan, run)

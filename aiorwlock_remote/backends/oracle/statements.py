@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from aiorwlock_remote._util.sql_files import load_statements
+from aiorwlock_remote._util.statements import load_statements
 
 SCHEMA = ("schema_locks", "schema_doormans")
 

@@ -1,42 +1,63 @@
-"""``oracle://`` — locks in two tables of an Oracle database."""
+"""``oracle://`` — locks in two tables of an Oracle database.
+
+What ``rwlock doctor`` tells of an Oracle database.
+
+Opening: one connection, the server's version, the tables, the time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+import anyio
+
 from aiorwlock_remote._util.driver_loop import DriverLoop, driver_loop_for
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
-from aiorwlock_remote.backends.oracle import opening, rows
-from aiorwlock_remote.backends.oracle.connector import own_lines
-from aiorwlock_remote.backends.oracle.driver import Connection
-from aiorwlock_remote.backends.oracle.examine import examine
+from aiorwlock_remote.backends.oracle import errors, executor
+from aiorwlock_remote.backends.oracle.connector import own_pool
+from aiorwlock_remote.backends.oracle.driver import DRIVER, Connection
 from aiorwlock_remote.backends.oracle.executor import OracleExecutor
 from aiorwlock_remote.backends.oracle.options import Options, options_of
+from aiorwlock_remote.backends.oracle.schema import check
 from aiorwlock_remote.cas.driver.executor import Send
 from aiorwlock_remote.cas.driver.external_pool import ExternalPool
-from aiorwlock_remote.cas.driver.pool import ConnectionSource
-from aiorwlock_remote.cas.driver.renewal_loop import (
+from aiorwlock_remote.cas.driver.pool import ConnectionSource, not_connected
+from aiorwlock_remote.cas.driver.store import (
+    DriverTableStore,
     Renewals,
     closing_on_failure,
     make_connections,
 )
-from aiorwlock_remote.cas.driver.store import DriverTableStore
 from aiorwlock_remote.cas.server_time import ServerTime
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.cas.table_cas import clock_finding, read_server_time
+from aiorwlock_remote.core.row import Plan, Statement
 from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
-from aiorwlock_remote.core.row_plans import Plan, Statement
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.ports import (
+    Clock,
     EventLoop,
     Finding,
     Snapshot,
     StoreSettings,
     WakeCallback,
 )
+
+
+async def examine(
+    desk: OracleExecutor, options: Options, clock: Clock
+) -> AsyncIterator[Finding]:
+    """Look at its version and clock; changes nothing."""
+    yield Finding("server", f"Oracle Database {await desk.version()}", options.where)
+    owner = options.schema or "the user itself"
+    yield Finding("tables", f"of {owner}", "both are there, and their columns fit")
+    yield await clock_finding(desk, clock)
+
 
 T = TypeVar("T")
 
@@ -97,7 +118,7 @@ class OracleStore(DriverTableStore):
         return after if gone == ROWS_PER_REQUEST else None
 
     def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        return self._desk.begin(partial(rows.carried, plan))
+        return self._desk.begin(partial(executor.run_row_plan, plan))
 
     def _sending(self, side: DriverLoop, lines: ConnectionSource[Connection]) -> Send:
         return OracleExecutor(side, lines, self._options).ask_all
@@ -114,7 +135,7 @@ async def open_store(
         BackendError: nobody answers, the user may not, or the tables are not fit.
     """
     options = options_of(address, connect_timeout=settings.connect_timeout)
-    opening.check_driver()
+    check_driver()
     return await open_over(None, options, host, bell, settings)
 
 
@@ -130,8 +151,76 @@ async def open_over(
     Raises:
         ConfigurationError, BackendError: as ``open_store``.
     """
-    lines, renewals = make_connections("oracle", lender, own_lines, options, host.clock)
+    lines, renewals = make_connections("oracle", lender, own_pool, options, host.clock)
     desk = OracleExecutor(driver_loop_for(host, "oracle"), lines, options)
     async with closing_on_failure(desk.close, renewals) as let_in:
-        time = await opening.opened(desk, options, host.clock, let_in)
+        time = await check_server(desk, options, host.clock, let_in)
     return OracleStore(desk, options, time, host, bell, settings, renewals)
+
+
+LEAST_DRIVER = 26
+LEAST_SERVER = (12, 2)
+
+
+async def check_server(
+    desk: OracleExecutor, options: Options, clock: Clock, let_in: Callable[[], object]
+) -> ServerTime:
+    """Look at the server and the tables; what time it is there.
+
+    ``let_in``: called once the login was good. (Two that were not may lock an account.)
+
+    Raises:
+        ConfigurationError, BackendError: see ``errors`` and ``schema``.
+    """
+    check_driver()
+    with anyio.move_on_after(options.connect_timeout):
+        columns = await desk.rows("columns", {"i_owner": options.schema or None})
+        let_in()
+        check_session({row[4] for row in columns}, options)
+        check(
+            [(t, c, k, n) for t, c, k, n, _ in columns], options.schema, options.where
+        )
+        check_version(await desk.version(), options)
+        return await read_server_time(desk, clock)
+    raise not_connected(options.where, options.connect_timeout)
+
+
+def check_driver() -> None:
+    """Whether the driver is one we know.
+
+    Raises:
+        Unsupported: too old, or in thick mode.
+    """
+    if int(DRIVER.__version__.partition(".")[0]) < LEAST_DRIVER:
+        raise Unsupported(
+            what=f"python-oracledb {DRIVER.__version__}",
+            hint=f"pip install 'oracledb>={LEAST_DRIVER}'",
+        )
+    if not DRIVER.is_thin_mode():
+        raise errors.thick("oracledb")
+
+
+def check_session(compares: Collection[str], options: Options) -> None:
+    """Whether names are equal only if they are the same. ``compares``: NLS_COMP.
+
+    Raises:
+        ConfigurationError: texts are compared by a language.
+    """
+    for other in {*compares} - {"BINARY"}:
+        raise ConfigurationError(
+            what=f"{options.where}: NLS_COMP is {other}, by which different names may "
+            "be equal",
+            hint="ALTER SESSION SET NLS_COMP = BINARY, in a trigger when it logs on or "
+            "the session_callback of a pool",
+        )
+
+
+def check_version(version: str, options: Options) -> None:
+    """Whether the server is one we know how to ask.
+
+    Raises:
+        Unsupported: it is too old.
+    """
+    parts = version.split(".")
+    if tuple(int(part) for part in parts[:2]) < LEAST_SERVER:
+        raise errors.too_old(options.where, version)

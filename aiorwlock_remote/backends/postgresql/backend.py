@@ -45,7 +45,7 @@ class PostgresqlBackend:
         Raises:
             ConfigurationError: it is neither, or an option cannot be used.
         """
-        from aiorwlock_remote.backends.postgresql.external_pool import external_pool_for  # noqa: PLC0415 - an extra
+        from aiorwlock_remote.backends.postgresql.connector import external_pool_for  # noqa: PLC0415 - an extra
 
         self._options = Options(
             schema=check_schema(schema),
@@ -81,6 +81,6 @@ class PostgresqlBackend:
         Raises:
             BackendError: the role may not, nobody answers.
         """
-        from aiorwlock_remote.backends.postgresql.external_pool import create_tables  # noqa: PLC0415
+        from aiorwlock_remote.backends.postgresql.connector import create_tables  # noqa: PLC0415
 
         await create_tables(self._lender, self._options)

@@ -1,9 +1,17 @@
-"""How asyncpg connects, and ends a connection."""
+"""How asyncpg connects, and ends a connection.
+
+Connections that a user lends us, of asyncpg's pool or of an engine over it.
+
+And making the tables over them.
+
+Transactions of the user's, over asyncpg.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from aiorwlock_remote.backends.postgresql import errors
@@ -11,11 +19,23 @@ from aiorwlock_remote.backends.postgresql.driver import (
     DRIVER,
     Connection,
     InterfaceError,
+    Pool,
     PostgresError,
 )
 from aiorwlock_remote.backends.postgresql.options import Options
-from aiorwlock_remote.cas.driver.pool import ConnectionPool
-from aiorwlock_remote.cas.driver.runner import DriverHooks
+from aiorwlock_remote.backends.postgresql.schema import statements_of
+from aiorwlock_remote.cas.driver.executor import DriverHooks, run_in_sequence
+from aiorwlock_remote.cas.driver.external_pool import (
+    BackgroundReturnPool,
+    ExternalPool,
+    HealthCheckedPool,
+    TransactionDriver,
+    engine_lender,
+    is_engine,
+    kind_of,
+)
+from aiorwlock_remote.cas.driver.pool import ConnectionPool, spawn_detached
+from aiorwlock_remote.errors import ConfigurationError
 
 NAME = "aiorwlock_remote"
 _SERVER_TIMEOUT_SHARE = 0.8
@@ -70,10 +90,10 @@ class PostgresqlConnector:
 
     def abort(self, connection: Connection) -> None:
         """Without a word; what waits for it ends."""
-        terminate(connection)
+        abort(connection)
 
 
-def own_lines(options: Options, most: int) -> ConnectionPool[Connection]:
+def own_pool(options: Options, most: int) -> ConnectionPool[Connection]:
     """As many as that at the same time."""
     return ConnectionPool(
         PostgresqlConnector(options), options.where, options.connect_timeout, most
@@ -102,7 +122,7 @@ def healthy(connection: Connection) -> bool:
     return not connection.is_closed()
 
 
-def terminate(connection: Connection) -> None:
+def abort(connection: Connection) -> None:
     """End it without a word, and what waits for it."""
     with suppress(InterfaceError):  # gone, and known to be
         connection.terminate()
@@ -112,8 +132,105 @@ def terminate(connection: Connection) -> None:
 # be heard by a silent server either.
 CUSTOM: DriverHooks[Connection] = DriverHooks(
     is_healthy=healthy,
-    abort=terminate,
-    is_broken=errors.spoilt,
+    abort=abort,
+    is_broken=errors.is_broken,
     map_error=errors.from_driver,
-    not_connected=errors.of_connecting,
+    not_connected=errors.from_connecting,
+)
+
+
+WHERE = "the pool"
+
+
+class AsyncpgPool:
+    """asyncpg's own pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        """It is never closed or changed."""
+        self._pool = pool
+
+    @property
+    def most(self) -> int | None:
+        """What the pool was made with."""
+        most: int = self._pool.get_max_size()
+        return most
+
+    async def borrow(self) -> Connection:
+        """What the pool gives."""
+        return await self._pool.acquire()
+
+    async def give_back(self, connection: Connection) -> None:
+        """The pool resets it."""
+        await self._pool.release(connection)
+
+    async def drop(self, connection: Connection) -> None:
+        """The pool opens another one when it needs to."""
+        abort(connection)
+        await self._pool.release(connection)
+
+    def abandon(self, connection: Connection) -> None:
+        """As ``drop``, soon."""
+        spawn_detached(self.drop(connection))
+
+    async def settle(self) -> None:
+        """They are there already."""
+
+
+def external_pool_for(given: object) -> ExternalPool[Connection]:
+    """What lends connections of this pool or engine.
+
+    Raises:
+        ConfigurationError: neither a pool of asyncpg nor an async engine over it.
+    """
+    if isinstance(given, DRIVER.Pool):
+        return BackgroundReturnPool(AsyncpgPool(given), abort)
+    if is_engine(given) and given.dialect.driver == "asyncpg":
+        return HealthCheckedPool(
+            engine_lender(given, abort, _map_engine_error, asks=False), healthy
+        )
+    raise ConfigurationError(
+        what=f"{kind_of(given)} is no pool of asyncpg, nor an async engine over it",
+        hint="asyncpg.create_pool(…), create_async_engine('postgresql+asyncpg://…')",
+    )
+
+
+async def create_tables(lender: ExternalPool[Connection], options: Options) -> None:
+    """Both, where they are not there.
+
+    Raises:
+        BackendError, ConfigurationError: as ``errors`` says.
+    """
+    works = [
+        partial(_run_ddl, statement) for statement in statements_of(options.schema)
+    ]
+    await run_in_sequence(lender, options, CUSTOM, works)
+
+
+async def _run_ddl(statement: str, connection: Connection) -> None:
+    await connection.execute(statement)
+
+
+def _map_engine_error(exc: BaseException) -> errors.Failure:
+    """SQLAlchemy's errors are made of asyncpg's."""
+    return errors.from_connecting(exc.__cause__ or exc, WHERE)
+
+
+async def _first(connection: Connection, text: str, *values: object) -> object:
+    return await connection.fetchrow(text, *values)
+
+
+def _begun(connection: Connection) -> bool:
+    begun: bool = connection.is_in_transaction()
+    return begun
+
+
+ASYNCPG = TransactionDriver(
+    connections=(DRIVER.Connection, DRIVER.pool.PoolConnectionProxy),
+    driver="asyncpg",
+    dialects=("postgresql",),
+    first=_first,
+    begun=_begun,
+    knows=lambda exc: bool(errors.code_of(exc)),
+    map_error=errors.from_driver,
+    hint="async with connection.transaction(): …",
 )

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from ssl import SSLCertVerificationError
 
-from aiorwlock_remote._util.tls import not_trusted
+from aiorwlock_remote._util.tls import certificate_not_trusted
 from aiorwlock_remote.backends.postgresql.driver import PostgresError
 from aiorwlock_remote.backends.postgresql.options import SCHEMA
 from aiorwlock_remote.cas import CasContention, RowLocked
@@ -90,7 +90,7 @@ def code_of(exc: BaseException) -> str:
     return getattr(exc, "sqlstate", None) or ""
 
 
-def met(exc: BaseException) -> bool:
+def is_contention(exc: BaseException) -> bool:
     """Whether another transaction came first."""
     return code_of(exc) in _MET
 
@@ -124,17 +124,17 @@ def from_driver(exc: BaseException, where: str) -> Failure:
     return BackendUnavailable(what=what, nothing_done=True)
 
 
-def of_connecting(exc: BaseException, where: str) -> Failure:
+def from_connecting(exc: BaseException, where: str) -> Failure:
     """The same for what happened before anything was asked."""
     if isinstance(exc, SSLCertVerificationError):
-        return not_trusted(where, exc.verify_message)
+        return certificate_not_trusted(where, exc.verify_message)
     error = from_driver(exc, where)
     if isinstance(error, BackendError):
         error.nothing_done = True
     return error
 
 
-def spoilt(exc: BaseException) -> bool:
+def is_broken(exc: BaseException) -> bool:
     """Whether the connection is not to be used again."""
     code = code_of(exc)
     return not isinstance(exc, PostgresError) or code.startswith(_UNKNOWN)

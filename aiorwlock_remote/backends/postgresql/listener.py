@@ -2,6 +2,20 @@
 
 It is opened when somebody waits for the first time, and again whenever it is lost;
 meanwhile the store polls. It also attends to rows of the user's, see ``attendance.py``.
+
+Rows of the user's that somebody here waits for, to be seen by who gives them back.
+
+A row lock is three columns: nothing in the row says that anybody waits. So who waits
+has a shared advisory lock on two numbers made of the table and the key, on the
+connection that listens; and who frees the row (``freed`` in ``row_dialects.py``) tells
+a channel, if it cannot have those numbers alone. With nobody waiting nothing is told.
+
+What is given back just before that lock was there is told to nobody: so there is one
+ring when it is.
+
+Who holds a resource reads what stands there when somebody has queued up behind it.
+
+So its release starts from that and is not refused, see ``ears.py``.
 """
 
 from __future__ import annotations
@@ -11,21 +25,98 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from random import random
 from typing import Any
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.postgresql.connector import connecting
-from aiorwlock_remote.backends.postgresql.driver import DRIVER, Connection
+from aiorwlock_remote.backends.postgresql.driver import (
+    DRIVER,
+    Connection,
+    PostgresError,
+)
 from aiorwlock_remote.backends.postgresql.errors import said
 from aiorwlock_remote.backends.postgresql.options import Options
-from aiorwlock_remote.backends.postgresql.row_waiters import RowWaiterPresence
 from aiorwlock_remote.backends.postgresql.statements import statement
+from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.cas.table_rows import StoredRow
-from aiorwlock_remote.core.polling import back_off
+from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.logs import log_event
 
-CHANNEL = "rwlock_"
+ROW_CHANNEL = "rwlock_rows"
+"""As ``freed`` has it."""
+
+WaitedRow = tuple[str, str]
+"""A table as it stands in statements, and a key as text."""
+
+
+class RowWaiterPresence:
+    """Of one process. Rows come and go at home; the rest is on the listener's side."""
+
+    def __init__(self, side: DriverLoop) -> None:
+        """Nobody waits."""
+        self.changed: asyncio.Event = asyncio.Event()
+        self._side = side
+        self._rings: dict[WaitedRow, Callable[[], object]] = {}
+        self._there: dict[WaitedRow, tuple[int, int]] = {}
+        self._hears = False
+
+    def come(self, row: WaitedRow, ring: Callable[[], object]) -> None:
+        """Somebody waits for it; ``ring`` is called at home."""
+        self._side.spawn(partial(self._come, row, ring))
+
+    def go(self, row: WaitedRow) -> None:
+        """Nobody does."""
+        self._side.spawn(partial(self._go, row))
+
+    def begin(self) -> None:
+        """There is a new connection."""
+        self._there.clear()
+        self._hears = False
+
+    async def settle(self, connection: Connection) -> bool:
+        """Be there for the rows that are waited for; False: try again soon."""
+        self.changed.clear()
+        for row in self._there.keys() - self._rings.keys():
+            await connection.fetchval(statement("row_left"), *self._there.pop(row))
+        missing = self._rings.keys() - self._there.keys()
+        if missing and not self._hears:
+            await connection.add_listener(ROW_CHANNEL, self._told)
+            self._hears = True
+        for row in missing:
+            try:
+                found = await connection.fetchrow(statement("row_waited_for"), *row)
+            except PostgresError:  # e.g. the table is gone: the waiter will be told
+                self._rings.pop(row, None)
+                continue
+            if found["done"]:
+                self._there[row] = found["a"], found["b"]
+                self._ring(row)
+        return self._rings.keys() <= self._there.keys()
+
+    async def _come(self, row: WaitedRow, ring: Callable[[], object]) -> None:
+        self._rings[row] = ring
+        self.changed.set()
+
+    async def _go(self, row: WaitedRow) -> None:
+        self._rings.pop(row, None)
+        self.changed.set()
+
+    def _told(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
+        for row, (a, b) in self._there.items():
+            if payload == f"{a} {b}":
+                self._ring(row)
+
+    def _ring(self, row: WaitedRow) -> None:
+        ring = self._rings.get(row)
+        if ring is not None:
+            self._side.tell(ring)
+
+
+CHANNEL_PREFIX = "rwlock_"
 """Before the gate of a process: the channel on which it is told. As ``wake`` has it."""
 CHECK_INTERVAL = 5.0
 """Seconds after which a quiet connection is asked whether it is still there."""
@@ -61,7 +152,7 @@ class Listener:
         """
         self._side = side
         self._options = options
-        self._channel = CHANNEL + gate
+        self._channel = CHANNEL_PREFIX + gate
         self._attendance = attendance
         self._heard = heard
         self._came = came
@@ -142,7 +233,7 @@ class Listener:
     def _told(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
         try:
             kind, number, *news = json.loads(payload)
-            found = _found(*news) if len(news) > 1 else None
+            found = _row_told(*news) if len(news) > 1 else None
         except (ValueError, TypeError, RecursionError):
             return  # not of ours: anybody may use the channel
         if not isinstance(kind, str) or not isinstance(number, int):
@@ -153,7 +244,7 @@ class Listener:
             self._side.tell(self._heard, kind, number, found)
 
 
-def _found(version: str, record: str, now: str) -> StoredRow:
+def _row_told(version: str, record: str, now: str) -> StoredRow:
     """What stands there since: nobody sits there."""
     return StoredRow(
         done=False,
@@ -172,3 +263,40 @@ async def _pooled(connection: Connection) -> bool:
         await connection.fetchval("SELECT pg_backend_pid()", timeout=CHECK_INTERVAL)
         != connection.get_server_pid()
     )
+
+
+class ArrivalReader:
+    """Reads one resource once at a time, however many come. Lives in the loop."""
+
+    def __init__(
+        self,
+        read: Callable[[Resource], Pending[StoredState]],
+        known: Callable[[Resource], StoredState | None],
+        saw: Callable[[Resource, StoredState], object],
+    ) -> None:
+        """``known``: what was seen last. ``saw``: told of what was read."""
+        self._read = read
+        self._known = known
+        self._saw = saw
+        self._told: dict[Resource, str] = {}  # the last, while a read is under way
+
+    def came(self, resource: Resource, version: str) -> None:
+        """There is a new place, and so that version."""
+        known = self._known(resource)
+        if known is None or known.seat is None or known.mark.version == version:
+            return  # we have left, or know
+        under_way = resource in self._told
+        self._told[resource] = version
+        if not under_way:
+            self._read(resource).add_done_callback(
+                partial(self._looked, resource, version)
+            )
+
+    def _looked(
+        self, resource: Resource, version: str, read: Pending[StoredState]
+    ) -> None:
+        last = self._told.pop(resource)
+        if read.error is None:  # else the release will tell
+            self._saw(resource, read.result())
+            if last != version:
+                self.came(resource, last)

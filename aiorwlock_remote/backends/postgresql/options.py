@@ -6,8 +6,12 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiorwlock_remote._util.tls import OPTIONS as TLS_OPTIONS
-from aiorwlock_remote._util.tls import TlsOptions, TlsOptionsMixin, tls_of
+from aiorwlock_remote._util.tls import (
+    TLS_OPTIONS,
+    TlsOptions,
+    TlsOptionsMixin,
+    tls_options_of,
+)
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, in_range, parse
 from aiorwlock_remote.errors import ConfigurationError
@@ -88,7 +92,7 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
         statement_cache=address.yes("statement_cache", default=True),
         connect_timeout=connect_timeout,
         call_timeout=check_timeout(address.number("call_timeout", 5.0)),
-        tls=tls_of(address) if tls else None,
+        tls=tls_options_of(address) if tls else None,
     )
 
 

@@ -10,9 +10,9 @@ from functools import cache
 from operator import itemgetter
 from typing import NamedTuple
 
-from aiorwlock_remote._util.sql_files import load_statements
-from aiorwlock_remote.cas.driver.executor import Seat
-from aiorwlock_remote.cas.tables import Values
+from aiorwlock_remote._util.statements import load_statements
+from aiorwlock_remote.cas.driver.executor import MutexChange
+from aiorwlock_remote.cas.table_cas import Values
 
 _VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
@@ -42,7 +42,7 @@ def look(schema: str = "") -> BoundStatement:
 
 @cache
 def swap(
-    seat: Seat,
+    seat: MutexChange,
     schema: str = "",
     *,
     taken: bool,

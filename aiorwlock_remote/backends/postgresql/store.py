@@ -1,4 +1,9 @@
-"""``postgresql://`` — locks in two tables of a PostgreSQL database."""
+"""``postgresql://`` — locks in two tables of a PostgreSQL database.
+
+What ``rwlock doctor`` tells of a PostgreSQL server.
+
+Opening: one connection, the server's version, the tables, the time.
+"""
 
 from __future__ import annotations
 
@@ -16,44 +21,76 @@ from aiorwlock_remote._util.driver_loop import (
 )
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
-from aiorwlock_remote.backends.postgresql import row_plans, startup
-from aiorwlock_remote.backends.postgresql.arrival_reader import ArrivalReader
-from aiorwlock_remote.backends.postgresql.connector import own_lines
+from aiorwlock_remote.backends.postgresql import executor
+from aiorwlock_remote.backends.postgresql.connector import ASYNCPG, own_pool
 from aiorwlock_remote.backends.postgresql.driver import Connection
-from aiorwlock_remote.backends.postgresql.examine import examine
 from aiorwlock_remote.backends.postgresql.executor import PostgresqlExecutor
-from aiorwlock_remote.backends.postgresql.listener import Listener
+from aiorwlock_remote.backends.postgresql.listener import (
+    ArrivalReader,
+    Listener,
+    RowWaiterPresence,
+)
 from aiorwlock_remote.backends.postgresql.options import Options, options_of
-from aiorwlock_remote.backends.postgresql.row_waiters import RowWaiterPresence
+from aiorwlock_remote.backends.postgresql.schema import check
 from aiorwlock_remote.backends.postgresql.statements import statement
-from aiorwlock_remote.backends.postgresql.transactions import ASYNCPG
-from aiorwlock_remote.cas.arrivals import ArrivalNotices
 from aiorwlock_remote.cas.driver.executor import Send
-from aiorwlock_remote.cas.driver.external_pool import ExternalPool
-from aiorwlock_remote.cas.driver.pool import ConnectionSource
-from aiorwlock_remote.cas.driver.renewal_loop import (
+from aiorwlock_remote.cas.driver.external_pool import ExternalPool, lock_row
+from aiorwlock_remote.cas.driver.pool import ConnectionSource, not_connected
+from aiorwlock_remote.cas.driver.store import (
+    DriverTableStore,
     Renewals,
     closing_on_failure,
     make_connections,
 )
-from aiorwlock_remote.cas.driver.store import DriverTableStore
-from aiorwlock_remote.cas.driver.transactions import lock_row
 from aiorwlock_remote.cas.server_time import ServerTime
+from aiorwlock_remote.cas.table_cas import (
+    ArrivalNotices,
+    clock_finding,
+    read_server_time,
+)
 from aiorwlock_remote.cas.table_rows import StoredRow, state_of
-from aiorwlock_remote.core.names import Resource, from_row
-from aiorwlock_remote.core.polling import PollPolicy
+from aiorwlock_remote.core.names import Resource, resource_from_row
+from aiorwlock_remote.core.row import Plan, Statement
 from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
-from aiorwlock_remote.core.row_plans import Plan, Statement
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.errors import BadRecord, Unsupported
 from aiorwlock_remote.ports import (
     Capability,
+    Clock,
     EventLoop,
     Finding,
     Snapshot,
     StoreSettings,
     WakeCallback,
 )
+
+
+async def examine(
+    desk: PostgresqlExecutor, options: Options, clock: Clock
+) -> AsyncIterator[Finding]:
+    """Look at its settings; changes nothing."""
+    (server,) = await desk.rows("server")
+    yield Finding("server", f"PostgreSQL {server['version']}", options.where)
+    if server["standby"]:
+        yield Finding("role", "standby", "cannot be written: no lock can be had", "bad")
+    elif server["read_only"] == "on":
+        meaning = "transactions are read-only: no lock can be had"
+        yield Finding("role", "read-only", meaning, "bad")
+    for name in ("fsync", "synchronous_commit"):
+        value = server[name]
+        if value == "off":
+            meaning = "after a crash of the server the last grants are forgotten"
+            yield Finding(name, value, meaning, "bad" if name == "fsync" else "note")
+        else:
+            yield Finding(name, value, "a grant that was told survives a crash")
+    if server["isolation"] != "read committed":
+        meaning = "statements that meet are refused and tried again; all stays right"
+        yield Finding("isolation", server["isolation"], meaning, "note")
+    if not options.listen:
+        yield Finding("waiting", "listen=no", "waiters poll", "note")
+    yield await clock_finding(desk, clock)
+
 
 T = TypeVar("T")
 
@@ -151,7 +188,7 @@ class PostgresqlStore(DriverTableStore):
 
     def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         return self._desk.begin(
-            partial(row_plans.run_row_plan, plan, self._desk.notices)
+            partial(executor.run_row_plan, plan, self._desk.notices)
         )
 
     def _listen(self) -> None:
@@ -167,7 +204,7 @@ class PostgresqlStore(DriverTableStore):
         return PostgresqlExecutor(side, lines, self._options).ask_all
 
     def _heard(self, kind: str, number: int, found: StoredRow | None) -> None:
-        resource = from_row(kind, number)
+        resource = resource_from_row(kind, number)
         if resource in self._waited:
             if found is not None:
                 with suppress(BadRecord):
@@ -175,7 +212,7 @@ class PostgresqlStore(DriverTableStore):
             self._bell(resource, 0.0)
 
     def _came(self, kind: str, number: int, version: str) -> None:
-        self._newcomers.came(from_row(kind, number), version)
+        self._newcomers.came(resource_from_row(kind, number), version)
 
     def _listens(self, now: bool) -> None:  # noqa: FBT001
         self._listening = self._hearing.hears = now
@@ -213,10 +250,42 @@ async def open_over(
         ConfigurationError, BackendError: as ``open_store``.
     """
     lines, renewals = make_connections(
-        "postgresql", lender, own_lines, options, host.clock
+        "postgresql", lender, own_pool, options, host.clock
     )
     side = driver_loop_for(host, "postgresql")
     desk = PostgresqlExecutor(side, lines, options)
     async with closing_on_failure(desk.close, renewals) as let_in:
-        time = await startup.check_server(desk, options, host.clock, let_in)
+        time = await check_server(desk, options, host.clock, let_in)
     return PostgresqlStore(side, desk, options, time, host, bell, settings, renewals)
+
+
+LEAST_SERVER = 120000
+
+
+async def check_server(
+    desk: PostgresqlExecutor,
+    options: Options,
+    clock: Clock,
+    let_in: Callable[[], object],
+) -> ServerTime:
+    """Look at the server and the tables; what time it is there.
+
+    ``let_in``: called once the login was good.
+
+    Raises:
+        ConfigurationError, BackendError: see ``errors`` and ``schema``.
+    """
+    with anyio.move_on_after(options.connect_timeout):
+        (server,) = await desk.rows("server")
+        let_in()
+        if server["number"] < LEAST_SERVER:
+            raise Unsupported(
+                what=f"{options.where}: PostgreSQL {server['version']}",
+                hint="12 or later is needed",
+            )
+        schema = options.schema or None
+        columns = [tuple(row) for row in await desk.rows("columns", schema)]
+        keyless = {row["table_name"] for row in await desk.rows("keyless", schema)}
+        check(columns, keyless, options.schema, options.where)
+        return await read_server_time(desk, clock)
+    raise not_connected(options.where, options.connect_timeout)

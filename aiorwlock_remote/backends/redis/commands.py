@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from aiorwlock_remote.backends.redis.connection.script import Arg, Request
+from aiorwlock_remote.backends.redis.connection.calls import Arg, Request
 from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.replies import decode, decode_step
 from aiorwlock_remote.backends.redis.snapshots import decode_look

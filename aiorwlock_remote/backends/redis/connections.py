@@ -1,32 +1,105 @@
-"""How a store gets at its server: by a URL, as a user's client would, by a cluster."""
+"""How a store gets at its server: by a URL, as a user's client would, by a cluster.
+
+Opening the connections of a ``Locks``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
+
+import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
 )
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
-from aiorwlock_remote.backends.redis.connection.calls import Ask, Call
+from aiorwlock_remote.backends.redis.connection.calls import (
+    Arg,
+    Call,
+    Request,
+    Script,
+    SendCommand,
+)
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
+from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    BlockingConnection,
     FallbackChannel,
     MainLoopChannel,
-)
-from aiorwlock_remote.backends.redis.connection.script import Arg, Request, Script
-from aiorwlock_remote.backends.redis.opening import (
-    ConnectionCallbacks,
-    open_cluster,
-    open_link,
 )
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.ports import EventLoop
+
+
+class ConnectionCallbacks(TypedDict):
+    """Who is told what comes by itself.
+
+    ``on_message(channel, payload)`` is called for each message, ``on_reconnect()`` when
+    a lost connection was replaced, its channels subscribed again and the calls that
+    had waited sent.
+    """
+
+    on_message: Callable[[bytes, bytes], object]
+    on_reconnect: Callable[[], object]
+
+
+async def open_connection(
+    options: Options,
+    host: EventLoop,
+    scripts: Sequence[Script],
+    *,
+    channels: Iterable[bytes] = (),
+    dial: Dial = dial_url,
+    finder: PrimaryFinder | None = None,
+    **ears: Unpack[ConnectionCallbacks],
+) -> RedisConnection:
+    """A link over the running loop, connected and subscribed to the channels.
+
+    Without these there is no connection, now or later.
+
+    Raises:
+        BackendError: the server cannot be reached, or is not fit for us.
+        ConfigurationError: no such database, or unusable certificates.
+    """
+    link = RedisConnection(
+        *(options, host, scripts), channels=channels, dial=dial, finder=finder, **ears
+    )
+    if finder is not None:
+        finder.on_switch(partial(host.call_soon, link.leave_former))
+    await link.open()
+    return link
+
+
+async def open_cluster(
+    options: Options,
+    host: EventLoop,
+    scripts: Sequence[Script],
+    own: bytes,
+    **ears: Unpack[ConnectionCallbacks],
+) -> ClusterClient:
+    """Likewise for a cluster: to one node; to the others when they are needed.
+
+    ``own``: a channel of ours, heard at the node that has its slot, to see that the
+    user may. All that others tell us of comes on channels that end like it.
+
+    Raises:
+        BackendError: no node answers, one is not fit for us, or slots have no node.
+        ConfigurationError: it is no cluster, or unusable certificates.
+    """
+    cluster = ClusterClient(options, host, scripts, own, **ears)
+    try:
+        await cluster.open()
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await cluster.aclose()
+        raise
+    return cluster
+
 
 T = TypeVar("T")
 
@@ -58,7 +131,7 @@ class Endpoint(Protocol):
     def call_at(self, *args: Arg) -> Pending[Any]:
         """Send a command to the server that has the key behind its name."""
 
-    def everywhere(self) -> dict[str, Ask]:
+    def everywhere(self) -> dict[str, SendCommand]:
         """How to ask each server that has keys of its own, by its name."""
 
     def subscribe(self, channel: bytes) -> None:
@@ -114,7 +187,7 @@ class ConnectionFactory(Protocol):
         finder: PrimaryFinder | None,
         **ears: Unpack[ConnectionCallbacks],
     ) -> Endpoint:
-        """Connect, and hear the channel ``own``; see ``open_link``.
+        """Connect, and hear the channel ``own``; see ``open_connection``.
 
         ``finder``: the store's, if Sentinels watch the server.
 
@@ -149,7 +222,7 @@ class UrlConnectionFactory:
         """By the driver of the running loop."""
         if options.seeds:
             return await open_cluster(options, host, ALL, own, **ears)
-        return await open_link(
+        return await open_connection(
             *(options, host, ALL), channels=(own,), finder=finder, **ears
         )
 

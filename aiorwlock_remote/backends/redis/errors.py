@@ -107,7 +107,7 @@ _BY_CLASS: dict[str, tuple[type[BackendError], str]] = {
 }
 
 
-def of_reply(text: str, where: str) -> Refusal:
+def from_reply(text: str, where: str) -> Refusal:
     """The error of ours for an error reply."""
     text = text.partition(", with args beginning with")[0]
     refusal = _meaning(text, where)
@@ -143,7 +143,7 @@ def _word(text: str) -> str:
     return text.partition(" ")[0]
 
 
-def of_failure(exc: BaseException | None, where: str) -> BackendError:
+def from_failure(exc: BaseException | None, where: str) -> BackendError:
     """The error of ours for a connection that failed; None: the server hung up."""
     if exc is None or isinstance(exc, EOFError):
         return BackendUnavailable(what=f"{where}: the server closed the connection")
@@ -169,7 +169,7 @@ def of_failure(exc: BaseException | None, where: str) -> BackendError:
     return BackendUnavailable(what=f"{where}: {said}")
 
 
-def of_decoding(exc: Exception, name: str) -> Exception:
+def from_decoding(exc: Exception, name: str) -> Exception:
     """What to raise for an answer that could not be decoded; ``name``: to what."""
     shapeless = isinstance(exc, TypeError | ValueError | LookupError | AttributeError)
     if isinstance(exc, LockError) or not shapeless:
@@ -179,7 +179,7 @@ def of_decoding(exc: Exception, name: str) -> Exception:
     return error
 
 
-def of_client(exc: Exception, where: str) -> BackendError:
+def from_client(exc: Exception, where: str) -> BackendError:
     """The error of ours for what a user's client raised while it connected.
 
     What is neither the library's nor the network's comes from code of the user's (a
@@ -190,10 +190,10 @@ def of_client(exc: Exception, where: str) -> BackendError:
     behind = exc.__cause__ or exc.__context__
     for failure in (exc, behind):
         if isinstance(failure, ssl.SSLError):
-            found = of_failure(failure, where)
+            found = from_failure(failure, where)
             return type(found)(what=found.what, hint="see ssl_… of the client")
         if isinstance(failure, TimeoutError):
-            return of_failure(failure, where)
+            return from_failure(failure, where)
     said = str(exc) or type(exc).__name__
     for kind in type(exc).__mro__:
         known = _BY_CLASS.get(kind.__name__)

@@ -31,7 +31,9 @@ async def examine(ask: Ask, clock: Clock) -> AsyncIterator[Finding]:
     yield await _kill(ask)
 
 
-async def among(where: str, found: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+async def findings_at(
+    where: str, found: AsyncIterator[Finding]
+) -> AsyncIterator[Finding]:
     """What was found at one of several servers; that it is away is a finding, too."""
     try:
         async for finding in found:

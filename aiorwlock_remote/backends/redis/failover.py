@@ -19,20 +19,23 @@ from typing import Any
 
 import anyio
 
+from aiorwlock_remote.backends.redis.addresses import Server
 from aiorwlock_remote.backends.redis.connection.background_task import BackgroundTask
+from aiorwlock_remote.backends.redis.connection.calls import Request
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import (
     RETRY_INTERVAL,
     Connector,
     Dial,
     dial_url,
-    in_thread,
+    run_in_thread,
 )
 from aiorwlock_remote.backends.redis.connection.handshake import Handshake
-from aiorwlock_remote.backends.redis.connection.protocol import FORMER, RespProtocol
-from aiorwlock_remote.backends.redis.connection.script import Request
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    FORMER_PRIMARY,
+    RespProtocol,
+)
 from aiorwlock_remote.backends.redis.connections import RenewalChannel
-from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.errors import (
@@ -46,15 +49,15 @@ from aiorwlock_remote.ports import Clock, EventLoop
 CHANNELS = (b"+switch-master", b"+promoted-slave")
 """The Sentinel that leads a failover tells of the second some seconds earlier: it waits
 until all replicas follow the new primary, and sends newcomers there meanwhile."""
-FIRST_AFTER = 0.05
+CONNECT_DELAY = 0.05
 """Seconds until a Sentinel is connected to; what was missed until then is asked for."""
-POLL = 1.0
+POLL_INTERVAL = 1.0
 """Seconds between two questions over the subscription, which may be dead, and seconds
 that an answer may take."""
-PAUSES = (0.0, RETRY_INTERVAL, 0.1, 0.2, 0.4, 0.8)
+ASK_DELAYS = (0.0, RETRY_INTERVAL, 0.1, 0.2, 0.4, 0.8)
 """Seconds before the Sentinels are asked, and asked again: the others learn of a
 failover a moment after the one that told."""
-ASKING = 0.5
+CONFIRM_TIMEOUT = 0.5
 """Seconds for which a batch of renewals waits for the Sentinels, a quarter of the time
 it has at most."""
 
@@ -76,7 +79,7 @@ class FailoverListener:
         """Not started. ``options``: the store's."""
         self._finder = finder
         self._name = finder.sentinels.name.encode()
-        self._link = _SentinelLink(self, finder, options, host, dial)
+        self._link = _SentinelConnection(self, finder, options, host, dial)
         self._polling = BackgroundTask(host, self._poll)
         self._asking = BackgroundTask(host, self._ask)
         self._said: Server | None = None
@@ -105,7 +108,7 @@ class FailoverListener:
         # "<name> <old host> …", or "slave <its name> <host> <port> @ <name> …".
         at = 0 if channel == CHANNELS[0] else 5
         if words[at : at + 1] == [self._name]:
-            self._pauses = [*PAUSES]
+            self._pauses = [*ASK_DELAYS]
             self._sooner.set()
             self._asking.start()
 
@@ -116,7 +119,7 @@ class FailoverListener:
 
     async def _poll(self) -> None:
         # A program that ends at once, as `rwlock run true`, does not connect at all.
-        await anyio.sleep(FIRST_AFTER)
+        await anyio.sleep(CONNECT_DELAY)
         while True:
             try:
                 answer = await self._link.call(
@@ -130,7 +133,7 @@ class FailoverListener:
             if said is not None and said not in {self._said, self._finder.known}:
                 self.missed()
             self._said = said
-            await anyio.sleep(POLL)
+            await anyio.sleep(POLL_INTERVAL)
 
     async def _ask(self) -> None:
         before = self._finder.switches
@@ -141,12 +144,12 @@ class FailoverListener:
                     await self._sooner.wait()
                     continue  # a message came, which may be the one that counts
                 with suppress(BackendError, ConfigurationError):
-                    await in_thread(partial(self._finder.find, POLL))
+                    await run_in_thread(partial(self._finder.find, POLL_INTERVAL))
         finally:
             self._pauses.clear()
 
 
-class _SentinelGreeting(Handshake):
+class _SentinelHandshake(Handshake):
     """As a store's, at a Sentinel of any version that knows RESP3."""
 
     def _fit(self, hello: dict[str, str]) -> None:
@@ -154,7 +157,7 @@ class _SentinelGreeting(Handshake):
             raise Unsupported(what=f"{self._options.where}: it is no Sentinel")
 
 
-class _SentinelLink(RedisConnection):
+class _SentinelConnection(RedisConnection):
     """A ``RedisConnection`` to one Sentinel after the other."""
 
     def __init__(
@@ -172,8 +175,8 @@ class _SentinelLink(RedisConnection):
             password=asked.password,
             client_name=options.client_name,
             tls=asked.tls,
-            connect_timeout=POLL,
-            command_timeout=POLL,
+            connect_timeout=POLL_INTERVAL,
+            command_timeout=POLL_INTERVAL,
         )
         super().__init__(
             *(there, host, ()),
@@ -200,7 +203,7 @@ class _SentinelConnector(Connector):
         self._servers = random.sample(servers, len(servers))
         self._next = 0
 
-    greeting = _SentinelGreeting
+    greeting = _SentinelHandshake
 
     async def connect(self, channels: Sequence[bytes]) -> RespProtocol:
         """A subscription to the next Sentinel."""
@@ -210,7 +213,7 @@ class _SentinelConnector(Connector):
         return await self._connect(there, channels, there.connect_timeout)
 
 
-class PrimaryBatches:
+class PrimaryChannel:
     """Renewals at the primary that the Sentinels name now.
 
     They are asked before a batch, so that a message that was missed costs little, and
@@ -231,7 +234,7 @@ class PrimaryBatches:
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """As ``RenewalChannel``."""
         deadline = self._clock.now() + timeout
-        self._finder.confirm(min(ASKING, timeout / 4))
+        self._finder.confirm(min(CONFIRM_TIMEOUT, timeout / 4))
         if self._switches != self._finder.switches:
             self._switches = self._finder.switches
             self._batches.close()
@@ -242,7 +245,9 @@ class PrimaryBatches:
         finally:
             self._busy = False
         if self._switches != self._finder.switches:
-            raise BackendUnavailable(what=f"{self._finder.sentinels.where}: {FORMER}")
+            raise BackendUnavailable(
+                what=f"{self._finder.sentinels.where}: {FORMER_PRIMARY}"
+            )
         return answers
 
     def give_up(self) -> None:

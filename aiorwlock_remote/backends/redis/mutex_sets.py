@@ -3,6 +3,10 @@
 Our scripts tell the process whose turn it is. Other programs publish nothing; where the
 server has keyspace notifications of sorted sets, we listen to a set while somebody
 waits. They are never switched on for that.
+
+Steps on a mutex set as arguments of a script, and the answers of the scripts.
+
+``lua/mutex_set.lua`` says what they mean.
 """
 
 from __future__ import annotations
@@ -15,30 +19,196 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.connection.calls import Call, Raw
-from aiorwlock_remote.backends.redis.connections import Endpoint
-from aiorwlock_remote.backends.redis.mutex_set_commands import (
-    SetKeys,
-    answers,
-    decode_ask,
-    decode_member,
-    decode_release,
-    encode_ask,
-    encode_member,
-    encode_release,
-    encode_withdraw,
-    pool_of,
-    raw,
-    shown,
-    target_of,
+from aiorwlock_remote.backends.redis.cluster.slots import (
+    check_same_slot,
+    key_in_same_slot,
 )
+from aiorwlock_remote.backends.redis.connection.calls import Arg, Call, Raw, Request
+from aiorwlock_remote.backends.redis.connections import Endpoint
+from aiorwlock_remote.backends.redis.keys import WAKE_PREFIX, channel
 from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, UnackedGrant
-from aiorwlock_remote.backends.redis.replies import legible, yes_no
+from aiorwlock_remote.backends.redis.replies import (
+    bytes_of,
+    items_of,
+    number_of,
+    reading_answer,
+    yes_no,
+)
 from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE
-from aiorwlock_remote.core.commands import Command, Release, Reply
-from aiorwlock_remote.core.lease import micros
-from aiorwlock_remote.core.mutex_set import SetMember, Taken, TakeReplies, TakeRequest
+from aiorwlock_remote.core.commands import (
+    Command,
+    NotHeld,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    Reply,
+)
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.mutex_set import (
+    ANY_MEMBER,
+    Busy,
+    SetMember,
+    Taken,
+    TakeReplies,
+    TakeRequest,
+)
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import micros
+from aiorwlock_remote.errors import LossReason, Unsupported
 from aiorwlock_remote.ports import StoreSettings
+
+_REASONS: dict[bytes, LossReason] = {
+    b"expired": "expired",
+    b"stolen": "stolen",
+    b"forced": "forced",
+}
+
+
+class SetKeys:
+    """The keys of one set: the published one, its name unchanged, and two beside it.
+
+    In a cluster, one more: see ``keys``.
+    """
+
+    __slots__ = ("args", "key")
+
+    def __init__(
+        self, settings: StoreSettings, name: str, gate: str, *, cluster: bool = False
+    ) -> None:
+        """``gate``: whose own places are rung by the answer, not by a message.
+
+        Raises:
+            ConfigurationError: in a cluster, its keys would lie in several slots.
+        """
+        self.key: bytes = settings.prefix.encode() + name_to_bytes(name)
+        wake = WAKE_PREFIX.encode()
+        parts = (b"state", b"queue", wake) if cluster else (b"state", b"queue")
+        keys = (self.key, *(key_in_same_slot(self.key, b"." + part) for part in parts))
+        if cluster:
+            check_same_slot(*keys)
+        memory = micros(settings.fence_memory)
+        channels = keys[-1] if cluster else channel("")
+        self.args: tuple[Arg, ...] = (len(keys), *keys, memory, channels, gate)
+
+
+def name_to_bytes(name: str) -> bytes:
+    """A name as the server has it; other programs' names may be no Unicode."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def name_from_bytes(name: bytes) -> str:
+    """The inverse of ``name_to_bytes``."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def encode_member(keys: SetKeys, command: Command) -> Request:
+    """What a member can do after it was taken.
+
+    Raises:
+        Unsupported: it is never asked for anything else.
+    """
+    if isinstance(command, Release):
+        return encode_release(keys, command.ticket, remove=False)
+    if isinstance(command, Renew):
+        tickets = (ticket for ticket, _ in command.tickets)
+        return SET_LEAVE, (*keys.args, "n", *tickets)
+    raise Unsupported(what=f"a mutex of a set knows no {type(command).__name__}")
+
+
+@reading_answer()
+def decode_member(command: Command, answer: Raw) -> Reply:
+    """The reply to such a command.
+
+    Raises:
+        BackendError: none of ours.
+    """
+    if isinstance(command, Renew):
+        outcomes = zip(command.tickets, results_of(answer), strict=True)
+        return Renewed(tuple(_decode_renewal(*asked, told) for asked, told in outcomes))
+    return decode_release(answer)
+
+
+def encode_ask(
+    keys: SetKeys, pool: bytes, asks: Sequence[TakeRequest], entry_ttl: int
+) -> Request:
+    """Ask for all of these, in order."""
+    args: list[Arg] = [*keys.args, "a", pool, entry_ttl]
+    for ask in asks:
+        args += (name_to_bytes(ask.target), ask.ticket, ask.lease, int(ask.more))
+    return SET_ENTER, tuple(args)
+
+
+@reading_answer()
+def decode_ask(asks: Sequence[TakeRequest], answer: Raw) -> tuple[Taken | Busy, ...]:
+    """Who got what of what was asked for.
+
+    Raises:
+        BackendError: none of our answers.
+    """
+    both = zip(asks, results_of(answer), strict=True)
+    return tuple(_decode_take(ask, *items_of(told)) for ask, told in both)
+
+
+def _decode_take(ask: TakeRequest, first: Raw, second: Raw) -> Taken | Busy:
+    if number_of(first) > 0:
+        name = name_from_bytes(bytes_of(second))
+        if ask.target not in {ANY_MEMBER, name}:
+            raise ValueError("another mutex than was asked for")
+        return Taken(name, first)
+    return Busy(None if number_of(second) < 0 else second)
+
+
+def encode_withdraw(
+    keys: SetKeys, places: Sequence[bytes], tickets: Sequence[str], lease: int
+) -> Request:
+    """Leave these places, and give back what these tickets hold."""
+    head = (*keys.args, "t", lease, len(places))
+    return SET_LEAVE, (*head, *places, *tickets)
+
+
+def encode_release(keys: SetKeys, ticket: str, *, remove: bool) -> Request:
+    """Give back one, and perhaps remove it from the set."""
+    return SET_LEAVE, (*keys.args, "r", ticket, int(remove))
+
+
+@reading_answer()
+def decode_release(answer: Raw) -> Released:
+    """Whether the ticket held it.
+
+    Raises:
+        BackendError: none of our answers.
+    """
+    (told,) = results_of(answer)
+    held, *why = items_of(told)
+    if yes_no(held):
+        return Released(held=True)
+    return Released(held=False, reason=_REASONS[why[0]])
+
+
+def results_of(answer: Raw) -> Raw:
+    """What follows the places that are rung."""
+    for place in items_of(items_of(answer)[0]):
+        bytes_of(place)
+    return answer[1:]
+
+
+def pool_of(place: bytes) -> bytes:
+    """The pool a place belongs to."""
+    return place.partition(b",")[0]
+
+
+def target_of(place: bytes) -> str:
+    """What is waited for at a place."""
+    return name_from_bytes(place.partition(b",")[2])
+
+
+def _decode_renewal(ticket: str, lease: int | None, told: Raw) -> Grant | NotHeld:
+    score, *why = items_of(told)
+    if number_of(score) <= 0:
+        return NotHeld(_REASONS[why[0]])
+    return Grant(ticket, Mode.WRITE, score, score, score + (lease or 0))
+
 
 T = TypeVar("T")
 
@@ -122,7 +292,7 @@ class MutexSets:
     def ringing(self, decode: Callable[[Raw], T]) -> Callable[[Raw], T]:
         """Decode an answer, and ring those of our pools that it names."""
 
-        @legible()
+        @reading_answer()
         def decoded(answer: Raw) -> T:
             value = decode(answer)
             for place in answer[0]:
@@ -163,20 +333,20 @@ class RedisMembers:
         self, places: Sequence[str], tickets: Sequence[str], lease: int
     ) -> Pending[None]:
         """Leave places, give back tickets."""
-        named = [self._pool + b"," + raw(target) for target in places]
+        named = [self._pool + b"," + name_to_bytes(target) for target in places]
         script, args = encode_withdraw(self.keys, named, tickets, lease)
-        decode = self._sets.ringing(_nothing)
+        decode = self._sets.ringing(_decode_nothing)
         return self._sets.link.run(script, args, decode, must_go=True)
 
     def create(self, name: str, lease: int) -> Pending[bool]:
         """Add one."""
-        args = (*self.keys.args, "c", lease, raw(name))
-        return self._sets.link.run(SET_ENTER, args, self._sets.ringing(_done))
+        args = (*self.keys.args, "c", lease, name_to_bytes(name))
+        return self._sets.link.run(SET_ENTER, args, self._sets.ringing(_decode_flag))
 
     def remove(self, name: str) -> Pending[bool]:
         """Remove one."""
-        args = (*self.keys.args, "d", raw(name))
-        return self._sets.link.run(SET_LEAVE, args, self._sets.ringing(_done))
+        args = (*self.keys.args, "d", name_to_bytes(name))
+        return self._sets.link.run(SET_LEAVE, args, self._sets.ringing(_decode_flag))
 
     def end(self, ticket: str) -> Pending[Reply]:
         """Release one and remove it."""
@@ -195,11 +365,11 @@ class RedisMembers:
             for name in flat[::2]:
                 if name not in seen:
                     seen.add(name)
-                    yield shown(name)
+                    yield name_from_bytes(name)
             if int(cursor) == 0:
                 return
 
-    @legible()
+    @reading_answer()
     def _told(self, asks: Sequence[TakeRequest], answer: Raw) -> TakeReplies:
         mine: list[str] = []
         told = decode_ask(asks, answer)
@@ -236,11 +406,11 @@ class RedisMembers:
         self._sets.unlisten(self)
 
 
-def _done(answer: Raw) -> bool:
-    (done,) = answers(answer)
+def _decode_flag(answer: Raw) -> bool:
+    (done,) = results_of(answer)
     return yes_no(done)
 
 
-def _nothing(answer: Raw) -> None:
-    if answers(answer):
+def _decode_nothing(answer: Raw) -> None:
+    if results_of(answer):
         raise ValueError("an answer where none is due")

@@ -13,23 +13,25 @@ from typing import Any, TypeVar
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.random_ids import random_id
-from aiorwlock_remote.backends.redis.cluster.slots import beside, one_slot
-from aiorwlock_remote.backends.redis.connection.calls import Call, Raw
-from aiorwlock_remote.backends.redis.connection.script import Arg, Script
+from aiorwlock_remote.backends.redis.cluster.slots import (
+    check_same_slot,
+    key_in_same_slot,
+)
+from aiorwlock_remote.backends.redis.connection.calls import Arg, Call, Raw, Script
 from aiorwlock_remote.backends.redis.connections import Endpoint
-from aiorwlock_remote.backends.redis.keys import WAKE
-from aiorwlock_remote.backends.redis.mutex_set_commands import raw, shown
+from aiorwlock_remote.backends.redis.keys import WAKE_PREFIX
+from aiorwlock_remote.backends.redis.mutex_sets import name_from_bytes, name_to_bytes
 from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, UnackedGrant
 from aiorwlock_remote.backends.redis.replies import (
     bytes_of,
     items_of,
-    legible,
     number_of,
+    reading_answer,
     yes_no,
 )
 from aiorwlock_remote.backends.redis.scripts import OCCUPY, VACATE
-from aiorwlock_remote.core.lease import MICROS
-from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges, signed
+from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges, contender_id
+from aiorwlock_remote.core.timing import MICROS
 
 T = TypeVar("T")
 
@@ -63,7 +65,7 @@ class RedisOccupancyStore:
 
     def sign(self, label: str) -> str:
         """With 128 random bits."""
-        return signed(label, random_id())
+        return contender_id(label, random_id())
 
     async def write(self, thing: str, who: str) -> None:
         """Add it to the set."""
@@ -123,35 +125,43 @@ class RedisOccupancyStore:
 
     def _args(self, thing: str, kind: str, who: str, *more: Arg) -> tuple[Arg, ...]:
         keys = self._keys(thing)
-        return (len(keys), *keys, kind, raw(who), self._lives, *more)
+        return (len(keys), *keys, kind, name_to_bytes(who), self._lives, *more)
 
 
 def _keys(names: tuple[str, str], thing: str, *, cluster: bool) -> tuple[bytes, ...]:
     pending, using = (name.replace("%s", thing).encode() for name in names)
     if cluster:
-        one_slot(pending, using)
-    parts = (".since", ".seen", f".{WAKE}") if cluster else (".since", ".seen")
-    return (pending, using, *(beside(pending, part.encode()) for part in parts))
+        check_same_slot(pending, using)
+    parts = (".since", ".seen", f".{WAKE_PREFIX}") if cluster else (".since", ".seen")
+    return (
+        pending,
+        using,
+        *(key_in_same_slot(pending, part.encode()) for part in parts),
+    )
 
 
-@legible()
+@reading_answer()
 def _done(answer: Raw) -> bool:
     return yes_no(answer)
 
 
-@legible()
+@reading_answer()
 def _records(answer: Raw) -> list[ContenderRecord]:
     return [_record(*items_of(told)) for told in items_of(answer)]
 
 
 def _record(who: Raw, age: Raw, mark: Raw) -> ContenderRecord:
-    name = shown(bytes_of(who))
+    name = name_from_bytes(bytes_of(who))
     return ContenderRecord(name, number_of(age) / MICROS, mark=int(bytes_of(mark)))
 
 
-@legible()
+@reading_answer()
 def _user(answer: Raw) -> list[ContenderRecord]:
-    return [] if answer is None else [ContenderRecord(shown(bytes_of(answer)), 0.0)]
+    return (
+        []
+        if answer is None
+        else [ContenderRecord(name_from_bytes(bytes_of(answer)), 0.0)]
+    )
 
 
 def _doubt(promoted: bool) -> UnackedGrant[bool] | None:  # noqa: FBT001 - an answer

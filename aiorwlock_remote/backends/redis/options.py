@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from aiorwlock_remote._util.tls import OPTIONS as TLS_OPTIONS
-from aiorwlock_remote._util.tls import TlsOptions, TlsOptionsMixin, tls_of
-from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
+from aiorwlock_remote._util.tls import (
+    TLS_OPTIONS,
+    TlsOptions,
+    TlsOptionsMixin,
+    tls_options_of,
+)
+from aiorwlock_remote.backends.redis.addresses import Server, servers_of, shown
 from aiorwlock_remote.backends.redis.sentinel import Sentinels, sentinels_of
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, whole_number
@@ -75,7 +79,7 @@ def options_of(
     address.only(
         *(*_COMMON, *(TLS_OPTIONS if secured else ()), *(_SENTINEL if asked else ()))
     )
-    tls = tls_of(address) if secured else None
+    tls = tls_options_of(address) if secured else None
     sentinels: Sentinels | None = None
     seeds: tuple[Server, ...] = ()
     db = "" if local else address.path.removeprefix("/")

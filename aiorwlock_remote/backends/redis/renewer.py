@@ -9,14 +9,14 @@ from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
 )
 from aiorwlock_remote.backends.redis.commands import decode, encode
-from aiorwlock_remote.backends.redis.connection.script import Request
+from aiorwlock_remote.backends.redis.connection.calls import Request
 from aiorwlock_remote.backends.redis.connections import RenewalChannel
-from aiorwlock_remote.backends.redis.mutex_set_commands import (
+from aiorwlock_remote.backends.redis.keys import keys_of
+from aiorwlock_remote.backends.redis.mutex_sets import (
     SetKeys,
     decode_member,
     encode_member,
 )
-from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.core.commands import NotHeld, Renew, Renewed
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.mutex_set import SetMember

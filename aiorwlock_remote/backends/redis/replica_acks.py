@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.cluster.slots import beside
+from aiorwlock_remote.backends.redis.cluster.slots import key_in_same_slot
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.connections import Endpoint
 from aiorwlock_remote.core.commands import (
@@ -116,7 +116,9 @@ class ReplicaAcks:
             doubted.old or wait.done()
         ):  # done: the script was forgotten, and ran after it
             wait = self._wait()
-            mark: Call[Any] = Call(as_is, ("SET", beside(key, b".mark"), "", "PX", 1))
+            mark: Call[Any] = Call(
+                as_is, ("SET", key_in_same_slot(key, b".mark"), "", "PX", 1)
+            )
             mark.add_done_callback(partial(_worthless, wait))
             if not self._link.send_at_once(key, mark, wait):
                 wait.set_exception(BackendUnavailable(what=f"{self._where}: not sent"))

@@ -81,11 +81,11 @@ def decode_step(
             return decoder(command, raw[1]), True
         return decoder(command, raw), False
     except PARSE_ERRORS as exc:
-        raise unreadable(exc) from exc
+        raise unreadable_answer(exc) from exc
 
 
 @contextmanager
-def legible() -> Generator[None, None, None]:
+def reading_answer() -> Generator[None, None, None]:
     """``with`` it an answer is read, or the function that reads it is decorated.
 
     Raises:
@@ -94,10 +94,10 @@ def legible() -> Generator[None, None, None]:
     try:
         yield
     except PARSE_ERRORS as exc:
-        raise unreadable(exc) from exc
+        raise unreadable_answer(exc) from exc
 
 
-def unreadable(error: Exception) -> BackendError:
+def unreadable_answer(error: Exception) -> BackendError:
     """What to say of an answer that cannot be read."""
     return BackendError(
         what=f"the server's answer to a script cannot be read ({error!r})",

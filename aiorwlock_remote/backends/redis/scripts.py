@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.resources import files
 
-from aiorwlock_remote.backends.redis.connection.script import Script
+from aiorwlock_remote.backends.redis.connection.calls import Script
 
 PARTS = (
     *("head", "fast", "record", "turn", "seat"),

@@ -3,35 +3,44 @@
 All Sentinels are asked at once, by blocking sockets: the keeper's thread does it as it
 is, a loop does it in a thread. The one that knows of the latest failover is believed
 (the highest ``config-epoch``); the first answer is waited for, the others have
-``RETRY_INTERVAL`` seconds more. Whether the server named is a primary is not theirs to
+``LATE_ANSWERS_TIMEOUT`` seconds more. Whether the server named is a primary is not to
 say: ``HELLO`` tells, see ``greeting``.
 
 ``PrimaryFinder`` remembers what they said last, and notices when they name another
 server: after a planned failover the old primary stays up and writable for about ten
 seconds, so that no connection fails and nobody else would tell.
+
+One Sentinel, asked over one socket that does not block.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 import selectors
+import socket
 import ssl
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import Any
+
+import hiredis
 
 from aiorwlock_remote._util.tls import TlsOptions, TlsOptionsMixin
-from aiorwlock_remote.backends.redis.dns import DnsResolver, Target
-from aiorwlock_remote.backends.redis.errors import of_failure
-from aiorwlock_remote.backends.redis.hosts import Server, servers_of, shown
-from aiorwlock_remote.backends.redis.sentinel_query import (
-    UNTOLD,
-    Found,
-    Login,
-    SentinelQuery,
+from aiorwlock_remote.backends.redis.addresses import (
+    DnsResolver,
+    Server,
+    SocketAddress,
+    close_on_error,
+    servers_of,
+    shown,
 )
+from aiorwlock_remote.backends.redis.connection.calls import pack
+from aiorwlock_remote.backends.redis.errors import from_failure, from_reply, not_redis
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
     BackendError,
@@ -42,13 +51,179 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 
+CHUNK = 65536
+
+PrimaryAnswer = tuple[int, Server]
+"""The latest failover that a Sentinel knows of, and the primary since."""
+
+UNKNOWN_EPOCH = -1
+"""In place of the latest failover, if a Sentinel does not tell."""
+
+Login = tuple[str, str] | None
+
+_MORE = object()
+_Steps = Generator[int, None, PrimaryAnswer]
+
+
+class SentinelQuery:
+    """Asks for the primary ``name``: after each ``event`` of its socket, ``go_on``."""
+
+    def __init__(
+        self,
+        server: Server,
+        target: SocketAddress,
+        name: str,
+        login: Login,
+        tls: ssl.SSLContext | None,
+        *,
+        min_others: int = 0,
+    ) -> None:
+        """Begins to connect to one address of the Sentinel.
+
+        Raises:
+            OSError: this host has no such addresses.
+        """
+        self.server: Server = server
+        self.where: str = shown(server)
+        self._min_others = min_others
+        self._host = server[0]
+        self._name = name
+        self._login = login
+        self._tls = tls
+        family, address = target
+        with close_on_error(socket.socket(family, socket.SOCK_STREAM)) as sock:
+            sock.setblocking(False)  # noqa: FBT003 - positional only
+            sock.connect_ex(address)  # what becomes of it is seen when it is ready
+        self._socket: socket.socket = sock
+        self._steps: _Steps = self._ask()
+        self.event: int = next(self._steps)
+
+    def fileno(self) -> int:
+        """What a selector looks at; it stays the same."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._socket.close()
+
+    def go_on(self) -> PrimaryAnswer | None:
+        """After the ``event`` came: what it told; None: not yet.
+
+        Raises:
+            OSError, EOFError: it cannot be reached.
+            BackendError: it does not tell.
+            ConfigurationError: it knows of no such primary.
+        """
+        try:
+            self.event = next(self._steps)
+        except StopIteration as over:
+            found: PrimaryAnswer = over.value
+            return found
+        return None
+
+    def _ask(self) -> _Steps:
+        yield EVENT_WRITE
+        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, os.strerror(error))
+        if self._tls is not None:
+            yield from self._secured(self._tls)
+        questions: list[tuple[str, ...]] = [
+            ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name),
+            ("SENTINEL", "MASTER", self._name),
+        ]
+        if self._login is not None:
+            questions.insert(0, ("AUTH", *self._login))
+        # Less than any socket's buffer: sent whole.
+        self._socket.sendall(b"".join(map(pack, questions)))
+        *login, primary, known = yield from self._answers(len(questions))
+        return self._read([*login, primary], known)
+
+    def _secured(self, tls: ssl.SSLContext) -> Generator[int, None, None]:
+        sock = tls.wrap_socket(
+            self._socket, server_hostname=self._host, do_handshake_on_connect=False
+        )
+        self._socket = sock
+        while True:
+            try:
+                return sock.do_handshake()
+            except ssl.SSLWantReadError:
+                yield EVENT_READ
+            except ssl.SSLWantWriteError:
+                yield EVENT_WRITE
+
+    def _answers(self, count: int) -> Generator[int, None, list[Any]]:
+        reader = hiredis.Reader(notEnoughData=_MORE)
+        answers: list[Any] = []
+        while len(answers) < count:
+            try:
+                data = self._socket.recv(CHUNK)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                yield EVENT_READ
+                continue
+            if not data:
+                raise EOFError
+            try:
+                reader.feed(data)
+                while (answer := reader.gets()) is not _MORE:
+                    answers.append(answer)
+            except hiredis.ProtocolError as exc:
+                raise not_redis(self.where) from exc
+        return answers[:count]
+
+    def _read(self, said: Sequence[Any], known: Any) -> PrimaryAnswer:  # noqa: ANN401 - as it came
+        for answer in said:
+            if isinstance(answer, hiredis.ReplyError):
+                raise self._refusal(str(answer))
+        primary = said[-1]
+        if primary is None:
+            raise ConfigurationError(
+                what=f"{self.where}: this Sentinel knows no primary {self._name!r}",
+                hint="redis+sentinel://host1,host2/name",
+            )
+        try:
+            host, port = primary
+            epoch, others = _told(known)
+            found = epoch, (host.decode(), int(port))
+        except (TypeError, ValueError, LookupError, AttributeError) as exc:
+            raise not_redis(self.where) from exc
+        if not 0 < found[1][1] < 65536:
+            raise not_redis(self.where)
+        if others < self._min_others:
+            raise BackendUnavailable(
+                what=f"{self.where}: this Sentinel knows {others} others",
+                nothing_done=True,
+            )
+        return found
+
+    def _refusal(self, text: str) -> BackendError:
+        if self._login is not None and self._login[1]:
+            # Whatever stands between us may quote what it was sent.
+            text = text.replace(self._login[1], "…")
+        error = from_reply(text, f"Sentinel {self.where}")
+        if isinstance(error, Unsupported):
+            if text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
+                error.hint = "see sentinel_username=… and sentinel_password=…"
+            elif "unknown command" in text:
+                error.hint = "it is no Sentinel; redis:// is for the server itself"
+        return error if isinstance(error, BackendError) else not_redis(self.where)
+
+
+def _told(known: Any) -> tuple[int, int]:  # noqa: ANN401 - as it came
+    """The latest failover it knows of, and how many other Sentinels."""
+    if isinstance(known, hiredis.ReplyError):
+        return UNKNOWN_EPOCH, 0
+    fields = dict(zip(known[::2], known[1::2], strict=True))
+    return int(fields[b"config-epoch"]), int(fields.get(b"num-other-sentinels", 0))
+
+
 PORT = 26379
-RETRY_INTERVAL = 0.1
+LATE_ANSWERS_TIMEOUT = 0.1
 ATTEMPTS = 4
 """In ``connect_timeout``, of finding the primary and being greeted by it."""
-CONFIRMED = 1.0
+CONFIRMATION_SECONDS = 1.0
 """Seconds for which an answer of the Sentinels counts before a batch of renewals."""
-OUTDATED = 10.0
+EPOCH_MEMORY_SECONDS = 10.0
 """Seconds after which most Sentinels are believed though they know of no failover that
 one of them once told of. They tell each other every 2 s, so they have been reset."""
 
@@ -131,7 +306,7 @@ class PrimaryFinder:
         self._clock = clock
         self._lookups = DnsResolver()
         self._lock = threading.Lock()
-        self._known: Found | None = None
+        self._known: PrimaryAnswer | None = None
         self._told_at = -math.inf
         self._asked_at = -math.inf
         self._silent = False
@@ -161,7 +336,7 @@ class PrimaryFinder:
         self._asked_at = asked_at
         answers = ask_sentinels(
             *(self.sentinels, self._clock, timeout, self._lookups),
-            enough=UNTOLD if known is None else known[0],
+            enough=UNKNOWN_EPOCH if known is None else known[0],
         )
         with self._lock:
             before = self.switches
@@ -177,19 +352,19 @@ class PrimaryFinder:
     def was_left(self, server: Server | None) -> bool:
         """Whether this was the primary before a switch that is not long ago.
 
-        Sentinels that are behind may name it; ``OUTDATED`` seconds later none does.
+        Late Sentinels may name it; none does after ``EPOCH_MEMORY_SECONDS`` seconds.
         """
         left = self._left
-        if left is None or self._clock.now() > left[1] + OUTDATED:
+        if left is None or self._clock.now() > left[1] + EPOCH_MEMORY_SECONDS:
             return False
         return server == left[0]
 
     def confirm(self, timeout: float) -> None:
-        """Ask, unless that was done within ``CONFIRMED`` seconds.
+        """Ask, unless that was done within ``CONFIRMATION_SECONDS`` seconds.
 
         While no Sentinel answers, the primary is the one they named last.
         """
-        if self._clock.now() - self._asked_at < CONFIRMED:
+        if self._clock.now() - self._asked_at < CONFIRMATION_SECONDS:
             return
         try:
             self.find(timeout)
@@ -201,7 +376,7 @@ class PrimaryFinder:
         else:
             self._silent = False
 
-    def _note(self, answers: Collection[Found], asked_at: float) -> Server:
+    def _note(self, answers: Collection[PrimaryAnswer], asked_at: float) -> Server:
         latest = max(epoch for epoch, _ in answers)
         named = [server for epoch, server in answers if epoch == latest]
         server = max(named, key=lambda one: (named.count(one), one))
@@ -210,7 +385,9 @@ class PrimaryFinder:
             self._known, self._told_at = (latest, server), asked_at
             return server
         epoch, before = self._known
-        if latest < epoch and not (most and asked_at > self._told_at + OUTDATED):
+        if latest < epoch and not (
+            most and asked_at > self._told_at + EPOCH_MEMORY_SECONDS
+        ):
             raise BackendUnavailable(
                 what=f"{self.sentinels.where}: the Sentinels that answer know of no"
                 f" failover to {shown(before)}",
@@ -231,12 +408,12 @@ def ask_sentinels(
     clock: Clock,
     timeout: float,
     lookups: DnsResolver,
-    enough: int = UNTOLD,
-) -> dict[Server, Found]:
+    enough: int = UNKNOWN_EPOCH,
+) -> dict[Server, PrimaryAnswer]:
     """Ask all; what each Sentinel that answers says, ``timeout`` seconds at most.
 
     Half of that is for their addresses: who has none by then is not asked. Others are
-    waited for ``RETRY_INTERVAL`` seconds once one knows of the failover ``enough``.
+    awaited for ``LATE_ANSWERS_TIMEOUT`` seconds once one knows the failover ``enough``.
 
     Raises:
         BackendUnavailable: no Sentinel answers, or none knows where it is now.
@@ -247,7 +424,7 @@ def ask_sentinels(
     context = sentinels.tls_context()  # reads files, which is not counted
     deadline = clock.now() + timeout
     known = clock.now() + timeout / 2
-    answers: dict[Server, Found] = {}
+    answers: dict[Server, PrimaryAnswer] = {}
     failures: list[BackendError | ConfigurationError] = []
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         for inquiry in _begin(sentinels, clock, known, lookups, context, failures):
@@ -259,7 +436,7 @@ def ask_sentinels(
                 try:
                     found = inquiry.go_on()
                 except (OSError, EOFError) as exc:
-                    failures.append(of_failure(exc, inquiry.where))
+                    failures.append(from_failure(exc, inquiry.where))
                 except (BackendError, ConfigurationError) as exc:
                     failures.append(exc)
                 else:
@@ -269,7 +446,7 @@ def ask_sentinels(
                     server = inquiry.server
                     answers[server] = max(found, answers.get(server, found))
                     if found[0] >= enough:
-                        deadline = min(deadline, clock.now() + RETRY_INTERVAL)
+                        deadline = min(deadline, clock.now() + LATE_ANSWERS_TIMEOUT)
                 selector.unregister(key.fd)
     if answers:
         return answers
@@ -287,11 +464,11 @@ def _begin(
     """Begin to connect to every address of every Sentinel."""
     lookups.start(sentinels.servers)
     for server in sentinels.servers:
-        addresses: list[Target] = []
+        addresses: list[SocketAddress] = []
         try:
             addresses = lookups.addresses(server, deadline - clock.now())
         except (OSError, UnicodeError) as exc:  # Unicode: no such host name
-            failures.append(of_failure(exc, shown(server)))
+            failures.append(from_failure(exc, shown(server)))
         for address in addresses:
             try:
                 yield SentinelQuery(
@@ -299,7 +476,7 @@ def _begin(
                     min_others=sentinels.min_others,
                 )
             except OSError as exc:  # this host has no such addresses, perhaps
-                failures.append(of_failure(exc, shown(server)))
+                failures.append(from_failure(exc, shown(server)))
 
 
 def _most_telling(

@@ -19,21 +19,19 @@ from aiorwlock_remote.backends.redis.connections import (
     Endpoint,
     UrlConnectionFactory,
 )
-from aiorwlock_remote.backends.redis.examine import among, examine
-from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryBatches
-from aiorwlock_remote.backends.redis.keys import Keys, channel
+from aiorwlock_remote.backends.redis.examine import examine, findings_at
+from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryChannel
+from aiorwlock_remote.backends.redis.keys import Keys, channel, keys_of, scan_server
 from aiorwlock_remote.backends.redis.mutex_sets import MutexSets, RedisMembers
 from aiorwlock_remote.backends.redis.occupancy import RedisOccupancyStore
 from aiorwlock_remote.backends.redis.options import Options, options_of
-from aiorwlock_remote.backends.redis.pair_keys import keys_of
 from aiorwlock_remote.backends.redis.renewer import RedisRenewer
 from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, may_grant
-from aiorwlock_remote.backends.redis.scanning import found_at
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.backends.redis.wakeups import (
-    DELETED,
+    KEY_REMOVED_EVENTS,
     WakeupDispatcher,
-    tells_of_keys,
+    keyspace_events,
 )
 from aiorwlock_remote.core.commands import (
     Command,
@@ -43,13 +41,12 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.key_pair import KeyPair
+from aiorwlock_remote.core.doorman import is_foreign_holder
 from aiorwlock_remote.core.mutex_set import SetMember
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import KeyPair, Resource
 from aiorwlock_remote.core.occupancy import ExpiryAges
-from aiorwlock_remote.core.polling import PollPolicy
-from aiorwlock_remote.core.step_context import by_foreigner
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord, ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
@@ -139,8 +136,10 @@ class RedisStore:
                 self._link, needed, options.command_timeout / 4, options.where
             )
         try:
-            events = await tells_of_keys(self._link.call)
-            if events is None or events & DELETED:  # who may not know may hope
+            events = await keyspace_events(self._link.call)
+            if (
+                events is None or events & KEY_REMOVED_EVENTS
+            ):  # who may not know may hope
                 self._waking.listen_on(self._link)
             self._sets.use(self._link, events or frozenset(), self._replicas)
         except BaseException:
@@ -187,7 +186,7 @@ class RedisStore:
         seen: set[Resource] = set()
         prefix = self._settings.prefix
         for ask in self._link.everywhere().values():
-            async for found in found_at(ask, prefix, resource_type):
+            async for found in scan_server(ask, prefix, resource_type):
                 new = found - seen
                 seen |= new
                 for looking in [self._look(r) for r in new if self._lockable(r)]:
@@ -225,7 +224,9 @@ class RedisStore:
         servers = self._link.everywhere()
         for where, ask in servers.items():
             found = examine(ask, self._host.clock)
-            async for finding in found if len(servers) == 1 else among(where, found):
+            async for finding in (
+                found if len(servers) == 1 else findings_at(where, found)
+            ):
                 yield finding
 
     def renewer(self) -> RedisRenewer:
@@ -234,7 +235,7 @@ class RedisStore:
             *(self._options, self._host, self._link, self._finder)
         )
         if self._finder is not None:
-            batches = PrimaryBatches(batches, self._finder, self._host.clock)
+            batches = PrimaryChannel(batches, self._finder, self._host.clock)
         return RedisRenewer(batches, self._settings)
 
     async def aclose(self) -> None:
@@ -273,7 +274,7 @@ class RedisStore:
         return reply
 
     def _stands(self, keys: Keys, told: Waiting) -> None:
-        if told.ahead == 0 and by_foreigner(told.holders):
+        if told.ahead == 0 and is_foreign_holder(told.holders):
             self._waking.foreign(keys.seats)
 
     def _lockable(self, resource: Resource) -> bool:

@@ -18,7 +18,7 @@ from aiorwlock_remote.ports import WakeCallback
 Seats = tuple[bytes, ...]
 """The published keys of one resource."""
 
-DELETED = frozenset("gxA")
+KEY_REMOVED_EVENTS = frozenset("gxA")
 """The events that tell of keys deleted or expired, by their letters."""
 
 
@@ -96,7 +96,7 @@ class WakeupDispatcher:
         self._bell(self._watched[seats[0]], 0.0)
 
 
-async def tells_of_keys(ask: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:
+async def keyspace_events(ask: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:
     """Which keyspace notifications the server has; None if we may not know.
 
     Letters of ``notify-keyspace-events``, none of them without ``K``.

@@ -11,25 +11,29 @@ import logging
 from collections.abc import Iterable
 
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
-from aiorwlock_remote._util.sql_files import load_statements
-from aiorwlock_remote.backends.sqlite.durability import (
+from aiorwlock_remote._util.statements import load_statements
+from aiorwlock_remote.backends.sqlite.sqlite_file import (
     FenceNeedsSync,
-    Level,
-    check,
-    level_of,
+    SqliteFile,
+    SyncLevel,
+    refuse_unsynced_fence,
+    sync_level_for,
 )
-from aiorwlock_remote.backends.sqlite.sqlite_file import SqliteFile
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, MutexRecord
-from aiorwlock_remote.core.lease import MICROS, micros
-from aiorwlock_remote.core.names import Resource, from_row
+from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import MICROS, micros
 from aiorwlock_remote.core.transition import Step, transition
-from aiorwlock_remote.embedded.boot_id import of_this_boot
-from aiorwlock_remote.embedded.connection import Seen
-from aiorwlock_remote.embedded.decode_cache import DecodeCache, outcome
-from aiorwlock_remote.embedded.wake_event import PlainWakeEvent, WakeEvent
+from aiorwlock_remote.embedded.boot_id import as_of_boot
+from aiorwlock_remote.embedded.connection import (
+    DecodeCache,
+    PlainWakeEvent,
+    Seen,
+    WakeEvent,
+    step_outcome,
+)
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, Snapshot
@@ -75,7 +79,7 @@ class SqliteConnection:
         asked = list(batch)
         self._file.follow()
         with self._file.mapped:
-            level = level_of(command for _, command in asked)
+            level = sync_level_for(command for _, command in asked)
             if not self._file.boot:  # the next one will not know that it is another
                 level = "FULL"
             try:
@@ -95,7 +99,7 @@ class SqliteConnection:
         self._file.follow()
         with self._file.mapped:
             for kind, number, *row in self._run(self._sql["scan"]).fetchall():
-                resource = from_row(kind, number)
+                resource = resource_from_row(kind, number)
                 try:
                     found = self._snapshot(resource, tuple(row))
                 except BadRecord as exc:  # the others are to be seen all the same
@@ -134,7 +138,7 @@ class SqliteConnection:
         return self._file.identity, version
 
     def _carried_out(
-        self, batch: list[tuple[Resource, Command]], level: Level, until: float
+        self, batch: list[tuple[Resource, Command]], level: SyncLevel, until: float
     ) -> list[Step | Exception]:
         return self._file.atomically(
             lambda: [self._step(resource, command) for resource, command in batch],
@@ -144,14 +148,14 @@ class SqliteConnection:
 
     def _step(self, resource: Resource, command: Command) -> Step | BadRecord:
         key = resource.row
-        return outcome(resource, lambda: self._carry_out(key, command))
+        return step_outcome(resource, lambda: self._carry_out(key, command))
 
     def _carry_out(self, key: tuple[str, int], command: Command) -> Step:
         row = self._run(self._sql["load"], key).fetchone()
         now, wall = micros(self._clock.now()), micros(self._clock.wall())
         record, seat = self._read(row, now)
         step = transition(record, seat, command, now, wall)
-        check(self._file.level, record, step.record)
+        refuse_unsynced_fence(self._file.level, record, step.record)
         if step.record is not record and step.record.updated:
             self._save(key, step.record)
         if step.seat is None and seat is not None:
@@ -166,7 +170,7 @@ class SqliteConnection:
         seat = None if ticket is None else MutexRecord(f"{ticket},{since}")
         if text is None:
             return None, seat
-        return of_this_boot(self._decoded(text), boot or "", self._file.boot, now), seat
+        return as_of_boot(self._decoded(text), boot or "", self._file.boot, now), seat
 
     def _save(self, key: tuple[str, int], record: Doorman) -> None:
         readers = {

@@ -49,10 +49,10 @@ class ErrorMapper:
         traceback: TracebackType | None,
     ) -> None:
         if isinstance(exc, sqlite3.Error):
-            raise mapped(exc, self._path) from exc
+            raise map_error(exc, self._path) from exc
 
 
-def mapped(
+def map_error(
     exc: sqlite3.Error, path: str, *, made: bool = True
 ) -> BackendError | ConfigurationError:
     """The error of ours that says what to do. ``made``: the file, if it is missing."""
@@ -100,7 +100,7 @@ def _could_be_opened(path: str, *, made: bool) -> bool:
     """Whether nothing is wrong with it, as far as one can see without a descriptor."""
     folder = Path(path).parent
     try:
-        if len(os.fsencode(path)) >= _MAX_PATH_BYTES or not _usable(
+        if len(os.fsencode(path)) >= _MAX_PATH_BYTES or not _has_access(
             folder, os.W_OK | os.X_OK
         ):
             return False
@@ -109,8 +109,8 @@ def _could_be_opened(path: str, *, made: bool) -> bool:
         return made and folder.is_dir()
     except OSError:
         return False
-    return stat.S_ISREG(mode) and _usable(Path(path), os.R_OK | os.W_OK)
+    return stat.S_ISREG(mode) and _has_access(Path(path), os.R_OK | os.W_OK)
 
 
-def _usable(path: Path, how: int) -> bool:
+def _has_access(path: Path, how: int) -> bool:
     return os.access(path, how, effective_ids=os.access in os.supports_effective_ids)

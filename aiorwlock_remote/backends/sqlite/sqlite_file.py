@@ -5,6 +5,19 @@ open the new one: so it is looked at each time whether it still has its name. So
 log: whoever closes the file as the last one removes that, and takes itself for the last
 one if our lock on the file is gone, as it is once any code of this process has closed
 the file (`SQLite: how to corrupt <https://www.sqlite.org/howtocorrupt.html>`_, 2.2).
+
+Waiting for a file that another process has locked for a moment.
+
+What has to outlive a power cut: a fence that nobody had before, and nothing else.
+
+All who use the file are on one host. A power cut ends them, and the next boot ends what
+they held or waited for (``Doorman.after_reboot``). So a commit that hands out no fence
+need not wait for the disk: in WAL mode it reaches it before any later one does, and a
+process that is killed takes nothing with it.
+
+Which file has a name now: SQLite goes on with one that has lost it.
+
+What makes a file one of ours: the tables of the SQLite store, and the mark.
 """
 
 from __future__ import annotations
@@ -12,21 +25,97 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from random import uniform
+from typing import Literal, TypeVar
 
-from aiorwlock_remote.backends.sqlite.busy_retry import retry_while_busy
-from aiorwlock_remote.backends.sqlite.durability import Level
-from aiorwlock_remote.backends.sqlite.errors import ErrorMapper
-from aiorwlock_remote.backends.sqlite.file_identity import Identity, identity_of
-from aiorwlock_remote.backends.sqlite.schema import APPLICATION_ID, statements_of_sqlite
+from aiorwlock_remote._util.statements import load_statements
+from aiorwlock_remote.backends.sqlite.errors import ErrorMapper, is_busy
+from aiorwlock_remote.core.commands import Command, Release, Renew, Withdraw
+from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.embedded import boot_id
 from aiorwlock_remote.embedded.boot_id import BootId
 from aiorwlock_remote.embedded.mounts import mount_of
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
+
+
+def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -> None:
+    """Do it, again and again until a local time if the file is locked.
+
+    SQLite's own busy handler sleeps up to 100 ms between tries; many processes that
+    each want the file for less than a millisecond need shorter, random ones.
+    """
+    while True:
+        try:
+            action()
+        except sqlite3.OperationalError as exc:
+            if not is_busy(exc) or clock.now() >= until:
+                raise
+            time.sleep(uniform(0.0002, 0.002))
+        else:
+            return
+
+
+SyncLevel = Literal["FULL", "NORMAL"]
+"""Of ``PRAGMA synchronous``: whether a commit waits for the disk."""
+
+
+class FenceNeedsSync(Exception):
+    """A step hands one out, which was not to be expected."""
+
+
+def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
+    """That which these need, as far as can be told before they are carried out."""
+    return "NORMAL" if all(map(_makes_no_fence, commands)) else "FULL"
+
+
+def refuse_unsynced_fence(
+    level: SyncLevel, before: Doorman | None, after: Doorman
+) -> None:
+    """See to it that no fence is handed out by a commit that does not wait.
+
+    Raises:
+        NewFence: it would be.
+    """
+    last = 0 if before is None else before.last
+    if level != "FULL" and after.last > last:
+        raise FenceNeedsSync
+
+
+def _makes_no_fence(command: Command) -> bool:
+    if isinstance(command, Release):
+        return not command.then
+    return isinstance(command, Renew | Withdraw)
+
+
+Identity = tuple[int, int]
+
+
+def identity_of(path: str) -> Identity | None:
+    """The file's device and number; None: there is none, or it cannot be seen."""
+    try:
+        there = os.stat(path)  # noqa: PTH116 - at each step
+    except OSError:
+        return None
+    return there.st_dev, there.st_ino
+
+
+APPLICATION_ID = 0x72776C6B  # "rwlk", in the file's header
+
+
+def statements_of_sqlite() -> tuple[str, ...]:
+    """To be carried out in an empty file; harmless in one of ours.
+
+    ``connect`` does it by itself.
+    """
+    made = load_statements("aiorwlock_remote.backends.sqlite", "sqlite.sql")["schema"]
+    tables = made.removesuffix(";").split(";\n")
+    return (*tables, f"PRAGMA application_id={APPLICATION_ID}")
+
 
 OPEN_TIMEOUT = 1.0
 """Seconds for a file that took the place of ours."""
@@ -57,7 +146,7 @@ class SqliteFile:
         self._sql = sql
         self._clock = clock
         self._db: sqlite3.Connection | None = None
-        self.level: Level = "FULL"
+        self.level: SyncLevel = "FULL"
 
     def open(self, timeout: float) -> None:
         """Open it, make our tables in it if it is new.
@@ -97,7 +186,7 @@ class SqliteFile:
             if now == self.identity:
                 return
             if now[0] == self.identity[0]:
-                raise _split(self.path)
+                raise _log_removed(self.path)
         log_event(log, "file_replaced", path=self.path)
         self.open(OPEN_TIMEOUT)
 
@@ -109,7 +198,7 @@ class SqliteFile:
         return self._db.execute(sql, values)
 
     def atomically(
-        self, work: Callable[[], T], until: float, level: Level = "FULL"
+        self, work: Callable[[], T], until: float, level: SyncLevel = "FULL"
     ) -> T:
         """All or nothing; whatever fails, the file is not left locked."""
         if level != self.level:
@@ -133,7 +222,7 @@ class SqliteFile:
     def _patiently(self, action: Callable[[], object], until: float) -> None:
         retry_while_busy(action, self._clock, until)
 
-    def _synchronous(self, level: Level, until: float) -> None:
+    def _synchronous(self, level: SyncLevel, until: float) -> None:
         # Done when it is compiled: one that was compiled before would do nothing.
         if self._db is not None:
             script = f"PRAGMA synchronous={level}"
@@ -181,7 +270,7 @@ def _identities(path: str) -> Identities:
     return identity_of(path), identity_of(path + "-wal")
 
 
-def _split(path: str) -> BackendUnavailable:
+def _log_removed(path: str) -> BackendUnavailable:
     # What is left of the old log in this process is shared by all its connections to
     # that file: a new one would be no better.
     return BackendUnavailable(

@@ -8,6 +8,8 @@ A pool or an engine resets what it gets back: a request more. It is none of whoe
 the connection: it must neither hold up nor change what it was told before.
 
 A user's SQLAlchemy engine, whose connections are the driver's beneath.
+
+A row locked in a transaction of the user's, through whatever they have in hand.
 """
 
 from __future__ import annotations
@@ -17,17 +19,18 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 from aiorwlock_remote.cas.driver.pool import in_time, none_free, spawn_detached
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
-FEW = 8
+DEFAULT_REQUEST_CONNECTIONS = 8
 """Connections for requests if the lender does not tell how many it has."""
-MANY = 5
+SECOND_SPARE_FROM = 5
 """Connections from which on renewals that wait for locked rows have one more."""
 
 C = TypeVar("C")
@@ -214,7 +217,7 @@ class BorrowedConnections(Generic[C]):
             spawn_detached(self._lender.give_back(borrowing.result()))
 
 
-class SparingLines(Generic[C]):
+class RequestConnections(Generic[C]):
     """Lent connections for all requests but renewals, for which some are left over.
 
     A pool serves whoever asked first. Without this, renewals would queue behind every
@@ -280,18 +283,18 @@ class SparingLines(Generic[C]):
             turn.set_result(None)
 
 
-def sparing(
+def request_connections(
     lines: BorrowedConnections[C], most: int | None, timeout: float
-) -> SparingLines[C]:
+) -> RequestConnections[C]:
     """``lines`` for requests that leave connections to renewals.
 
     ``most``: how many there are, if that is known. From five on two are left: one for
     renewals that wait for a locked row.
     """
     if most is None:
-        return SparingLines(lines, FEW, timeout)
-    left = 1 if most < MANY else 2
-    return SparingLines(lines, max(1, most - left), timeout)
+        return RequestConnections(lines, DEFAULT_REQUEST_CONNECTIONS, timeout)
+    left = 1 if most < SECOND_SPARE_FROM else 2
+    return RequestConnections(lines, max(1, most - left), timeout)
 
 
 @asynccontextmanager
@@ -306,7 +309,7 @@ async def borrowing(
         await lines.close()
 
 
-RETURNS_IN = 5.0
+RETURN_TIMEOUT = 5.0
 """Seconds for a connection to be taken back."""
 ABORT_GRACE = 1.0
 """Seconds for its owner to find out that it is gone."""
@@ -347,13 +350,13 @@ class BackgroundReturnPool(ExternalPoolWrapper[C]):
 
     async def _return(self, connection: C) -> None:
         closing = asyncio.ensure_future(super().give_back(connection))
-        closing.add_done_callback(_heard)
-        if not await in_time(closing, RETURNS_IN):
+        closing.add_done_callback(_log_failed_return)
+        if not await in_time(closing, RETURN_TIMEOUT):
             self._hang_up(connection)
             await in_time(closing, ABORT_GRACE)
 
 
-def _heard(closing: asyncio.Future[None]) -> None:
+def _log_failed_return(closing: asyncio.Future[None]) -> None:
     if not closing.cancelled() and (error := closing.exception()) is not None:
         log_event(log, "connection_not_returned", exc_info=error)
 
@@ -463,3 +466,94 @@ def kind_of(given: object) -> str:
     if is_engine(given):
         return f"an engine of {given.dialect.name}+{given.dialect.driver}"
     return f"{type(given).__module__}.{type(given).__name__}"
+
+
+TRANSACTION = "the transaction"
+
+
+@dataclass(frozen=True)
+class TransactionDriver:
+    """How to a transaction of one driver.
+
+    ``driver``: its name in URLs of SQLAlchemy, and ``dialects``. ``first``: the first
+    row that a statement tells on a connection of the driver's, or None. ``meant``: the
+    error for what the driver raised; ``hint``: how to begin a transaction.
+    """
+
+    connections: tuple[type[Any], ...]
+    driver: str
+    dialects: tuple[str, ...]
+    first: Callable[..., Awaitable[object]]
+    begun: Callable[[Any], bool]
+    knows: Callable[[BaseException], bool]
+    map_error: Callable[[BaseException, str], BackendError | ConfigurationError]
+    hint: str
+
+
+async def lock_row(
+    way: TransactionDriver,
+    transaction: object,
+    *texts: str,
+    values: tuple[object, ...] = (),
+) -> None:
+    """Run statements, the last of which locks a row, and see that it stays locked.
+
+    Raises:
+        ConfigurationError: as ``SupportsTransactions.join``.
+        BackendError: as ``way.meant`` says.
+    """
+    try:
+        if isinstance(transaction, way.connections):
+            connection: Any = transaction
+            seen = [await way.first(connection, text, *values) for text in texts]
+        else:
+            session = await _sqlalchemy_connection(way, transaction)
+            asked = [await session.exec_driver_sql(text, values) for text in texts]
+            seen = [answer.first() for answer in asked]
+            connection = (await session.get_raw_connection()).driver_connection
+    except Exception as exc:
+        raise _map_transaction_error(way, exc) from exc
+    if None in seen:
+        raise lock_not_visible()
+    if not way.begun(connection):
+        raise ConfigurationError(
+            what="no transaction has begun", hint=f"{way.hint}; no AUTOCOMMIT"
+        )
+
+
+def lock_not_visible() -> ConfigurationError:
+    """The transaction looks at what was there before the lock."""
+    return ConfigurationError(
+        what="the lock is not to be seen in the transaction",
+        hint="the same database; READ COMMITTED, or the lock before all else",
+    )
+
+
+async def _sqlalchemy_connection(way: TransactionDriver, transaction: Any) -> Any:  # noqa: ANN401 - SQLAlchemy's, an extra
+    known: Any = sys.modules.get("sqlalchemy.ext.asyncio")  # never imported by us
+    connection = None
+    if known is not None and isinstance(transaction, known.AsyncSession):
+        connection = await transaction.connection()
+    elif known is not None and isinstance(transaction, known.AsyncConnection):
+        connection = transaction
+    if (
+        connection is None
+        or connection.dialect.name not in way.dialects
+        or connection.dialect.driver != way.driver
+    ):
+        over = f"{way.dialects[0]}+{way.driver}"
+        raise ConfigurationError(
+            what=f"{type(transaction).__qualname__} cannot be used as a transaction",
+            hint=f"a connection of {way.driver}, or SQLAlchemy's over {over}",
+        )
+    return connection
+
+
+def _map_transaction_error(
+    way: TransactionDriver, exc: Exception
+) -> BackendError | ConfigurationError:
+    """SQLAlchemy wraps what the driver raises."""
+    cause: BaseException | None = exc
+    while cause is not None and not way.knows(cause):
+        cause = cause.__cause__ or getattr(cause, "orig", None)
+    return way.map_error(exc if cause is None else cause, TRANSACTION)

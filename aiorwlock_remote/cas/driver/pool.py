@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from aiorwlock_remote.errors import BackendUnavailable
 
-GOODBYE = 1.0
+CLOSE_TIMEOUT = 1.0
 """Seconds for logging off."""
 
 T = TypeVar("T")
@@ -156,7 +156,7 @@ class ConnectionPool(Generic[C]):
         idle, self._idle = self._idle, []
         for connection in idle:
             closing = asyncio.ensure_future(self._dialling.close(connection))
-            if not await in_time(closing, GOODBYE) or closing.exception():
+            if not await in_time(closing, CLOSE_TIMEOUT) or closing.exception():
                 closing.add_done_callback(ignore_result)
                 self._dialling.abort(connection)
 

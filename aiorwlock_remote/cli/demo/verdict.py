@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, final
 
-from aiorwlock_remote.cli.demo.ledger import TOTAL, Entry
+from aiorwlock_remote.cli.demo.worker import TOTAL, BookEntry
 from aiorwlock_remote.testing.checker import Verdict, check_history
-from aiorwlock_remote.testing.events import (
+from aiorwlock_remote.testing.history import (
     Access,
     Died,
     Event,
@@ -78,7 +78,7 @@ class Report:
 
 def report(
     events: Sequence[Event],
-    book: Sequence[Entry],
+    book: Sequence[BookEntry],
     staged: InjectedFaults,
     *,
     broken: bool,
@@ -100,7 +100,7 @@ def report(
     )
 
 
-def _money(book: Sequence[Entry]) -> Iterator[str]:
+def _money(book: Sequence[BookEntry]) -> Iterator[str]:
     """Each access after which there was more or less money than before it."""
     for ledger, entries in groupby(book, lambda entry: entry.ledger):
         before = TOTAL
@@ -111,9 +111,9 @@ def _money(book: Sequence[Entry]) -> Iterator[str]:
             before = after
 
 
-def _torn(book: Sequence[Entry]) -> Iterator[str]:
+def _torn(book: Sequence[BookEntry]) -> Iterator[str]:
     """Each reader who saw one thing first and then another."""
-    first: dict[str, Entry] = {}
+    first: dict[str, BookEntry] = {}
     for entry in book:
         if entry.mode == "R":
             other = first.setdefault(entry.holder, entry)

@@ -6,6 +6,13 @@ writing, and wait there; ``go on``. End of file = finish.
 How a worker gets in: a lock, or a lock that is switched off.
 
 What the demo and its workers tell each other, over stdin and stdout.
+
+The ledgers of the demo: what the locks are to protect, in an SQLite file.
+
+Each access is one transaction that presents a fence. One smaller than the highest seen
+is refused, on reads as well; an accepted one gets the next serial number of its ledger
+and a line in the book, with all balances as that access saw or left them. So the file
+itself tells afterwards whether money was lost or a reader saw a torn total.
 """
 
 from __future__ import annotations
@@ -13,24 +20,136 @@ from __future__ import annotations
 import json
 import random
 import select
-from contextlib import asynccontextmanager
+import sqlite3
+from contextlib import asynccontextmanager, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, cast, final
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import LockLost, RWLock, connect
-from aiorwlock_remote.cli.demo.ledger import Ledger, Page
 from aiorwlock_remote.cli.worker_process import READY, serve
 from aiorwlock_remote.testing.history import Attempt, History, now
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
-    from aiorwlock_remote.testing.events import Mode
+    from aiorwlock_remote.testing.history import EventMode
+
+
+ACCOUNTS = 8
+DEPOSIT = 100
+TOTAL = ACCOUNTS * DEPOSIT
+
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+CREATE TABLE ledgers (name PRIMARY KEY, fence, serial, balances);
+CREATE TABLE book (
+    ledger, serial, holder, mode, balances, PRIMARY KEY (ledger, serial)
+);
+"""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LedgerPage:
+    """An access that was accepted: its serial number, the balances it saw or left."""
+
+    serial: int
+    balances: list[int]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BookEntry:
+    """A line of the book."""
+
+    ledger: str
+    holder: str
+    mode: str
+    balances: tuple[int, ...]
+
+
+def create_ledgers(path: Path, names: Iterable[str]) -> None:
+    """A file with these ledgers, each account with its deposit."""
+    with closing(_open(path)) as db:
+        db.executescript(_SCHEMA)
+        for name in names:
+            row = (name, 0, 0, json.dumps([DEPOSIT] * ACCOUNTS))
+            db.execute("INSERT INTO ledgers VALUES (?, ?, ?, ?)", row)
+
+
+@final
+class Ledger:
+    """One ledger, as one process uses it. Calls block, for about a millisecond."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._db = _open(path)
+        self._name = name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+    def read(self, fence: int, holder: str, mode: str) -> LedgerPage | None:
+        """All balances; None: refused, the fence is an old one."""
+        return self._access(fence, holder, mode, {})
+
+    def write(
+        self, fence: int, holder: str, changed: Mapping[int, int]
+    ) -> LedgerPage | None:
+        """Replace the balances of some accounts; None: refused, as in ``read``."""
+        return self._access(fence, holder, "W", changed)
+
+    def _access(
+        self, fence: int, holder: str, mode: str, changed: Mapping[int, int]
+    ) -> LedgerPage | None:
+        with self._db:  # commits, or rolls back
+            self._db.execute("BEGIN IMMEDIATE")
+            highest, serial, text = self._db.execute(
+                "SELECT fence, serial, balances FROM ledgers WHERE name = ?",
+                (self._name,),
+            ).fetchone()
+            if fence < highest:
+                return None
+            balances: list[int] = json.loads(text)
+            for account, balance in changed.items():
+                balances[account] = balance
+            page = LedgerPage(serial + 1, balances)
+            text = json.dumps(balances)
+            self._db.execute(
+                "UPDATE ledgers SET fence = ?, serial = ?, balances = ? WHERE name = ?",
+                (fence, page.serial, text, self._name),
+            )
+            self._db.execute(
+                "INSERT INTO book VALUES (?, ?, ?, ?, ?)",
+                (self._name, page.serial, holder, mode, text),
+            )
+        return page
+
+
+def read_book(path: Path) -> list[BookEntry]:
+    """All lines of all ledgers, each ledger's in the order of its serial numbers."""
+    with closing(_open(path)) as db:
+        rows = db.execute(
+            "SELECT ledger, holder, mode, balances FROM book ORDER BY ledger, serial"
+        )
+        return [
+            BookEntry(ledger, holder, mode, tuple(json.loads(balances)))
+            for ledger, holder, mode, balances in rows
+        ]
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=10.0, isolation_level=None)
+    db.execute("PRAGMA synchronous = OFF")  # it need not survive a power cut
+    return db
 
 
 HOLD, GO_ON = b"hold\n", b"go on\n"
@@ -114,7 +233,7 @@ class Grant(Protocol):
 class LedgerAccess(Protocol):
     """How to get in: a lock, or the lack of one."""
 
-    def enter(self, mode: Mode) -> AbstractAsyncContextManager[Grant]:
+    def enter(self, mode: EventMode) -> AbstractAsyncContextManager[Grant]:
         """Wait; hold for as long as the block runs."""
 
 
@@ -126,7 +245,7 @@ class LockedAccess:
     lock: RWLock
     name: str
 
-    def enter(self, mode: Mode) -> AbstractAsyncContextManager[Grant]:
+    def enter(self, mode: EventMode) -> AbstractAsyncContextManager[Grant]:
         """Wait as long as it takes; LockLost if the grant ends before the block."""
         side = self.lock.writer if mode == "W" else self.lock.reader
         return side.acquire(reason=self.name)
@@ -145,7 +264,7 @@ class UnlockedAccess:
         """Nothing is ever lost."""
 
     @asynccontextmanager
-    async def enter(self, mode: Mode) -> AsyncIterator[UnlockedAccess]:
+    async def enter(self, mode: EventMode) -> AsyncIterator[UnlockedAccess]:
         """Do not wait."""
         del mode
         await checkpoint()
@@ -189,7 +308,7 @@ class Worker:
         while self._orders.go_on():
             await self._turn("W" if random.random() < WRITES else "R")
 
-    async def _turn(self, mode: Mode) -> None:
+    async def _turn(self, mode: EventMode) -> None:
         attempt = self._history.ask(self._name, mode)
         try:
             async with self._door.enter(mode) as held:
@@ -230,7 +349,7 @@ class Worker:
         held.check()
 
 
-def _note(attempt: Attempt, held: Grant, step: int, page: Page | None) -> None:
+def _note(attempt: Attempt, held: Grant, step: int, page: LedgerPage | None) -> None:
     serial = None if page is None else page.serial
     attempt.access(step=step, serial=serial, until=_deadline(held))
 

@@ -34,9 +34,14 @@ from django.db import (
 from django.utils.connection import ConnectionDoesNotExist
 
 from aiorwlock_remote._util.random_ids import random_id
-from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges, pair_of, signed
+from aiorwlock_remote.core.occupancy import (
+    ContenderRecord,
+    ExpiryAges,
+    contender_id,
+    object_name,
+)
+from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -44,7 +49,7 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 from aiorwlock_remote.recipes.occupancy import Occupancies
-from aiorwlock_remote.runtime.event_loop import asyncio_only
+from aiorwlock_remote.runtime.event_loop import require_asyncio
 
 T = TypeVar("T")
 
@@ -100,7 +105,7 @@ def occupancies(
         ConfigurationError: a field is missing, an age cannot be used.
     """
     store = ModelOccupancyStore(model, database, ExpiryAges(pending_age, using_age))
-    return Occupancies(store, name_of=name_of, host=asyncio_only)
+    return Occupancies(store, name_of=name_of, host=require_asyncio)
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:
@@ -110,7 +115,7 @@ def name_of(thing: object) -> tuple[str, ResourceId]:
         ConfigurationError: a row that is not saved yet, or something else.
     """
     if not isinstance(thing, models.Model):
-        return pair_of(thing)
+        return object_name(thing)
     if thing.pk is None:
         raise ConfigurationError(what=f"{thing._meta.label} is not saved yet")
     model = thing._meta.concrete_model or type(thing)
@@ -168,7 +173,7 @@ class ModelOccupancyStore:
 
     def sign(self, label: str) -> str:
         """With 128 random bits."""
-        return signed(label, random_id())
+        return contender_id(label, random_id())
 
     async def write(self, thing: str, who: str) -> None:
         """Insert a row."""

@@ -13,29 +13,108 @@
 Each step is one UPDATE, committed at once: lock outside of ``atomic()``. On asyncio;
 SQLite, PostgreSQL, MariaDB, MySQL and Oracle. The fields belong to the lock: ``save()``
 leaves them as they are in the database.
+
+Statements of row locks over Django's connections, each committed at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from django.core.exceptions import ValidationError
-from django.db import connections, models, router
+from django.db import DatabaseError, connections, models, router
 
-from aiorwlock_remote.core.lease import MIN_LEASE, check_seconds
-from aiorwlock_remote.core.row import UNLOCK, RowTable, check_key
-from aiorwlock_remote.core.row_dialects import DIALECTS
-from aiorwlock_remote.core.row_plans import Statement
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.row import (
+    UNLOCK,
+    Plan,
+    RowTable,
+    Statement,
+    StatementResult,
+    check_key,
+    run_plan_blocking,
+)
+from aiorwlock_remote.core.row_dialects import DIALECTS, WAKES
 from aiorwlock_remote.core.text import quoted
-from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.integrations._row_lock_managers import RowLockManagers
-from aiorwlock_remote.integrations.django.plan_runner import DjangoPlanRunner
+from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, LockError
+from aiorwlock_remote.fencing.sql import driver_code
+from aiorwlock_remote.integrations import _row_locks as driver_codes
+from aiorwlock_remote.integrations._row_locks import PlanRunner, RowLockManagers
 from aiorwlock_remote.recipes.row_lock.lock import RowLock
 from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
-from aiorwlock_remote.recipes.row_lock.sql import RowSql
-from aiorwlock_remote.recipes.row_lock.target import Kind, RowTarget
+from aiorwlock_remote.recipes.row_lock.target import RowIdentity, RowSql, RowTarget
+
+T = TypeVar("T")
+
+QUEUE_FULL = "54000"
+"""PostgreSQL takes no notifications, see ``backends/postgresql/executor.py``."""
+_UUID = cast("Any", models).UUIDField()
+"""Knows how a database is told of one, which may have to be asked for that."""
+
+
+class DjangoPlanRunner(PlanRunner[Statement]):
+    """Carries plans out in Django's own thread, each in a task of its own."""
+
+    def __init__(self, database: str) -> None:
+        """``database``: its alias in ``DATABASES``."""
+        super().__init__()
+        self._database = database
+
+    async def carried(self, plan: Plan[Statement, T], pending: Pending[T]) -> None:
+        """In that thread."""
+        try:
+            told = await sync_to_async(self._driven)(plan)
+        except LockError as exc:
+            pending.set_exception(exc)
+        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
+            cause = exc.__cause__ or exc  # the driver's
+            pending.set_exception(
+                driver_codes.from_driver_codes(cause, f"database {self._database!r}")
+            )
+        except asyncio.CancelledError:  # the loop ends
+            lost = f"database {self._database!r}: the loop ended"
+            pending.set_exception(BackendUnavailable(what=lost))
+            raise
+        else:
+            pending.set_result(told)
+
+    def _driven(self, plan: Plan[Statement, T]) -> T:
+        connection = connections[self._database]
+        if connection.in_atomic_block or not connection.get_autocommit():
+            raise ConfigurationError(
+                what="a row lock inside of atomic(): nobody would see it",
+                hint="lock first, then begin the transaction",
+            )
+        wary = connection.settings_dict.get("CONN_HEALTH_CHECKS")
+        doubted = connection.connection is not None and wary
+        if (doubted or connection.errors_occurred) and not connection.is_usable():
+            connection.close()  # as Django does between requests
+        with connection.cursor() as cursor:
+            return run_plan_blocking(plan, partial(_execute, connection, cursor))
+
+
+def _execute(connection: Any, cursor: Any, statement: Statement) -> StatementResult:  # noqa: ANN401 - Django's
+    values = [
+        _UUID.get_db_prep_value(value, connection) if isinstance(value, UUID) else value
+        for value in statement.values
+    ]
+    quiet, wakes, _ = statement.text.partition(WAKES)
+    try:
+        cursor.execute(statement.text, values)
+    except DatabaseError as exc:
+        if not wakes or driver_code(exc.__cause__) != QUEUE_FULL:
+            raise
+        cursor.execute(quiet, values)  # else the row would stay locked
+    if statement.tells:
+        return StatementResult(rows=tuple(map(tuple, cursor.fetchall())))
+    return StatementResult(cursor.rowcount)
+
 
 M = TypeVar("M", bound=models.Model)
 
@@ -51,7 +130,7 @@ else:
     _Char, _Integer, _Text = models.CharField, models.IntegerField, models.TextField
 
 
-class _OfTheLock:
+class _LockField:
     """What an instance was loaded with is old: its update leaves the column alone."""
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:  # noqa: ANN401, FBT001
@@ -62,15 +141,15 @@ class _OfTheLock:
         return models.F(field.attname)
 
 
-class LockMarkField(_OfTheLock, _Char):
+class LockMarkField(_LockField, _Char):
     """``Unlock``, ``ReadLock`` or ``WriteLock``."""
 
 
-class LockCountField(_OfTheLock, _Integer):
+class LockCountField(_LockField, _Integer):
     """How many readers."""
 
 
-class LockTextField(_OfTheLock, _Text):
+class LockTextField(_LockField, _Text):
     """A reason, or grants."""
 
 
@@ -156,7 +235,7 @@ def row_lock(
     dialect = replace(dialect.patient(LOCK_WAIT), bind="%s", uuids=True)
     texts = RowSql(table, key, dialect)
     row = RowTarget.of(table.name, str(pk), texts, texts, lease)
-    return RowLock(_desk(database), row)
+    return RowLock(_manager(database), row)
 
 
 def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
@@ -183,15 +262,15 @@ def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
     return owner, primary
 
 
-_DESKS: RowLockManagers[Statement] = RowLockManagers()
-_KNOWN: dict[str, set[Kind]] = {}
+_MANAGERS: RowLockManagers[Statement] = RowLockManagers()
+_KNOWN: dict[str, set[RowIdentity]] = {}
 """Kinds of rows, by database."""
 
 
-def _desk(database: str) -> RowLockManager[Statement]:
+def _manager(database: str) -> RowLockManager[Statement]:
     known = _KNOWN.setdefault(database, set())
     try:
-        return _DESKS.desk(database, known, partial(DjangoPlanRunner, database))
+        return _MANAGERS.desk(database, known, partial(DjangoPlanRunner, database))
     except RuntimeError:
         raise ConfigurationError(
             what="a row lock of Django is used in an asyncio loop"

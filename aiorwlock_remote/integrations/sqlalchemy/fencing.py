@@ -18,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, Mapper, mapped_column
 
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
-from aiorwlock_remote.fencing.narrow import too_narrow
-from aiorwlock_remote.fencing.numbers import check_fence
+from aiorwlock_remote.fencing.checks import check_fence
+from aiorwlock_remote.fencing.sql import narrow_column_error
 
 
 class FencedRow:
@@ -96,7 +96,7 @@ async def fenced_get(
     except DBAPIError as exc:
         column = mapper.columns["fence"]
         of = str(fenced_in.local_table)
-        narrow = too_narrow(exc.orig, of, column.name, fence, keys)
+        narrow = narrow_column_error(exc.orig, of, column.name, fence, keys)
         if narrow is None:
             raise
         raise narrow from exc

@@ -45,15 +45,20 @@ from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.expression import FunctionElement
 
 from aiorwlock_remote._util.random_ids import random_id
-from aiorwlock_remote.core.lease import MICROS
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges, pair_of, signed
+from aiorwlock_remote.core.occupancy import (
+    ContenderRecord,
+    ExpiryAges,
+    contender_id,
+    object_name,
+)
 from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
-from aiorwlock_remote.integrations.sqlalchemy import errors
-from aiorwlock_remote.integrations.sqlalchemy.pools import autocommitting, check_pool
+from aiorwlock_remote.integrations.sqlalchemy import engine
+from aiorwlock_remote.integrations.sqlalchemy.engine import autocommitting, check_pool
 from aiorwlock_remote.recipes.occupancy import Occupancies
-from aiorwlock_remote.runtime.event_loop import asyncio_only
+from aiorwlock_remote.runtime.event_loop import require_asyncio
 
 T = TypeVar("T")
 
@@ -106,7 +111,7 @@ def occupancies(
         )
     ages = ExpiryAges(pending_age, using_age)
     store = TableOccupancyStore(engine, cast("Table", found), ages)
-    return Occupancies(store, name_of=name_of, host=asyncio_only)
+    return Occupancies(store, name_of=name_of, host=require_asyncio)
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:
@@ -118,7 +123,7 @@ def name_of(thing: object) -> tuple[str, ResourceId]:
     try:
         state: object = inspected(thing)
     except NoInspectionAvailable:
-        return pair_of(thing)
+        return object_name(thing)
     if not isinstance(state, InstanceState) or state.identity is None:
         raise ConfigurationError(
             what=f"{type(thing).__name__} has no primary key yet", hint="flush it first"
@@ -188,7 +193,7 @@ class TableOccupancyStore:
 
     def sign(self, label: str) -> str:
         """With 128 random bits."""
-        return signed(label, random_id())
+        return contender_id(label, random_id())
 
     async def write(self, thing: str, who: str) -> None:
         """Insert a row."""
@@ -270,7 +275,7 @@ class TableOccupancyStore:
                 asked = True
                 return await ask(connection)
         except (SQLAlchemyError, OSError) as exc:
-            error = errors.from_driver(exc, self._where, asked=asked)
+            error = engine.from_driver(exc, self._where, asked=asked)
             if isinstance(exc, PoolTimeout):
                 error.hint = "the engine's pool has no connection left for occupying"
             elif isinstance(error, Unsupported):

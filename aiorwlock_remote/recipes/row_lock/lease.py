@@ -12,20 +12,19 @@ from typing import Any, Generic, TypeVar
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.lease import RENEW_FRACTION, local_deadline
 from aiorwlock_remote.core.row_grants import RowGrant
+from aiorwlock_remote.core.timing import RENEWALS_PER_LEASE, local_deadline
 from aiorwlock_remote.errors import LockError, LossReason
-from aiorwlock_remote.locks.loss_scopes import LossScopes
+from aiorwlock_remote.locks.held_state import LossScopes
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.recipes.row_lock.strategies import RowAttempt, RowOutcome
-from aiorwlock_remote.recipes.row_lock.target import RowTarget
+from aiorwlock_remote.recipes.row_lock.target import RowAttempt, RowOutcome, RowTarget
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 
 S = TypeVar("S")
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
 
-MOST_TRIES = 10
+RENEWAL_RETRIES = 10
 """Renewals that may fail while a third of a lease passes."""
 
 
@@ -87,7 +86,7 @@ class RowLease(Generic[S]):
         self.deadline = max(self.deadline, local_deadline(sent, lease, None))
 
 
-async def keep(
+async def renew_until_over(
     holding: RowLease[S], ask: Callable[[], Pending[RowOutcome]], host: TaskEventLoop
 ) -> None:
     """Renew each third of the lease, until it is over or lost, or nobody has it.
@@ -96,7 +95,7 @@ async def keep(
     """
     lease, now = holding.row.way.lease, host.clock.now
     assert lease is not None
-    pause = lease / RENEW_FRACTION
+    pause = lease / RENEWALS_PER_LEASE
     while True:
         left = holding.deadline - now()
         with anyio.move_on_after(max(0.0, min(pause, left))):
@@ -112,23 +111,25 @@ async def keep(
             holding.lose("unreachable")
             return
         sent = now()
-        got = await _answer(ask(), holding.deadline - sent)
+        got = await _outcome_within(ask(), holding.deadline - sent)
         if got is None or got.again:
-            pause = lease / RENEW_FRACTION / MOST_TRIES
+            pause = lease / RENEWALS_PER_LEASE / RENEWAL_RETRIES
             continue
         if got.grant is None:
-            holding.lose(why_gone(holding, now()))
+            holding.lose(reason_of_loss(holding, now()))
             return
         holding.renewed(sent, lease)
-        pause = lease / RENEW_FRACTION
+        pause = lease / RENEWALS_PER_LEASE
 
 
-def why_gone(holding: RowLease[S], now: float) -> LossReason:
+def reason_of_loss(holding: RowLease[S], now: float) -> LossReason:
     """A grant that is not there: its time was over, or somebody broke it."""
     return "expired" if now >= holding.deadline else "forced"
 
 
-async def _answer(pending: Pending[RowOutcome], seconds: float) -> RowOutcome | None:
+async def _outcome_within(
+    pending: Pending[RowOutcome], seconds: float
+) -> RowOutcome | None:
     """None: not known in that time."""
     with anyio.move_on_after(seconds):
         try:

@@ -12,16 +12,19 @@ from typing import Generic, Protocol, TypeVar
 import anyio
 
 from aiorwlock_remote._util.pending import InFlight, Pending, map_pending
-from aiorwlock_remote.core.polling import back_off
-from aiorwlock_remote.core.row_plans import Plan
+from aiorwlock_remote.core.row import Plan
+from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.recipes.row_lock.strategies import RowAttempt, RowOutcome
-from aiorwlock_remote.recipes.row_lock.target import Kind, RowTarget
-from aiorwlock_remote.runtime.cleanup import CleanupRetrier
+from aiorwlock_remote.recipes.row_lock.target import (
+    RowAttempt,
+    RowIdentity,
+    RowOutcome,
+    RowTarget,
+)
+from aiorwlock_remote.runtime.cleanup import CleanupRetrier, InFlightGrants
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
-from aiorwlock_remote.runtime.in_flight import InFlightGrants
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -29,7 +32,7 @@ T = TypeVar("T")
 
 RETRY_PERIOD = 5.0
 """Seconds for which a request is sent again before whoever waits is told."""
-SETTLE = 2.0
+SETTLE_TIMEOUT = 2.0
 """Seconds for which who is cancelled or closes waits until what it left is undone."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
@@ -52,8 +55,8 @@ class RowRequests(Generic[S]):
         self,
         carrier: RunsPlans[S],
         host: TaskEventLoop,
-        freed: Callable[[Kind], None],
-        known: set[Kind] | None = None,
+        freed: Callable[[RowIdentity], None],
+        known: set[RowIdentity] | None = None,
     ) -> None:
         self._carrier = carrier
         self._host = host
@@ -62,7 +65,7 @@ class RowRequests(Generic[S]):
         self._insisting = CleanupRetrier(host, self._closing)
         self._under_way = InFlight()
         self._closed = False
-        self._known = set[Kind]() if known is None else known
+        self._known = set[RowIdentity]() if known is None else known
         self._resting: set[Callable[[], None]] = set()  # to be sent again
 
     async def take(
@@ -90,7 +93,7 @@ class RowRequests(Generic[S]):
         except BaseException as exc:
             if exc is carried.error:
                 raise
-            with anyio.CancelScope(shield=True), anyio.move_on_after(SETTLE):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(SETTLE_TIMEOUT):
                 await take_back()
             raise
         if got.held:
@@ -145,8 +148,8 @@ class RowRequests(Generic[S]):
             again()
 
     async def wait_closed(self) -> None:
-        """Wait until nothing is under way, for ``SETTLE`` seconds at most."""
-        with anyio.move_on_after(SETTLE, shield=True):
+        """Wait until nothing is under way, for ``SETTLE_TIMEOUT`` seconds at most."""
+        with anyio.move_on_after(SETTLE_TIMEOUT, shield=True):
             await self._under_way.wait_closed()
 
     def _take_back(
@@ -191,7 +194,7 @@ class RowRequests(Generic[S]):
             waited = self._host.clock.now() - since
             if error is None:
                 told.set_result(given.result())
-            elif _harmless(row, error) and not self._closed and waited < RETRY_PERIOD:
+            elif _repeatable(row, error) and not self._closed and waited < RETRY_PERIOD:
                 self._resting.add(again)
                 self._host.spawn(partial(_after, back_off(2, random()), again))
             else:
@@ -215,7 +218,7 @@ class RowRequests(Generic[S]):
         return self._under_way.add(map_pending(carried, gave))
 
 
-def _harmless(row: RowTarget[S], error: BaseException) -> bool:
+def _repeatable(row: RowTarget[S], error: BaseException) -> bool:
     """Whether it may be done again: not carried out, or known by ticket."""
     if not isinstance(error, BackendUnavailable):
         return False

@@ -1,15 +1,50 @@
-"""What is wrong with a row or its table, and the statement that puts it right."""
+"""What is wrong with a row or its table, and the statement that puts it right.
+
+The published statements as SQL, for drivers; see ``row.sql``.
+
+Two ways to hold a row: as published, for ever; or with a lease, by a ticket.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar, final
+from uuid import UUID
 
-from aiorwlock_remote.core.row import RowState, state_of
-from aiorwlock_remote.core.row_plans import LeasedRowStatements, RowStatements, RowStep
+from aiorwlock_remote._util.random_ids import random_id
+from aiorwlock_remote._util.statements import load_statements
+from aiorwlock_remote.cas.table_rows import micros_of
+from aiorwlock_remote.core.row import (
+    LeasedRowStatements,
+    Plan,
+    RowKey,
+    RowState,
+    RowStatements,
+    RowStep,
+    RowTable,
+    Statement,
+    lock_plan,
+    parse_row_state,
+    table_name_parts,
+    unlock_plan,
+)
+from aiorwlock_remote.core.row_dialects import Dialect
+from aiorwlock_remote.core.row_grants import (
+    MAX_GRANTS_TEXT,
+    Decide,
+    ReleaseRow,
+    RenewRow,
+    RowDecision,
+    RowGrant,
+    RowGrants,
+    TakeRow,
+    dump_row_grants,
+    load_row_grants,
+)
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.errors import (
     AcquireUncertain,
     BackendUnavailable,
@@ -18,21 +53,245 @@ from aiorwlock_remote.errors import (
     LockError,
     Unsupported,
 )
-from aiorwlock_remote.recipes.row_lock.sql import RowSql
-from aiorwlock_remote.recipes.row_lock.strategies import (
-    LeasedStrategy,
-    PublishedStrategy,
-    RowOutcome,
-    Way,
-)
+
+
+@final
+class RowSql:
+    """The published statements for one row, as SQL."""
+
+    def __init__(self, table: RowTable, key: RowKey, dialect: Dialect) -> None:
+        """``dialect``: of the database that carries them out."""
+        self._id = str(key) if isinstance(key, UUID) and not dialect.uuids else key
+        self.table: str = ".".join(map(dialect.quoted, table_name_parts(table.name)))
+        names = {
+            "table": self.table,
+            **{
+                name: dialect.quoted(getattr(table, name))
+                for name in ("key", "mark", "count", "reason", "grants")
+            },
+            "and_": f" AND {dialect.condition}" if dialect.condition else "",
+            "now": dialect.now,
+            **{f"b{number}": dialect.bind.format(number) for number in range(1, 9)},
+        }
+        freed = dialect.freed.format_map(names)
+        self._names: Mapping[str, str] = {**names, "freed": freed}
+        self._dialect = dialect
+        self.grants: str = table.grants
+        self.key: str = table.key
+        lock = table.mark, table.count, table.reason
+        self.columns: tuple[str, ...] = (table.key, *lock)
+
+    def lock(self, mode: Mode, reason: str) -> Statement:
+        """RLock or WLock."""
+        return Statement(self._text(f"{mode}_lock"), (reason, self._id))
+
+    def unlock(self, mode: Mode, reason: str) -> Statement:
+        """RUnlock or WUnlock."""
+        return Statement(self._text(f"{mode}_unlock"), (reason, self._id))
+
+    def look(self) -> Statement:
+        """Mark, count and reason."""
+        return Statement(self._text("look"), (self._id,), tells=True)
+
+    def read(self) -> Statement:
+        """Mark, count, reason, grants; and the time there."""
+        return Statement(self._text("read"), (self._id,), tells=True)
+
+    def swap(self, old: Sequence[object], new: Sequence[object]) -> Statement:
+        """Put these there in place of those."""
+        mark, count, _, grants = old
+        values = (*new, self._id, mark, count)
+        if grants is None:
+            return Statement(self._text("swap_first"), values)
+        return Statement(self._text("swap"), (*values, grants))
+
+    @property
+    def needs(self) -> str:
+        """What gives the table its columns."""
+        return "; ".join(map(self._named, self._dialect.alters))
+
+    @property
+    def leases(self) -> str:
+        """What gives the table the column of grants."""
+        return self._named(self._dialect.leases)
+
+    @property
+    def grant(self) -> str:
+        """What gives a user the rights."""
+        return self._named(self._dialect.grant)
+
+    @property
+    def repair(self) -> str:
+        """What makes the row one that nobody holds."""
+        return self._text("repair", literal=self._literal())
+
+    @property
+    def forget(self) -> str:
+        """What makes the row one without grants."""
+        return self._text("forget", literal=self._literal())
+
+    @property
+    def insert(self) -> str:
+        """What makes the row."""
+        return self._text("insert")
+
+    def _literal(self) -> str:
+        literal = str(self._id)
+        if isinstance(self._id, int):
+            return literal
+        return "'" + literal.replace("'", "''") + "'"
+
+    def _text(self, name: str, **more: str) -> str:
+        text = load_statements("aiorwlock_remote.recipes", "row.sql")[name]
+        return " ".join(self._named(text, **more).split())
+
+    def _named(self, text: str, **more: str) -> str:
+        return text.format_map({**self._names, **more})
+
 
 S = TypeVar("S")
+
+MAX_SWAPS = 8
+"""Attempts to change a row without a pause, while others change it, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowAttempt:
+    """Who wants what. ``ticket``: known to nobody else."""
+
+    mode: Mode
+    reason: str
+    ticket: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RowOutcome:
+    """What came of a step. ``grant``: a lease that is held now.
+
+    ``held``: whether what was given back or kept was held until then. ``again``: others
+    were faster each time; nothing was done. ``damaged``: the list of grants is none.
+    """
+
+    step: RowStep
+    held: bool
+    grant: RowGrant | None = None
+    again: bool = False
+    damaged: bool = False
+
+
+class PublishedStrategy(Generic[S]):
+    """By the four published UPDATEs."""
+
+    lease: float | None = None
+
+    def __init__(self, words: RowStatements[S]) -> None:
+        self._words = words
+
+    def take(self, attempt: RowAttempt, *, check: bool) -> Plan[S, RowOutcome]:
+        """RLock or WLock."""
+        mode, reason = attempt.mode, attempt.reason
+        plan = lock_plan(self._words, mode, reason, check=check, alone=check)
+        step = yield from plan
+        return RowOutcome(step, step.done)
+
+    def give(self, attempt: RowAttempt, reason: str) -> Plan[S, RowOutcome]:
+        """RUnlock or WUnlock."""
+        step = yield from unlock_plan(self._words, attempt.mode, reason)
+        return RowOutcome(step, step.done)
+
+
+class LeasedStrategy(Generic[S]):
+    """By reading the row and swapping it, grants and all."""
+
+    def __init__(self, words: LeasedRowStatements[S], lease: float) -> None:
+        """``lease``: seconds."""
+        self._words = words
+        self.lease: float | None = lease
+        self._lease = micros(lease)
+
+    def take(self, attempt: RowAttempt, *, check: bool) -> Plan[S, RowOutcome]:
+        """Take it, unless the ticket has it already."""
+        decide = TakeRow(attempt.ticket, attempt.mode, self._lease, attempt.reason)
+        got = yield from self._swapped(decide)
+        if check and got.grant is not None and got.step.done:
+            ran = yield self._words.read()
+            found = next(iter(ran.rows), None)
+            if found is None or parse_row_state(found[:3]) is None:
+                return RowOutcome(
+                    RowStep(0, None if found is None else found[:3]), held=False
+                )
+        return got
+
+    def give(self, attempt: RowAttempt, reason: str) -> Plan[S, RowOutcome]:
+        """Give back what the ticket has."""
+        return (yield from self._swapped(ReleaseRow(attempt.ticket, reason)))
+
+    def keep(self, attempt: RowAttempt) -> Plan[S, RowOutcome]:
+        """Renew what the ticket has."""
+        return (yield from self._swapped(RenewRow(attempt.ticket, self._lease)))
+
+    def list(self) -> Plan[S, tuple[tuple[RowGrant, ...], RowOutcome]]:
+        """The grants that stand in the row, expired ones too."""
+        grants: tuple[RowGrant, ...] = ()
+
+        def listed(ledger: RowGrants, _now: int) -> RowDecision:
+            nonlocal grants
+            grants = ledger.valid().grants
+            return RowDecision(None, ledger.state, held=True)
+
+        got = yield from self._swapped(listed)
+        return grants, got
+
+    def _swapped(self, decide: Decide) -> Plan[S, RowOutcome]:
+        """What is decided about the row, put there if nobody else changes it."""
+        found: tuple[object, ...] = ()
+        for _ in range(MAX_SWAPS):
+            ran = yield self._words.read()
+            if len(ran.rows) != 1:
+                one = next(iter(ran.rows), None)
+                return RowOutcome(RowStep(len(ran.rows), one and one[:3]), held=False)
+            *read, now = ran.rows[0]
+            found = tuple(read[:3])
+            state = parse_row_state(found)
+            ledger = None if state is None else load_row_grants(state, _text(read[3]))
+            if ledger is None:
+                bad = state is not None
+                return RowOutcome(RowStep(0, found), held=False, damaged=bad)
+            told = decide(ledger, _micros(now))
+            change = told.change
+            if change is None:
+                return RowOutcome(RowStep(int(told.held), found), told.held, told.grant)
+            text = dump_row_grants(change, random_id().hex())
+            if len(text) > MAX_GRANTS_TEXT:  # as if a writer were there
+                return RowOutcome(RowStep(0, found), held=False)
+            state = change.state
+            new = state.mark, state.readers, state.reason, text
+            ran = yield self._words.swap(read, new)
+            if ran.count == 1:
+                held = told.held or told.grant is not None
+                return RowOutcome(RowStep(1), held, told.grant)
+        return RowOutcome(RowStep(0, found), held=False, again=True)
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return None if value is None else str(value)
+
+
+def _micros(now: object) -> int:
+    return micros_of(now) if isinstance(now, str) else int(now)  # type: ignore[call-overload]
+
+
+Strategy = PublishedStrategy[S] | LeasedStrategy[S]
+
+
 T = TypeVar("T")
 
 Watch = Callable[[Callable[[], object]], Callable[[], object]]
 """Rings when the row may be free, until what it returns is called."""
 
-Kind = tuple[str, ...]
+RowIdentity = tuple[str, ...]
 
 _OURS = ("rwlock schema ", "mutex_locks", "its tables were")
 """In a store's hints that are about the library's own tables."""
@@ -72,7 +331,7 @@ class RowTarget(Generic[S]):
     columns: tuple[str, ...]
     key: str
     words: RowStatements[S]
-    way: Way[S]
+    way: Strategy[S]
     hints: RepairStatements
     watch: Watch | None = None
 
@@ -86,7 +345,7 @@ class RowTarget(Generic[S]):
         watch: Watch | None = None,
     ) -> RowTarget[T]:
         """One with the hints that these texts give."""
-        way: Way[T] = (
+        way: Strategy[T] = (
             PublishedStrategy(words) if lease is None else LeasedStrategy(words, lease)
         )
         row = texts.repair, texts.insert, texts.forget, texts.key
@@ -100,12 +359,12 @@ class RowTarget(Generic[S]):
         return f"{self.table}/{self.key}"
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> RowIdentity:
         """What is known of one such row is known of all."""
         return self.table, *self.columns
 
     @property
-    def identity(self) -> Kind:
+    def identity(self) -> RowIdentity:
         """Of two locks that exclude each other it is the same."""
         return *self.kind, self.key
 
@@ -138,7 +397,7 @@ class RowTarget(Generic[S]):
             raise ConfigurationError(
                 what=f"{self.label}: there is no such row", hint=self._missing
             )
-        state = state_of(step.found)
+        state = parse_row_state(step.found)
         if state is None:
             mark, readers, _ = step.found
             raise BadRecord(

@@ -16,10 +16,10 @@ from anyio.abc import TaskGroup
 from aiorwlock_remote import Held, LockError, Mutex, OptionArgs, RWLock
 from aiorwlock_remote.testing.conformance.harness import AnyLock, StoreUnderTest
 
-Told = Callable[[], Awaitable[bool]]
+Condition = Callable[[], Awaitable[bool]]
 
 
-async def until(told: Told, patience: float) -> None:
+async def wait_until(told: Condition, patience: float) -> None:
     """Ask until the answer is yes, but not for ever."""
     with anyio.fail_after(patience):
         while not await told():  # noqa: ASYNC110 - the store rings no bell here
@@ -148,9 +148,9 @@ class TaskActors:
 
         await self.until(told)
 
-    async def until(self, told: Told) -> None:
+    async def until(self, told: Condition) -> None:
         """Ask until the answer is yes."""
-        await until(told, self._patience)
+        await wait_until(told, self._patience)
 
     async def within(self, event: anyio.Event) -> None:
         """Wait for what was promised, but not for ever."""
@@ -164,7 +164,7 @@ class TaskActors:
 
 
 @asynccontextmanager
-async def party(store: StoreUnderTest) -> AsyncIterator[TaskActors]:
+async def task_actors(store: StoreUnderTest) -> AsyncIterator[TaskActors]:
     """A party that ends when all guests have left, within the store's patience."""
     with anyio.fail_after(store.patience):
         async with anyio.create_task_group() as group:

@@ -21,7 +21,10 @@ from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
 from aiorwlock_remote.testing.conformance.cases.bad_input import BadInputCases
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.cases.cancellation import CancellationCases
+from aiorwlock_remote.testing.conformance.cases.cancellation import (
+    CancellationCases,
+    NativeCancellationCases,
+)
 from aiorwlock_remote.testing.conformance.cases.close import CloseCases
 from aiorwlock_remote.testing.conformance.cases.declared import DeclaredCases
 from aiorwlock_remote.testing.conformance.cases.failing import FailingCases
@@ -30,18 +33,17 @@ from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
 from aiorwlock_remote.testing.conformance.cases.lease import (
     BlockedLoopCases,
     LeaseCases,
+    LossCases,
 )
-from aiorwlock_remote.testing.conformance.cases.loss import LossCases
-from aiorwlock_remote.testing.conformance.cases.moves import MovesCases
+from aiorwlock_remote.testing.conformance.cases.locks import MutexCases, RWLockCases
+from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
 from aiorwlock_remote.testing.conformance.cases.multi import MultiCases
-from aiorwlock_remote.testing.conformance.cases.mutex import MutexCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
-from aiorwlock_remote.testing.conformance.cases.native import NativeCancellationCases
-from aiorwlock_remote.testing.conformance.cases.passing import PassingCases
 from aiorwlock_remote.testing.conformance.cases.process import ProcessCases
-from aiorwlock_remote.testing.conformance.cases.published import PublishedCallsCases
-from aiorwlock_remote.testing.conformance.cases.rwlock import RWLockCases
-from aiorwlock_remote.testing.conformance.cases.seat import SeatCases
+from aiorwlock_remote.testing.conformance.cases.published import (
+    PublishedCallsCases,
+    SeatCases,
+)
 from aiorwlock_remote.testing.conformance.cases.waiting import WaitingCases, WakingCases
 from aiorwlock_remote.testing.conformance.harness import Harness
 

@@ -11,14 +11,13 @@ from dataclasses import replace
 import pytest
 
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.options import Options, options_of
+from aiorwlock_remote.backends.cassandra.options import Options, options_of, statement
 from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader
-from aiorwlock_remote.backends.cassandra.statements import statement
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.event_loop import current_event_loop
-from tests.backends.cassandra.counting_store import Counted
-from tests.backends.cassandra.fake_loop import ActedLoop
+from tests.backends.cassandra.counting_store import CountingBackend
+from tests.backends.cassandra.fake_loop import FakeLoop
 from tests.servers.cassandra_ring import Visit
 from tests.servers.fix_cassandra import Keyspace, SharedNode, fresh_keyspace
 from tests.servers.plain_cassandra import PUBLISHED, warm_up
@@ -117,13 +116,13 @@ async def table(layout: str, options: Options) -> AsyncIterator[Table]:
 
 
 @pytest.fixture
-def loop() -> ActedLoop:
+def loop() -> FakeLoop:
     """Runs when the test says so."""
-    return ActedLoop()
+    return FakeLoop()
 
 
 @pytest.fixture
-def reader(loop: ActedLoop) -> Iterator[SocketReader]:
+def reader(loop: FakeLoop) -> Iterator[SocketReader]:
     """Of that loop, with an aide of its own."""
     found = SocketReader(loop, threading.get_ident())
     yield found
@@ -131,11 +130,11 @@ def reader(loop: ActedLoop) -> Iterator[SocketReader]:
 
 
 @pytest.fixture
-def counted(keyspace: Keyspace, layout: str) -> Counted:
+def counted(keyspace: Keyspace, layout: str) -> CountingBackend:
     """In a node that is warm: in another one a fence is read too early, and again."""
     assert layout
     warm_up(keyspace)
-    return Counted(keyspace)
+    return CountingBackend(keyspace)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.servers.fix_cassandra import Keyspace
 READS = {"peek", "load", "scan", "seated"}
 
 
-class Counted:
+class CountingBackend:
     """A backend that counts the statements of its store, by name."""
 
     def __init__(self, keyspace: Keyspace) -> None:

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Awaitable, Callable
 from socket import socket
 
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 
 
-class ActedLoop:
+class FakeLoop:
     """A host. What was to be done soon is done by ``turn``, in the caller's thread."""
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class ActedLoop:
             call()
 
 
-class ActedConnection:
+class FakeConnection:
     """Notes who reads it; whether somebody waits for it is set from outside."""
 
-    def __init__(self, loop: ActedLoop) -> None:
+    def __init__(self, loop: FakeLoop) -> None:
         self._loop = loop
         self.waited_for = False
         self.arrives_at = 1

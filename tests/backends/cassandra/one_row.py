@@ -9,8 +9,7 @@ from uuid import UUID, uuid4
 from cassandra.cluster import ResponseFuture, Session
 from cassandra.query import PreparedStatement
 
-from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.options import Options, statement
 
 KEY = ("order", 42)
 SINCE = datetime.fromtimestamp(1000, UTC)
@@ -22,7 +21,7 @@ VALUES ('order', 42, %s, toTimestamp(now())) IF NOT EXISTS
 FREE = "DELETE FROM {table} WHERE resource_type='order' AND resource_id=42"
 
 
-class Desk:
+class OneRow:
     """One row, through one session."""
 
     def __init__(self, session: Session, options: Options) -> None:

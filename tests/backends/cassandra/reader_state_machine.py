@@ -28,9 +28,9 @@ from cassandra.connection import ConnectionShutdown, DefaultEndPoint
 from cassandra.protocol import QueryMessage, SupportedMessage
 
 from aiorwlock_remote.backends.cassandra import connection
-from aiorwlock_remote.backends.cassandra.connection import read_by
+from aiorwlock_remote.backends.cassandra.connection import connection_class
 from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader
-from tests.backends.cassandra.fake_loop import ActedLoop
+from tests.backends.cassandra.fake_loop import FakeLoop
 
 PATIENCE = 60.0
 """Seconds for what others than the story's own thread have to do."""
@@ -117,20 +117,20 @@ class Server:
         self._sock.close()
 
 
-class Scene:
+class ReaderStateMachine:
     """One connection, until it is closed by either side."""
 
     def __init__(self) -> None:
         super().__init__()
         self._stack = ExitStack()
         self._stack.enter_context(patch.object(connection, "TURN_GRACE", 0.02))
-        self.loop = ActedLoop()
+        self.loop = FakeLoop()
         self.reader = SocketReader(self.loop, threading.get_ident())
         self._stack.callback(self.reader.close)
         listening = self._stack.enter_context(create_server(("127.0.0.1", 0)))
         end = DefaultEndPoint(*listening.getsockname())
         options = [(SOL_SOCKET, SO_RCVBUF, 1 << 16)]
-        make = read_by(self.reader)
+        make = connection_class(self.reader)
         self.near = make(end, protocol_version=4, connect_timeout=5.0, sockopts=options)
         far = self._stack.enter_context(listening.accept()[0])
         far.setsockopt(SOL_SOCKET, SO_RCVBUF, 1 << 16)

@@ -11,27 +11,27 @@ import pytest
 from aiorwlock_remote import BackendUnavailable, Unsupported
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.ballots import (
+from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.read_back import (
     ROWS_PER_READ,
-    TIMES,
+    WRITE_TIMES,
     Ballot,
     BallotRequest,
     Ballots,
     EarlyReadHeuristic,
     grouped,
 )
-from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.requests import Request, Rows
+from aiorwlock_remote.backends.cassandra.session_client import Request, Rows
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.ports import EventLoop
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.fake_loop import ActedLoop
-from tests.backends.cassandra.one_row import Desk
+from tests.backends.cassandra.fake_loop import FakeLoop
+from tests.backends.cassandra.one_row import OneRow
 from tests.servers.fix_cassandra import Keyspace
 
 
-class ActedTable:
+class FakeTable:
     """In the place of a ``Table``: the test gives the answers."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class ActedTable:
             [
                 {
                     "version": UUID(int=number),
-                    **dict.fromkeys(TIMES.values(), number + 7),
+                    **dict.fromkeys(WRITE_TIMES.values(), number + 7),
                 }
                 for number in numbers
             ]
@@ -63,12 +63,12 @@ class ActedTable:
 
 
 @pytest.fixture
-def acted() -> ActedTable:
-    return ActedTable()
+def acted() -> FakeTable:
+    return FakeTable()
 
 
 @pytest.fixture
-def ballots(acted: ActedTable, loop: ActedLoop) -> Ballots:
+def ballots(acted: FakeTable, loop: FakeLoop) -> Ballots:
     return Ballots(cast("Table", acted), loop)
 
 
@@ -84,9 +84,7 @@ def values(request: Request) -> Any:  # noqa: ANN401 - what a statement takes
     return request.values
 
 
-def test_one_is_asked_alone(
-    ballots: Ballots, acted: ActedTable, loop: ActedLoop
-) -> None:
+def test_one_is_asked_alone(ballots: Ballots, acted: FakeTable, loop: FakeLoop) -> None:
     found = read(ballots, 1)
     assert not acted.asked
     loop.turn()
@@ -96,7 +94,7 @@ def test_one_is_asked_alone(
 
 
 def test_another_version_is_not_what_was_asked_for(
-    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+    ballots: Ballots, acted: FakeTable, loop: FakeLoop
 ) -> None:
     found = read(ballots, 1, version=1_000)
     loop.turn()
@@ -104,21 +102,21 @@ def test_another_version_is_not_what_was_asked_for(
     assert found.result() is None
 
 
-@pytest.mark.parametrize("time", TIMES.values())
+@pytest.mark.parametrize("time", WRITE_TIMES.values())
 @pytest.mark.parametrize("at", [None, 9])
 def test_a_row_that_is_not_whole_has_no_ballot(
-    ballots: Ballots, acted: ActedTable, loop: ActedLoop, time: str, at: int | None
+    ballots: Ballots, acted: FakeTable, loop: FakeLoop, time: str, at: int | None
 ) -> None:
     """Another program's write hides a cell, or has overwritten it."""
     found = read(ballots, 1)
     loop.turn()
-    times = dict.fromkeys(TIMES.values(), 8) | {time: at}
+    times = dict.fromkeys(WRITE_TIMES.values(), 8) | {time: at}
     acted.asked[0][1].set_result([{"version": UUID(int=1), **times}])
     assert found.result() is None
 
 
 def test_those_of_a_turn_are_asked_together(
-    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+    ballots: Ballots, acted: FakeTable, loop: FakeLoop
 ) -> None:
     reads = [read(ballots, number) for number in (3, 1, 2)]
     loop.turn()
@@ -130,7 +128,7 @@ def test_those_of_a_turn_are_asked_together(
 
 
 def test_the_next_turn_is_another_request(
-    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+    ballots: Ballots, acted: FakeTable, loop: FakeLoop
 ) -> None:
     for number in (1, 2):
         read(ballots, number).log_failure()
@@ -139,7 +137,7 @@ def test_the_next_turn_is_another_request(
 
 
 def test_each_is_asked_at_the_node_that_knows_it_first(
-    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+    ballots: Ballots, acted: FakeTable, loop: FakeLoop
 ) -> None:
     for number in range(5):
         node = "odd" if number % 2 else "even"
@@ -150,7 +148,7 @@ def test_each_is_asked_at_the_node_that_knows_it_first(
 
 
 def test_what_fails_fails_for_all(
-    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+    ballots: Ballots, acted: FakeTable, loop: FakeLoop
 ) -> None:
     reads = [read(ballots, number) for number in range(3)]
     loop.turn()
@@ -159,7 +157,7 @@ def test_what_fails_fails_for_all(
 
 
 def test_a_server_that_forbids_many_is_asked_one_by_one(
-    ballots: Ballots, acted: ActedTable, loop: ActedLoop
+    ballots: Ballots, acted: FakeTable, loop: FakeLoop
 ) -> None:
     reads = [read(ballots, number) for number in range(3)]
     loop.turn()
@@ -208,7 +206,7 @@ def test_what_never_comes_late_enough_is_tried_ever_more_rarely() -> None:
 async def test_the_real_ones(layout: str, options: Options, keyspace: Keyspace) -> None:
     """In both layouts, of one type and of many."""
     assert layout
-    desk = Desk(keyspace.visit.session, options)
+    desk = OneRow(keyspace.visit.session, options)
     table = await opening.connect(options, current_event_loop())
     ballots = Ballots(table, current_event_loop())
     some = secrets.token_hex(4)

@@ -17,11 +17,10 @@ from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.connection import ReadConnection
 from aiorwlock_remote.backends.cassandra.opening import HEARTBEAT, HEARTBEAT_TIMEOUT
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.requests import APPLIED, Request
+from aiorwlock_remote.backends.cassandra.session_client import APPLIED, Request
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.cas.renewer import CallbackThread
-from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.runtime.event_loop import SystemClock, current_event_loop
 
 pytestmark = [pytest.mark.anyio]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra.callback_queue import CallbackQueue
-from tests.backends.cassandra.fake_loop import ActedLoop
+from aiorwlock_remote.backends.cassandra.socket_reader import CallbackQueue
+from tests.backends.cassandra.fake_loop import FakeLoop
 
 
 def test_one_wake_for_all_that_lie_ready() -> None:
-    loop, got = ActedLoop(), list[int]()
+    loop, got = FakeLoop(), list[int]()
     inbox = CallbackQueue(loop)
     for number in range(5):
         inbox.put(got.append, number)
@@ -23,7 +23,7 @@ def test_one_wake_for_all_that_lie_ready() -> None:
 
 
 def test_what_comes_meanwhile_is_not_forgotten() -> None:
-    loop, got = ActedLoop(), list[str]()
+    loop, got = FakeLoop(), list[str]()
     inbox = CallbackQueue(loop)
 
     def first(answer: str) -> None:
@@ -37,7 +37,7 @@ def test_what_comes_meanwhile_is_not_forgotten() -> None:
 
 
 def test_one_that_fails_keeps_no_other_from_its_answer() -> None:
-    loop, got = ActedLoop(), list[str]()
+    loop, got = FakeLoop(), list[str]()
     inbox = CallbackQueue(loop)
 
     def broken(_: object) -> None:
@@ -52,7 +52,7 @@ def test_one_that_fails_keeps_no_other_from_its_answer() -> None:
 
 
 def test_who_gathers_is_not_woken_for_what_it_gathers() -> None:
-    loop, got = ActedLoop(), list[str]()
+    loop, got = FakeLoop(), list[str]()
     inbox = CallbackQueue(loop)
     inbox.gather(lambda: inbox.put(got.append, "answer"))
     assert got == ["answer"]
@@ -62,7 +62,7 @@ def test_who_gathers_is_not_woken_for_what_it_gathers() -> None:
 
 
 def test_what_was_gathered_is_told_though_gathering_fails() -> None:
-    loop, got = ActedLoop(), list[str]()
+    loop, got = FakeLoop(), list[str]()
     inbox = CallbackQueue(loop)
 
     def broken() -> None:

@@ -10,8 +10,7 @@ import pytest
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.pages import PendingRows
-from aiorwlock_remote.backends.cassandra.requests import Request
+from aiorwlock_remote.backends.cassandra.session_client import PendingRows, Request
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.cas import CasStepper
 from aiorwlock_remote.core.commands import (
@@ -32,7 +31,7 @@ from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import EventLoop
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.one_row import Desk
+from tests.backends.cassandra.one_row import OneRow
 from tests.servers.fix_cassandra import Keyspace
 
 pytestmark = [pytest.mark.anyio, both_layouts]
@@ -41,7 +40,7 @@ ORDER = resource("order", 42)
 LEASE = 30_000_000
 
 
-class Party:
+class Contender:
     """A process; ``sent`` are the statements it has asked for.
 
     ``between``: what others do after its next grant, before it reads the fence.
@@ -90,21 +89,21 @@ class Party:
 
 
 @pytest.fixture
-async def parties(layout: str, options: Options) -> AsyncIterator[list[Party]]:
+async def parties(layout: str, options: Options) -> AsyncIterator[list[Contender]]:
     assert layout
     tables = [await opening.connect(options, current_event_loop()) for _ in range(2)]
-    yield [Party(table, f"gate{number}") for number, table in enumerate(tables)]
+    yield [Contender(table, f"gate{number}") for number, table in enumerate(tables)]
     for table in tables:
         table.close()
 
 
 @pytest.fixture
-def desk(keyspace: Keyspace, options: Options) -> Desk:
-    return Desk(keyspace.visit.session, options)
+def desk(keyspace: Keyspace, options: Options) -> OneRow:
+    return OneRow(keyspace.visit.session, options)
 
 
 async def test_uncontended_it_is_one_transaction_each(
-    parties: list[Party], desk: Desk
+    parties: list[Contender], desk: OneRow
 ) -> None:
     one, fences = parties[0], list[int]()
     for number in range(3):
@@ -123,7 +122,7 @@ async def test_uncontended_it_is_one_transaction_each(
 
 
 async def test_the_one_who_waits_gets_in_after_the_release(
-    parties: list[Party], desk: Desk
+    parties: list[Contender], desk: OneRow
 ) -> None:
     one, two = parties
     first = await one.do(one.write("t1"))
@@ -139,7 +138,7 @@ async def test_the_one_who_waits_gets_in_after_the_release(
 
 
 async def test_a_published_holder_is_respected(
-    parties: list[Party], desk: Desk
+    parties: list[Contender], desk: OneRow
 ) -> None:
     one = parties[0]
     assert desk.take("other")
@@ -153,7 +152,7 @@ async def test_a_published_holder_is_respected(
 
 
 async def test_a_force_from_outside_is_noticed(
-    parties: list[Party], desk: Desk
+    parties: list[Contender], desk: OneRow
 ) -> None:
     one, two = parties
     granted = await one.do(one.write("t1"))
@@ -165,7 +164,7 @@ async def test_a_force_from_outside_is_noticed(
 
 
 async def test_others_queue_before_the_fence_is_read(
-    parties: list[Party], desk: Desk
+    parties: list[Contender], desk: OneRow
 ) -> None:
     one, two = parties
     one.between = lambda: two.do(two.write("t2", queue=True))
@@ -178,7 +177,7 @@ async def test_others_queue_before_the_fence_is_read(
 
 
 async def test_forced_before_the_fence_is_read(
-    parties: list[Party], desk: Desk
+    parties: list[Contender], desk: OneRow
 ) -> None:
     one, two = parties
 

@@ -22,10 +22,13 @@ from cassandra.connection import ConnectionShutdown, DefaultEndPoint
 from cassandra.protocol import OptionsMessage
 
 from aiorwlock_remote.backends.cassandra import connection
-from aiorwlock_remote.backends.cassandra.connection import ReadConnection, read_by
-from aiorwlock_remote.backends.cassandra.segments import SEGMENTS
+from aiorwlock_remote.backends.cassandra.connection import (
+    CACHED_SEGMENTS,
+    ReadConnection,
+    connection_class,
+)
 from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader
-from tests.backends.cassandra.fake_loop import ActedLoop
+from tests.backends.cassandra.fake_loop import FakeLoop
 
 PATIENCE = 60.0
 LARGE = 1 << 23
@@ -41,11 +44,11 @@ def listening() -> Iterator[socket]:
 
 @pytest.fixture
 def near(
-    loop: ActedLoop, reader: SocketReader, listening: socket
+    loop: FakeLoop, reader: SocketReader, listening: socket
 ) -> Iterator[ReadConnection]:
     """The driver's end. It has just greeted the server, and nothing was answered."""
     end = DefaultEndPoint(*listening.getsockname())
-    found = read_by(reader)(end, protocol_version=5, connect_timeout=PATIENCE)
+    found = connection_class(reader)(end, protocol_version=5, connect_timeout=PATIENCE)
     loop.turn()
     yield found
     found.close()
@@ -72,18 +75,18 @@ def exactly(sock: socket, size: int) -> bytes:
     return data
 
 
-def readable(loop: ActedLoop) -> None:
+def readable(loop: FakeLoop) -> None:
     for function in list(loop.readers.values()):
         function()
 
 
 def test_headers_of_segments_are_worked_out_once(near: ReadConnection) -> None:
     near._enable_checksumming()
-    assert near._segment_codec is SEGMENTS
+    assert near._segment_codec is CACHED_SEGMENTS
 
 
 def test_the_first_is_sent_at_once_and_the_others_of_a_turn_together(
-    loop: ActedLoop,
+    loop: FakeLoop,
     near: ReadConnection,
     far: socket,
     monkeypatch: pytest.MonkeyPatch,
@@ -118,7 +121,7 @@ def leaves_at_once(near: ReadConnection) -> bool:
 
 
 def test_only_what_has_time_waits_for_the_answer_of_what_was_asked_before(
-    loop: ActedLoop, reader: SocketReader, near: ReadConnection, far: socket
+    loop: FakeLoop, reader: SocketReader, near: ReadConnection, far: socket
 ) -> None:
     loop.turn()
     assert leaves_at_once(near)
@@ -135,7 +138,7 @@ def test_only_what_has_time_waits_for_the_answer_of_what_was_asked_before(
 
 
 def test_what_has_time_goes_with_what_has_none(
-    loop: ActedLoop, reader: SocketReader, near: ReadConnection, far: socket
+    loop: FakeLoop, reader: SocketReader, near: ReadConnection, far: socket
 ) -> None:
     """Of one turn, whichever of them was asked first."""
     loop.turn()
@@ -196,7 +199,7 @@ def asked(near: ReadConnection) -> tuple[list[object], threading.Event]:
 
 
 def test_whoever_waits_is_told_when_the_server_hangs_up(
-    loop: ActedLoop, near: ReadConnection, far: socket
+    loop: FakeLoop, near: ReadConnection, far: socket
 ) -> None:
     told, done = asked(near)
     far.close()
@@ -210,7 +213,7 @@ def test_whoever_waits_is_told_when_the_server_hangs_up(
 
 
 def test_a_connection_that_was_reset_is_given_up(
-    loop: ActedLoop, near: ReadConnection, far: socket
+    loop: FakeLoop, near: ReadConnection, far: socket
 ) -> None:
     told, done = asked(near)
     far.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
@@ -267,7 +270,7 @@ def test_others_than_the_loop_are_told_though_it_reads_nothing(
     thread.join(PATIENCE)
 
 
-def test_nonsense_ends_it(loop: ActedLoop, near: ReadConnection, far: socket) -> None:
+def test_nonsense_ends_it(loop: FakeLoop, near: ReadConnection, far: socket) -> None:
     told, done = asked(near)
     far.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4)
     while not done.is_set():

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.options import Options, statement
 
 PAGE = Path(__file__).parents[3] / "docs" / "stores" / "cassandra.md"
 

@@ -7,13 +7,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.ballots import EarlyReadHeuristic
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
-from aiorwlock_remote.backends.cassandra.local_grants import LocalGrants
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.pages import PendingRows
-from aiorwlock_remote.backends.cassandra.requests import Request
-from aiorwlock_remote.backends.cassandra.stepper import CassandraStepper
+from aiorwlock_remote.backends.cassandra.read_back import EarlyReadHeuristic
+from aiorwlock_remote.backends.cassandra.session_client import PendingRows, Request
+from aiorwlock_remote.backends.cassandra.stepper import CassandraStepper, LocalGrants
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -28,7 +26,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import EventLoop
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.one_row import Desk
+from tests.backends.cassandra.one_row import OneRow
 from tests.servers.fix_cassandra import Keyspace
 
 pytestmark = [
@@ -85,8 +83,8 @@ async def steps(asked: Sent) -> CassandraStepper:
 
 
 @pytest.fixture
-def desk(keyspace: Keyspace, options: Options) -> Desk:
-    return Desk(keyspace.visit.session, options)
+def desk(keyspace: Keyspace, options: Options) -> OneRow:
+    return OneRow(keyspace.visit.session, options)
 
 
 def read(ticket: str) -> Acquire:
@@ -102,7 +100,7 @@ def new_steps(table: Table) -> CassandraStepper:
 
 
 async def test_who_joins_here_reads_none(
-    steps: CassandraStepper, asked: Sent, desk: Desk
+    steps: CassandraStepper, asked: Sent, desk: OneRow
 ) -> None:
     """The seat was compared with what one of ours had written, and its fence known."""
     await steps.step(ORDER, read("t1"))
@@ -115,7 +113,7 @@ async def test_who_joins_here_reads_none(
 
 
 async def test_who_joins_from_elsewhere_is_told_the_true_fence(
-    steps: CassandraStepper, asked: Sent, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    steps: CassandraStepper, asked: Sent, desk: OneRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The row knows a provisional one."""
     monkeypatch.setattr(EarlyReadHeuristic, "tries", lambda _: False)
@@ -129,7 +127,7 @@ async def test_who_joins_from_elsewhere_is_told_the_true_fence(
 
 
 async def test_who_takes_over_has_a_higher_fence(
-    steps: CassandraStepper, asked: Sent, desk: Desk
+    steps: CassandraStepper, asked: Sent, desk: OneRow
 ) -> None:
     """In the release of one before: the seat changes hands, and no read follows."""
     write = Acquire((Claim("t1", LEASE),), Mode.WRITE)
@@ -150,7 +148,7 @@ async def test_who_takes_over_has_a_higher_fence(
 async def test_a_shown_fence_is_the_ballot(
     steps: CassandraStepper,
     asked: Sent,
-    desk: Desk,
+    desk: OneRow,
     monkeypatch: pytest.MonkeyPatch,
     *,
     early: bool,

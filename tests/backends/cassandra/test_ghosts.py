@@ -14,10 +14,10 @@ from cassandra import ConsistencyLevel
 from cassandra.cluster import ResponseFuture
 from cassandra.query import SimpleStatement
 
-from aiorwlock_remote.backends.cassandra.changes import ANY
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.rows import NEVER_STORED
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.one_row import KEY, SINCE, Desk
+from tests.backends.cassandra.one_row import KEY, SINCE, OneRow
 from tests.servers.cassandra_ring import Visit
 from tests.servers.fix_cassandra import Keyspace, SharedNode
 from tests.servers.process import IP, until
@@ -27,12 +27,12 @@ pytestmark = both_layouts
 
 
 @dataclass(frozen=True)
-class Scene:
+class LateRequests:
     """``lost`` talks through the proxy; ``here`` is everybody else."""
 
     proxy: Proxy
-    lost: Desk
-    here: Desk
+    lost: OneRow
+    here: OneRow
 
     def ghost(self, name: str, *values: object) -> ResponseFuture:
         """Sent, and held back; nobody waits for it any more."""
@@ -59,15 +59,15 @@ class Scene:
 @pytest.fixture
 def scene(
     cassandra_node: SharedNode, keyspace: Keyspace, options: Options, layout: str
-) -> Iterator[Scene]:
+) -> Iterator[LateRequests]:
     assert layout
     with Proxy(cassandra_node.port) as proxy, Visit(IP, proxy.port) as far:
-        lost = Desk(far.session, options)
+        lost = OneRow(far.session, options)
         lost.prepare("appear", "keep")
-        yield Scene(proxy, lost, Desk(keyspace.visit.session, options))
+        yield LateRequests(proxy, lost, OneRow(keyspace.visit.session, options))
 
 
-def test_a_serial_read_resolves_nothing(scene: Scene) -> None:
+def test_a_serial_read_resolves_nothing(scene: LateRequests) -> None:
     """The negative control: the ghost holds what the read had said to be free."""
     ghost = scene.ghost("appear", *scene.lost.appearing("ghost"))
     assert scene.serial_read() is None
@@ -76,17 +76,21 @@ def test_a_serial_read_resolves_nothing(scene: Scene) -> None:
     assert scene.here.load().ticket == "ghost"
 
 
-def test_a_burnt_version_refuses_the_ghost(scene: Scene) -> None:
+def test_a_burnt_version_refuses_the_ghost(scene: LateRequests) -> None:
     version = uuid4()
     scene.here.appear("gluww", version)
     seat = ("gluww", SINCE)
-    ghost = scene.ghost("keep", uuid4(), "ghost", 6, *KEY, version, *seat, *ANY)
-    assert scene.here.do("keep", uuid4(), "{}", 6, *KEY, version, *seat, *ANY).applied
+    ghost = scene.ghost(
+        "keep", uuid4(), "ghost", 6, *KEY, version, *seat, *NEVER_STORED
+    )
+    assert scene.here.do(
+        "keep", uuid4(), "{}", 6, *KEY, version, *seat, *NEVER_STORED
+    ).applied
     assert not scene.arrives(ghost)
     assert scene.here.load().record == "{}"
 
 
-def test_a_burn_in_the_empty_row_refuses_it_too(scene: Scene) -> None:
+def test_a_burn_in_the_empty_row_refuses_it_too(scene: LateRequests) -> None:
     """For as long as it lives; ours step over it, published programs wait."""
     ghost, burnt = scene.ghost("appear", *scene.lost.appearing("ghost")), uuid4()
     assert scene.here.do("burn", 30, burnt, *KEY).applied
@@ -94,20 +98,32 @@ def test_a_burn_in_the_empty_row_refuses_it_too(scene: Scene) -> None:
     assert not scene.arrives(ghost)
     refused = scene.here.appear("gluww")
     assert (refused.applied, refused.version, refused.ticket) == (False, burnt, None)
-    step = ("seat", "gluww", SINCE, uuid4(), "{}", 9, *KEY, burnt, None, None, *ANY)
+    step = (
+        "seat",
+        "gluww",
+        SINCE,
+        uuid4(),
+        "{}",
+        9,
+        *KEY,
+        burnt,
+        None,
+        None,
+        *NEVER_STORED,
+    )
     assert scene.here.do(*step).applied
     assert scene.here.vanish("gluww").applied
     assert scene.here.take("other")
 
 
-def test_a_burn_goes_by_itself(scene: Scene) -> None:
+def test_a_burn_goes_by_itself(scene: LateRequests) -> None:
     assert scene.here.do("burn", 5, uuid4(), *KEY).applied  # for seconds
     assert not scene.here.take("other")
     until(lambda: scene.here.take("other"), "the burn has gone", 30.0)
 
 
 def test_a_ghost_that_comes_later_still_is_one_holder_and_its_fence_rises(
-    scene: Scene,
+    scene: LateRequests,
 ) -> None:
     """Absence repeats; but a ballot is chosen when a request is carried out."""
     ghost, fences = scene.ghost("appear", *scene.lost.appearing("ghost")), list[int]()
@@ -125,7 +141,7 @@ def test_a_ghost_that_comes_later_still_is_one_holder_and_its_fence_rises(
     assert fences == sorted(set(fences))
 
 
-def test_a_ghost_never_joins_a_holder(scene: Scene) -> None:
+def test_a_ghost_never_joins_a_holder(scene: LateRequests) -> None:
     ghost = scene.ghost("appear", *scene.lost.appearing("ghost"))
     assert scene.here.appear("gluww").applied
     assert not scene.arrives(ghost)

@@ -10,7 +10,7 @@ from cassandra.policies import RoundRobinPolicy
 from aiorwlock_remote import BackendUnavailable, connect
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.core.names import resource
-from tests.backends.cassandra.counting_store import Counted
+from tests.backends.cassandra.counting_store import CountingBackend
 from tests.servers.fix_cassandra import Keyspace, SharedNode
 from tests.servers.process import IP
 from tests.servers.proxy import Proxy
@@ -20,10 +20,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("left_open")]
 
 @pytest.mark.only_on("asyncio", "the server tells")
 async def test_a_list_does_not_forget_what_is_waited_for(
-    keyspace: Keyspace, counted: Counted, monkeypatch: pytest.MonkeyPatch
+    keyspace: Keyspace, counted: CountingBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it is: how old a lease is, only whoever saw it before knows."""
-    monkeypatch.setattr("aiorwlock_remote.backends.cassandra.row_time.CACHE_SIZE", 2)
+    monkeypatch.setattr(
+        "aiorwlock_remote.backends.cassandra.row_time.MAX_VERSIONS_CACHED", 2
+    )
     async with connect(counted) as locks, connect(keyspace.url) as others:
         order = resource("order", 42)
         store = counted.store
@@ -58,7 +60,7 @@ async def test_a_large_table_comes_in_pages(
 
 
 async def test_each_page_has_its_time(
-    keyspace: Keyspace, counted: Counted, cassandra_node: SharedNode
+    keyspace: Keyspace, counted: CountingBackend, cassandra_node: SharedNode
 ) -> None:
     """At a node that falls silent in between; nothing else may give it away."""
     async with connect(counted) as locks:

@@ -14,8 +14,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.options import Options, statement
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.servers.fix_cassandra import Keyspace, SharedNode

@@ -11,10 +11,9 @@ from cassandra.cluster import Cluster, NoHostAvailable, Session
 
 from aiorwlock_remote import Unsupported
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.ballots import Ballots
-from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.requests import APPLIED
-from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.options import Options, statement
+from aiorwlock_remote.backends.cassandra.read_back import Ballots
+from aiorwlock_remote.backends.cassandra.session_client import APPLIED
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.servers.fix_cassandra import StartCassandra

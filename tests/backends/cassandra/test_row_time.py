@@ -16,10 +16,10 @@ from uuid import UUID
 import pytest
 
 from aiorwlock_remote.backends.cassandra.row_time import (
-    CACHE_SIZE,
+    MAX_VERSIONS_CACHED,
     VersionClock,
     WrittenAt,
-    now_of,
+    earliest_now,
 )
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release, Renew
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
@@ -47,11 +47,11 @@ Judge = Callable[[WrittenAt, int, int], int]
 
 
 def ours(written: WrittenAt, boot: int, wall: int) -> int:
-    return now_of(written, boot, wall, SKEW)
+    return earliest_now(written, boot, wall, SKEW)
 
 
 def without_margin(written: WrittenAt, boot: int, wall: int) -> int:
-    return now_of(written, boot, wall, 0)
+    return earliest_now(written, boot, wall, 0)
 
 
 def one_wall_for_all(written: WrittenAt, boot: int, wall: int) -> int:
@@ -229,25 +229,25 @@ def test_counting_from_the_request_that_showed_a_version_gives_two() -> None:
 def test_who_waits_gets_in_when_the_lease_ends() -> None:
     written = WrittenAt(frame=0, wall=START, seen=5)
     for wall in (START - SKEW, START, START + SKEW):
-        assert now_of(written, 5 + LEASE, wall, SKEW) == LEASE
+        assert earliest_now(written, 5 + LEASE, wall, SKEW) == LEASE
 
 
 def test_who_has_just_come_gets_in_a_skew_later() -> None:
     just_seen = WrittenAt(frame=0, wall=START, seen=5)
-    assert now_of(just_seen, 5, START + LEASE, SKEW) == 0
-    assert now_of(just_seen, 5, START + LEASE + SKEW, SKEW) == LEASE
-    assert now_of(just_seen, 5, START + 10**12, None) == 0
+    assert earliest_now(just_seen, 5, START + LEASE, SKEW) == 0
+    assert earliest_now(just_seen, 5, START + LEASE + SKEW, SKEW) == LEASE
+    assert earliest_now(just_seen, 5, START + 10**12, None) == 0
 
 
 def test_a_wall_clock_set_back_turns_nothing_back() -> None:
-    assert now_of(WrittenAt(7, START, 5), 5, START - 10**12, SKEW) == 7
+    assert earliest_now(WrittenAt(7, START, 5), 5, START - 10**12, SKEW) == 7
 
 
 def test_what_is_waited_for_is_not_forgotten() -> None:
     """Else a busy process would never know how long a lease has been there."""
     memory, waited = VersionClock(), UUID(int=0)
     memory.add(waited, WrittenAt(0, START, 5))
-    for number in range(1, 2 * CACHE_SIZE):
+    for number in range(1, 2 * MAX_VERSIONS_CACHED):
         memory.add(UUID(int=number), WrittenAt(0, START, number))
         assert memory.get(waited) == WrittenAt(0, START, 5)
     assert memory.get(UUID(int=1)) is None

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from aiorwlock_remote import BadRecord
 from aiorwlock_remote.backends.cassandra.rows import (
-    NOTHING,
-    PROVISIONAL,
-    columns_of,
+    NO_ROW,
+    PROVISIONAL_LIMIT,
     counted_from,
-    found_of,
+    parse_row,
+    seat_columns,
 )
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.commands import Acquire, Claim, Downgrade, Granted, Release
@@ -41,30 +41,30 @@ def row(record: Doorman | None, **changes: Any) -> dict[str, Any]:  # noqa: ANN4
 
 
 def test_no_row_is_nothing() -> None:
-    assert found_of(None) is NOTHING
-    assert found_of({"[applied]": False}) is NOTHING
-    assert NOTHING.seat is None
-    assert NOTHING.condition == (None, None, None)
+    assert parse_row(None) is NO_ROW
+    assert parse_row({"[applied]": False}) is NO_ROW
+    assert NO_ROW.seat is None
+    assert NO_ROW.condition == (None, None, None)
 
 
 def test_a_published_program_holds_it() -> None:
     at = datetime(1970, 1, 1, 0, 16, 40, 7000)  # noqa: DTZ001
-    found = found_of(row(None, acquired_at=at, version=None))
+    found = parse_row(row(None, acquired_at=at, version=None))
     assert found.seat == MutexRecord("gluww,1000.007")
     assert found.condition == (None, "gluww", 1_000_007)
-    assert columns_of(found.seat) == ("gluww", 1_000_007)
+    assert seat_columns(found.seat) == ("gluww", 1_000_007)
 
 
 @given(ticket=st.text(min_size=1), millis=st.integers(0, 4_000_000_000_000))
 def test_a_seat_is_written_as_it_was_read(ticket: str, millis: int) -> None:
     seconds, rest = divmod(millis, 1000)
     value = f"{ticket},{seconds}.{rest:03}" if rest else f"{ticket},{seconds}"
-    assert columns_of(MutexRecord(value)) == (ticket, millis)
+    assert seat_columns(MutexRecord(value)) == (ticket, millis)
 
 
 def test_a_burn_is_neither_held_nor_recorded() -> None:
     version = UUID(int=5)
-    found = found_of(
+    found = parse_row(
         {"[applied]": False}
         | row(None, ticket=None, acquired_at=None, version=version, seated=None)
     )
@@ -75,12 +75,12 @@ def test_a_burn_is_neither_held_nor_recorded() -> None:
 
 def test_a_record_without_a_time_is_refused() -> None:
     with pytest.raises(BadRecord):
-        found_of(row(Doorman(), frame=None))
+        parse_row(row(Doorman(), frame=None))
     for found in (row(Doorman(), frame=-1), row(None, frame=-1)):
         with pytest.raises(BadRecord):  # else it would be tried for ever
-            found_of(found)
+            parse_row(found)
     with pytest.raises(BadRecord):
-        found_of(row(Doorman()) | {"record": "{"})
+        parse_row(row(Doorman()) | {"record": "{"})
 
 
 def test_a_grant_from_nothing_gets_the_ballot() -> None:
@@ -92,9 +92,9 @@ def test_a_grant_from_nothing_gets_the_ballot() -> None:
     assert step.seat == MutexRecord(f"t1,{WALL // 1_000_000}", 1_000_005)
     at = datetime.fromtimestamp(WALL // 1_000_000, UTC)
     seat = {"ticket": "t1", "acquired_at": at.replace(tzinfo=None)}
-    unsettled = found_of(row(step.record, **seat, seated=None))
+    unsettled = parse_row(row(step.record, **seat, seated=None))
     assert not unsettled.settled
-    found = found_of(row(step.record, **seat))
+    found = parse_row(row(step.record, **seat))
     assert found.settled
     assert found.record is not None
     assert found.record.last == found.record.grants[0].fence == BALLOT
@@ -106,7 +106,7 @@ def test_without_our_seat_fences_count_from_the_next_one(ticket: str | None) -> 
     held = transition(None, None, Acquire((Claim("t1", 1_000_000),), Mode.WRITE), 5, 0)
     seated = None if ticket is None else BALLOT
     at = datetime(2026, 1, 2) if ticket else None  # noqa: DTZ001 - as the driver's
-    found = found_of(row(held.record, ticket=ticket, acquired_at=at, seated=seated))
+    found = parse_row(row(held.record, ticket=ticket, acquired_at=at, seated=seated))
     assert found.settled
     assert found.record is not None
     assert found.record.last == 0
@@ -139,4 +139,4 @@ def test_what_is_true_already_stays() -> None:
     assert [e.fence for e in found.endings] == [BALLOT, BALLOT]
     assert counted_from(Doorman(), BALLOT) == Doorman()
     assert counted_from(replace(door, last=2), BALLOT).last == BALLOT + 1
-    assert BALLOT > PROVISIONAL
+    assert BALLOT > PROVISIONAL_LIMIT

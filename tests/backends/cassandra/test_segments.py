@@ -9,7 +9,11 @@ from cassandra.segment import CrcException, Segment, SegmentCodec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aiorwlock_remote.backends.cassandra.segments import CACHE_SIZE, SEGMENTS, _decoded
+from aiorwlock_remote.backends.cassandra.connection import (
+    CACHED_SEGMENTS,
+    MAX_HEADERS_CACHED,
+    _decoded_header,
+)
 
 DRIVERS = SegmentCodec()
 MOST = Segment.MAX_PAYLOAD_LENGTH
@@ -26,7 +30,7 @@ def encoded(codec: SegmentCodec, message: bytes) -> bytes:
 @example(MOST + 1)
 def test_they_are_written_as_the_driver_writes_them(size: int) -> None:
     message = bytes(size)
-    assert encoded(SEGMENTS, message) == encoded(DRIVERS, message)
+    assert encoded(CACHED_SEGMENTS, message) == encoded(DRIVERS, message)
 
 
 @given(st.lists(st.integers(0, MOST), max_size=3))
@@ -34,21 +38,21 @@ def test_they_are_read_as_the_driver_writes_them(sizes: list[int]) -> None:
     messages = [bytes([size % 256]) * size for size in sizes]
     buffer = BytesIO(b"".join(encoded(DRIVERS, message) for message in messages))
     for message in messages:
-        header = SEGMENTS.decode_header(buffer)
+        header = CACHED_SEGMENTS.decode_header(buffer)
         segment = DRIVERS.decode(buffer, header)
         assert (segment.payload, segment.is_self_contained) == (message, True)
 
 
 def test_a_damaged_header_is_refused_every_time() -> None:
     sent = encoded(DRIVERS, b"message")
-    for at in range(SEGMENTS.header_length_with_crc):
+    for at in range(CACHED_SEGMENTS.header_length_with_crc):
         damaged = bytes([*sent[:at], sent[at] ^ 1, *sent[at + 1 :]])
         for _ in range(2):
             with pytest.raises(CrcException):
-                SEGMENTS.decode_header(BytesIO(damaged))
+                CACHED_SEGMENTS.decode_header(BytesIO(damaged))
 
 
 def test_no_more_than_some_are_remembered() -> None:
-    for size in range(2 * CACHE_SIZE):
-        SEGMENTS.decode_header(BytesIO(encoded(DRIVERS, bytes(size))))
-    assert _decoded.cache_info().currsize == CACHE_SIZE
+    for size in range(2 * MAX_HEADERS_CACHED):
+        CACHED_SEGMENTS.decode_header(BytesIO(encoded(DRIVERS, bytes(size))))
+    assert _decoded_header.cache_info().currsize == MAX_HEADERS_CACHED

@@ -19,8 +19,12 @@ from cassandra.policies import RetryPolicy, WhiteListRoundRobinPolicy
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.pages import ReplyHandler
-from aiorwlock_remote.backends.cassandra.requests import APPLIED, Request, Rows
+from aiorwlock_remote.backends.cassandra.session_client import (
+    APPLIED,
+    ReplyHandler,
+    Request,
+    Rows,
+)
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.conftest import both_layouts
@@ -77,7 +81,9 @@ async def test_over_a_users_session_the_drivers_thread_does(
     calling_back: list[threading.Thread],
 ) -> None:
     assert layout
-    lent = await opening.borrow(keyspace.visit.session, options, current_event_loop())
+    lent = await opening.use_session(
+        keyspace.visit.session, options, current_event_loop()
+    )
     rows = await lent.ask(current_event_loop(), appear(lent))
     assert rows[0][APPLIED] is True
     assert len(calling_back) == 1
@@ -163,7 +169,7 @@ async def test_a_session_of_the_users_is_used_and_left_alone(
     session = users_session(keyspace, kind)
     host = current_event_loop()
     try:
-        table = await opening.borrow(session, options, host)
+        table = await opening.use_session(session, options, host)
         (statement, *_) = (table.request("appear").statement,)
         assert not isinstance(statement.retry_policy, Meddler)
         rows = await table.ask(host, appear(table))
@@ -176,4 +182,4 @@ async def test_a_session_of_the_users_is_used_and_left_alone(
     finally:
         session.cluster.shutdown()
     with pytest.raises(ConfigurationError, match="is closed"):
-        await opening.borrow(session, options, host)
+        await opening.use_session(session, options, host)

@@ -9,15 +9,15 @@ from socket import socketpair
 import pytest
 
 from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader
-from tests.backends.cassandra.fake_loop import ActedConnection, ActedLoop
+from tests.backends.cassandra.fake_loop import FakeConnection, FakeLoop
 
 PATIENCE = 60.0
 
 
 @pytest.fixture
-def line(loop: ActedLoop, reader: SocketReader) -> Iterator[ActedConnection]:
+def line(loop: FakeLoop, reader: SocketReader) -> Iterator[FakeConnection]:
     """A connection that is read from now on."""
-    connection = ActedConnection(loop)
+    connection = FakeConnection(loop)
     near, far = socketpair()
     with near, far:
         reader.join(connection, near)
@@ -27,7 +27,7 @@ def line(loop: ActedLoop, reader: SocketReader) -> Iterator[ActedConnection]:
 
 
 def test_the_loop_reads_and_is_not_woken_for_what_it_reads(
-    loop: ActedLoop, reader: SocketReader, line: ActedConnection
+    loop: FakeLoop, reader: SocketReader, line: FakeConnection
 ) -> None:
     got = list[str]()
     take = line.read
@@ -46,7 +46,7 @@ def test_the_loop_reads_and_is_not_woken_for_what_it_reads(
 
 
 def test_the_aide_reads_what_others_wait_for(
-    reader: SocketReader, line: ActedConnection
+    reader: SocketReader, line: FakeConnection
 ) -> None:
     for _ in range(20):
         line.was_read.clear()
@@ -57,7 +57,7 @@ def test_the_aide_reads_what_others_wait_for(
 
 
 def test_the_aide_looks_again_while_they_wait(
-    reader: SocketReader, line: ActedConnection
+    reader: SocketReader, line: FakeConnection
 ) -> None:
     """The first time nothing has arrived."""
     line.arrives_at = 3
@@ -68,7 +68,7 @@ def test_the_aide_looks_again_while_they_wait(
 
 
 def test_who_comes_just_before_the_aide_sleeps_is_seen(
-    reader: SocketReader, line: ActedConnection, monkeypatch: pytest.MonkeyPatch
+    reader: SocketReader, line: FakeConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timers = reader._timers
     first, came = timers.first, list[bool]()
@@ -87,7 +87,7 @@ def test_who_comes_just_before_the_aide_sleeps_is_seen(
 
 
 def test_what_the_loop_has_read_is_not_read_again(
-    reader: SocketReader, line: ActedConnection
+    reader: SocketReader, line: FakeConnection
 ) -> None:
     reader.expect()
     assert line.asked.wait(PATIENCE)
@@ -98,7 +98,7 @@ def test_what_the_loop_has_read_is_not_read_again(
 
 
 def test_nobody_is_forgotten_whatever_the_aide_does_just_then(
-    reader: SocketReader, line: ActedConnection
+    reader: SocketReader, line: FakeConnection
 ) -> None:
     """Three threads come just while it looks after the one before, or goes to sleep."""
 
@@ -118,7 +118,7 @@ def test_nobody_is_forgotten_whatever_the_aide_does_just_then(
 
 
 def test_it_is_read_once_more_before_an_answer_is_said_to_be_late(
-    loop: ActedLoop, reader: SocketReader, line: ActedConnection
+    loop: FakeLoop, reader: SocketReader, line: FakeConnection
 ) -> None:
     late = threading.Event()
 
@@ -151,7 +151,7 @@ def test_a_sooner_time_wakes_the_aide(reader: SocketReader) -> None:
 
 
 def test_a_socket_is_closed_once_the_loop_has_turned_away(
-    loop: ActedLoop, reader: SocketReader, line: ActedConnection
+    loop: FakeLoop, reader: SocketReader, line: FakeConnection
 ) -> None:
     reader.leave(line)
     assert loop.events == []
@@ -160,9 +160,9 @@ def test_a_socket_is_closed_once_the_loop_has_turned_away(
 
 
 def test_one_that_ended_before_the_loop_came_to_it_is_closed_all_the_same(
-    loop: ActedLoop, reader: SocketReader
+    loop: FakeLoop, reader: SocketReader
 ) -> None:
-    connection = ActedConnection(loop)
+    connection = FakeConnection(loop)
     near, far = socketpair()
     with near, far:
         reader.join(connection, near)
@@ -172,7 +172,7 @@ def test_one_that_ended_before_the_loop_came_to_it_is_closed_all_the_same(
     assert not loop.readers
 
 
-def test_closed_it_leaves_no_thread(loop: ActedLoop) -> None:
+def test_closed_it_leaves_no_thread(loop: FakeLoop) -> None:
     before = set(threading.enumerate())
     reader = SocketReader(loop, threading.get_ident())
     (aide,) = set(threading.enumerate()) - before

@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tests.backends.cassandra.reader_state_machine import Scene
+from tests.backends.cassandra.reader_state_machine import ReaderStateMachine
 from tests.examples_of_histories import many
 
 SIZE = st.sampled_from([0, 0, 0, 100, 20_000, 300_000])
@@ -23,11 +23,11 @@ PART = st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0, 1.0, 1.0])
 """Of an answer."""
 
 
-def is_open(story: Story) -> bool:
+def is_open(story: RandomHistory) -> bool:
     return not story.near.is_closed
 
 
-class Story(Scene, RuleBasedStateMachine):
+class RandomHistory(ReaderStateMachine, RuleBasedStateMachine):
     """One connection."""
 
     @precondition(is_open)
@@ -84,5 +84,5 @@ class Story(Scene, RuleBasedStateMachine):
             self.leave()
 
 
-TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=many(25), stateful_step_count=30)
+TestRandomHistory = RandomHistory.TestCase
+TestRandomHistory.settings = settings(max_examples=many(25), stateful_step_count=30)

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra.changes import ANY
 from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.rows import NEVER_STORED
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.one_row import KEY, SINCE, Desk
+from tests.backends.cassandra.one_row import KEY, SINCE, OneRow
 from tests.servers.cassandra_ring import Visit
 from tests.servers.fix_cassandra import Keyspace, SharedNode
 from tests.servers.process import IP
@@ -26,15 +26,15 @@ pytestmark = both_layouts
 @pytest.fixture
 def desk(
     cassandra_node: SharedNode, keyspace: Keyspace, options: Options, layout: str
-) -> Iterator[Desk]:
+) -> Iterator[OneRow]:
     """Its session's clock may be set as a test likes."""
     assert keyspace.name == options.keyspace
     assert layout
     with Visit(IP, cassandra_node.port) as visit:
-        yield Desk(visit.session, options)
+        yield OneRow(visit.session, options)
 
 
-def test_released_nothing_is_left(desk: Desk) -> None:
+def test_released_nothing_is_left(desk: OneRow) -> None:
     assert desk.appear("gluww").applied
     assert not desk.take("other")
     assert desk.vanish("gluww").applied
@@ -46,10 +46,10 @@ def test_released_nothing_is_left(desk: Desk) -> None:
     assert desk.load() is None
 
 
-def test_a_refused_step_tells_the_row(desk: Desk) -> None:
+def test_a_refused_step_tells_the_row(desk: OneRow) -> None:
     version, next_one = uuid4(), uuid4()
     assert desk.appear("gluww", version).applied
-    step = (next_one, "{1}", 6, *KEY, version, "gluww", SINCE, *ANY)
+    step = (next_one, "{1}", 6, *KEY, version, "gluww", SINCE, *NEVER_STORED)
     assert desk.do("keep", *step).applied
     refused = desk.do("keep", *step)
     assert not refused.applied
@@ -57,23 +57,25 @@ def test_a_refused_step_tells_the_row(desk: Desk) -> None:
     assert refused.ticket == "gluww"
 
 
-def test_a_step_that_keeps_the_seat_keeps_its_ballot(desk: Desk) -> None:
+def test_a_step_that_keeps_the_seat_keeps_its_ballot(desk: OneRow) -> None:
     version, next_one = uuid4(), uuid4()
     desk.appear("gluww", version)
     fence = desk.fence()
-    desk.do("keep", next_one, "{1}", 6, *KEY, version, "gluww", SINCE, *ANY)
+    desk.do("keep", next_one, "{1}", 6, *KEY, version, "gluww", SINCE, *NEVER_STORED)
     assert desk.fence() == fence
-    seat = next_one, "gluww", SINCE, *ANY
+    seat = next_one, "gluww", SINCE, *NEVER_STORED
     desk.do("seat", "heir", SINCE, uuid4(), "{2}", 7, *KEY, *seat)
     assert desk.fence() > fence
 
 
-def test_a_queue_before_a_foreign_seat_goes_and_the_seat_stays(desk: Desk) -> None:
+def test_a_queue_before_a_foreign_seat_goes_and_the_seat_stays(desk: OneRow) -> None:
     desk.take("other")
     row, version = desk.load(), uuid4()
     seat = ("other", row.acquired_at)
-    assert desk.do("keep", version, "{}", 6, *KEY, None, *seat, *ANY).applied
-    assert desk.do("keep", None, None, None, *KEY, version, *seat, *ANY).applied
+    assert desk.do("keep", version, "{}", 6, *KEY, None, *seat, *NEVER_STORED).applied
+    assert desk.do(
+        "keep", None, None, None, *KEY, version, *seat, *NEVER_STORED
+    ).applied
     row = desk.load()
     assert (row.ticket, row.version, row.record) == ("other", None, None)
     assert not desk.do("vanish", *KEY, version, *seat).applied
@@ -81,7 +83,7 @@ def test_a_queue_before_a_foreign_seat_goes_and_the_seat_stays(desk: Desk) -> No
     assert desk.load() is None
 
 
-def test_a_step_that_lets_in_wants_the_record_and_its_time(desk: Desk) -> None:
+def test_a_step_that_lets_in_wants_the_record_and_its_time(desk: OneRow) -> None:
     """Compared with null: other conditions would hold for a cell that is not there."""
     version = uuid4()
     assert desk.appear("gluww", version).applied
@@ -94,10 +96,10 @@ def test_a_step_that_lets_in_wants_the_record_and_its_time(desk: Desk) -> None:
             "WHERE resource_type = 'order' AND resource_id = 42"
         )
         assert not desk.do("seat", *step, None, None).applied
-        assert desk.do("seat", *step, *ANY).applied
+        assert desk.do("seat", *step, *NEVER_STORED).applied
 
 
-def test_a_foreign_seat_can_be_forced(desk: Desk) -> None:
+def test_a_foreign_seat_can_be_forced(desk: OneRow) -> None:
     desk.take("other")
     row = desk.load()
     assert not desk.do("vanish", *KEY, None, "another", row.acquired_at).applied
@@ -105,7 +107,7 @@ def test_a_foreign_seat_can_be_forced(desk: Desk) -> None:
     assert desk.load() is None
 
 
-def test_fences_rise_over_everything(desk: Desk) -> None:
+def test_fences_rise_over_everything(desk: OneRow) -> None:
     """Release, takeover of a dead holder's row, force, foreigners, wrong clocks."""
     random, fences = Random(42), list[int]()
 
@@ -120,7 +122,7 @@ def test_fences_rise_over_everything(desk: Desk) -> None:
         if number % 4 == 0:  # its lease ran out: the next one steps over the row
             row, ticket = desk.load(), f"heir{number}"
             seat = row.version, row.ticket, row.acquired_at
-            step = ("seat", ticket, SINCE, uuid4(), "{}", 9, *KEY, *seat, *ANY)
+            step = ("seat", ticket, SINCE, uuid4(), "{}", 9, *KEY, *seat, *NEVER_STORED)
             assert desk.do(*step).applied
             # In one row phases count on from the ballot, one a step at most: this one's
             # own ballot is above.
@@ -137,7 +139,7 @@ def test_fences_rise_over_everything(desk: Desk) -> None:
     assert abs(fences[-1] / 1e6 - time.time()) < 60  # the coordinator's clock
 
 
-def test_a_plain_delete_from_a_slow_clock_deletes_nothing(desk: Desk) -> None:
+def test_a_plain_delete_from_a_slow_clock_deletes_nothing(desk: OneRow) -> None:
     """Why every write of ours is a lightweight transaction (SYSTEMS.md, S0)."""
     desk.session.cluster.timestamp_generator = lambda: int((time.time() - 0.05) * 1e6)
     stayed = 0

@@ -10,9 +10,8 @@ import pytest
 
 from aiorwlock_remote import BackendError, BackendUnavailable
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.requests import APPLIED
-from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.options import Options, statement
+from aiorwlock_remote.backends.cassandra.session_client import APPLIED
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.servers.cassandra_ring import IPS, CassandraRing, Visit

@@ -20,10 +20,10 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.testing.conformance.actors import Told, until
+from aiorwlock_remote.testing.conformance.actors import Condition, wait_until
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.counting_store import Counted
-from tests.backends.cassandra.one_row import Desk
+from tests.backends.cassandra.counting_store import CountingBackend
+from tests.backends.cassandra.one_row import OneRow
 from tests.renewals import renewed
 from tests.servers.fix_cassandra import Keyspace
 
@@ -36,12 +36,12 @@ WHERE resource_type = 'order' AND resource_id = 42 IF ticket != ''
 
 
 @pytest.fixture
-def desk(keyspace: Keyspace, options: Options) -> Desk:
-    return Desk(keyspace.visit.session, options)
+def desk(keyspace: Keyspace, options: Options) -> OneRow:
+    return OneRow(keyspace.visit.session, options)
 
 
 @both_layouts
-async def test_what_a_lock_costs(counted: Counted) -> None:
+async def test_what_a_lock_costs(counted: CountingBackend) -> None:
     """One transaction to enter and one to leave, whatever kind of lock it is."""
     async with connect(counted) as locks:
         for lock in (
@@ -77,7 +77,7 @@ async def test_a_look_tells_what_was_asked_before(
 
 
 @both_layouts
-async def test_a_renewed_lock_is_released_at_once(counted: Counted) -> None:
+async def test_a_renewed_lock_is_released_at_once(counted: CountingBackend) -> None:
     """The loop is told what the keeper's thread left behind."""
 
     async def heard() -> bool:
@@ -87,7 +87,7 @@ async def test_a_renewed_lock_is_released_at_once(counted: Counted) -> None:
         async with locks.mutex("order", 42, lease=3) as held:
             counted.taken()
             await renewed(held, 1)
-            await until(heard, 10)
+            await wait_until(heard, 10)
             sent = counted.taken()
             assert set(sent) == {"keep"}
         assert counted.taken() == {"vanish": 1}
@@ -95,7 +95,7 @@ async def test_a_renewed_lock_is_released_at_once(counted: Counted) -> None:
 
 @both_layouts
 async def test_a_seat_that_somebody_emptied(
-    keyspace: Keyspace, counted: Counted, options: Options
+    keyspace: Keyspace, counted: CountingBackend, options: Options
 ) -> None:
     """As whoever wants to break a lock by hand may do; its row stays."""
     async with connect(counted) as locks, connect(keyspace.url) as others:
@@ -112,7 +112,7 @@ async def test_a_seat_that_somebody_emptied(
 
 @both_layouts
 async def test_a_lock_for_ever_is_made_from_a_short_one(
-    counted: Counted, desk: Desk
+    counted: CountingBackend, desk: OneRow
 ) -> None:
     """Else a request that is carried out late could lock for ever."""
     async with connect(counted) as locks:
@@ -129,7 +129,7 @@ async def test_a_lock_for_ever_is_made_from_a_short_one(
 
 @both_layouts
 async def test_one_that_could_not_be_made_to_last_is_taken_back(
-    counted: Counted, desk: Desk
+    counted: CountingBackend, desk: OneRow
 ) -> None:
     """Its second transaction was not done, but the first one was."""
     counted.unsent.add("keep")
@@ -141,7 +141,7 @@ async def test_one_that_could_not_be_made_to_last_is_taken_back(
 
 
 @pytest.mark.only_on("asyncio", "the server counts")
-async def test_a_thousand_tasks_wait_quietly(counted: Counted) -> None:
+async def test_a_thousand_tasks_wait_quietly(counted: CountingBackend) -> None:
     """They poll by plain reads, as one; their place costs a transaction a second."""
     seconds = 4.0
     async with (
@@ -152,7 +152,7 @@ async def test_a_thousand_tasks_wait_quietly(counted: Counted) -> None:
     ):
         for _ in range(1000):
             group.start_soon(wait, locks)
-        await until(queued(holder), 10)
+        await wait_until(queued(holder), 10)
         counted.taken()
         await anyio.sleep(seconds)
         assert 0 < counted.swaps <= 5 * seconds
@@ -160,7 +160,7 @@ async def test_a_thousand_tasks_wait_quietly(counted: Counted) -> None:
         group.cancel_scope.cancel()
 
 
-def queued(locks: Locks) -> Told:
+def queued(locks: Locks) -> Condition:
     async def told() -> bool:
         return bool((await locks.mutex("order", 42).info()).queue)
 
@@ -177,7 +177,7 @@ async def wait(locks: Locks) -> None:
 async def test_eight_processes_take_turns(keyspace: Keyspace, layout: str) -> None:
     """A step that meets others costs two transactions on the average at most."""
     assert layout
-    everybody = [Counted(keyspace) for _ in range(8)]
+    everybody = [CountingBackend(keyspace) for _ in range(8)]
     inside, entered = 0, 0
     async with contextlib.AsyncExitStack() as stack:
         opened = [await stack.enter_async_context(connect(c)) for c in everybody]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from aiorwlock_remote.backends.cassandra.timers import Timers
+from aiorwlock_remote.backends.cassandra.socket_reader import Timers
 
 
 def test_in_the_order_of_their_times() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, Unsupported, connect
-from aiorwlock_remote.backends.cassandra.options import options_of
-from aiorwlock_remote.backends.cassandra.statements import statement
+from aiorwlock_remote.backends.cassandra.options import options_of, statement
 from aiorwlock_remote.core.url import parse
 from tests.servers.cassandra import CassandraNode
 from tests.servers.cassandra_ring import Visit

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra import changes as module
+from aiorwlock_remote.backends.cassandra import rows as module
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.row_time import VersionClock
@@ -20,7 +20,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.conftest import both_layouts
-from tests.backends.cassandra.one_row import Desk
+from tests.backends.cassandra.one_row import OneRow
 from tests.servers.fix_cassandra import Keyspace
 from tests.servers.process import until
 
@@ -31,12 +31,12 @@ TAKE = Acquire((Claim("t1", 30_000_000),), Mode.WRITE)
 
 
 @pytest.fixture
-def desk(keyspace: Keyspace, options: Options) -> Desk:
-    return Desk(keyspace.visit.session, options)
+def desk(keyspace: Keyspace, options: Options) -> OneRow:
+    return OneRow(keyspace.visit.session, options)
 
 
 async def test_a_burn_outlives_who_stepped_over_it(
-    table: Table, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    table: Table, desk: OneRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after its release nothing that is late gets in, until it has gone."""
     monkeypatch.setattr(module, "TOMBSTONE_SECONDS", 3)
@@ -61,7 +61,7 @@ async def test_a_burn_outlives_who_stepped_over_it(
 
 
 async def test_time_is_right_after_a_change_that_changes_nothing(
-    table: Table, desk: Desk
+    table: Table, desk: OneRow
 ) -> None:
     """A version that is burnt carries the wall clock of its own moment.
 

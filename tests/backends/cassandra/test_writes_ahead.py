@@ -17,13 +17,13 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, BadRecord, Held, Locks, connect
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.cassandra.ballots import (
+from aiorwlock_remote.backends.cassandra.cas import CassandraCas
+from aiorwlock_remote.backends.cassandra.options import Options
+from aiorwlock_remote.backends.cassandra.read_back import (
     Ballot,
     Ballots,
     EarlyReadHeuristic,
 )
-from aiorwlock_remote.backends.cassandra.cas import CassandraCas
-from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.cas import CasStepper
 from aiorwlock_remote.core.commands import (
@@ -41,7 +41,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.runtime.event_loop import current_event_loop
-from tests.backends.cassandra.one_row import KEY, Desk
+from tests.backends.cassandra.one_row import KEY, OneRow
 from tests.servers.fix_cassandra import Keyspace
 
 pytestmark = [
@@ -205,12 +205,12 @@ def take(ticket: str, mode: Mode = Mode.WRITE, *, queue: bool = False) -> Acquir
 
 
 @pytest.fixture
-def desk(keyspace: Keyspace, options: Options) -> Desk:
-    return Desk(keyspace.visit.session, options)
+def desk(keyspace: Keyspace, options: Options) -> OneRow:
+    return OneRow(keyspace.visit.session, options)
 
 
 async def test_a_seat_that_is_emptied_while_one_is_in(
-    table: Table, desk: Desk, write: Write
+    table: Table, desk: OneRow, write: Write
 ) -> None:
     """Neither who comes next, nor who is carried along by a release, gets it unseen."""
     one, two = Process(table), Process(table)
@@ -240,7 +240,7 @@ async def test_a_place_in_the_queue_of_a_row_whose_seat_is_hidden(
 
 
 async def test_a_seat_that_another_program_takes_over_stays(
-    table: Table, desk: Desk, write: Write, monkeypatch: pytest.MonkeyPatch
+    table: Table, desk: OneRow, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a plain write just after the transaction: what is removed is ours alone."""
     monkeypatch.setattr(EarlyReadHeuristic, "tries", lambda _: False)
@@ -259,7 +259,11 @@ async def test_a_seat_that_another_program_takes_over_stays(
 
 @pytest.mark.parametrize("mode", list(Mode))
 async def test_others_queue_behind_what_is_left(
-    table: Table, desk: Desk, write: Write, monkeypatch: pytest.MonkeyPatch, mode: Mode
+    table: Table,
+    desk: OneRow,
+    write: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: Mode,
 ) -> None:
     """They take it for a seat of another program, which would stand for ever."""
     one, two = Process(table), Process(table)
@@ -289,7 +293,7 @@ async def test_others_queue_behind_what_is_left(
 
 @pytest.mark.parametrize("release", [True, False])
 async def test_a_foreign_seat_that_cannot_be_removed(
-    table: Table, desk: Desk, write: Write, *, release: bool
+    table: Table, desk: OneRow, write: Write, *, release: bool
 ) -> None:
     """Nobody says that it is free while it stands there."""
     write("ticket = 'other', acquired_at = 1000", HOUR)
@@ -316,7 +320,7 @@ async def test_a_version_that_was_taken_away(table: Table, write: Write) -> None
 
 
 async def test_a_record_that_was_taken_away(
-    table: Table, desk: Desk, write: Write
+    table: Table, desk: OneRow, write: Write
 ) -> None:
     """Who is in stays and writes it anew; nobody joins by what it remembers."""
     one = Process(table)
@@ -327,7 +331,7 @@ async def test_a_record_that_was_taken_away(
 
 
 async def test_a_broken_lock_has_no_fence_of_another_programs_time(
-    table: Table, desk: Desk, write: Write
+    table: Table, desk: OneRow, write: Write
 ) -> None:
     """A ticket that another program wrote over ours is as old as that one's clock."""
     one, two = Process(table), Process(table)

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import uniform
 
 from aiorwlock_remote.backends.files.connection import FilesConnection
-from aiorwlock_remote.backends.files.options import FileOptions
+from aiorwlock_remote.backends.files.directory import FileOptions
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,

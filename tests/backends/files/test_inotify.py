@@ -12,7 +12,7 @@ import pytest
 
 from aiorwlock_remote import Held, Mutex, connect
 from aiorwlock_remote.backends.files import directory, inotify
-from aiorwlock_remote.embedded.wake_event import PlainWakeEvent, WakeEvent
+from aiorwlock_remote.embedded.connection import PlainWakeEvent, WakeEvent
 from tests.backends.files.one_resource import Desk
 
 LONG = 30.0

@@ -19,8 +19,8 @@ from aiorwlock_remote.embedded import worker
 from aiorwlock_remote.embedded.connection import KeptLocked
 from aiorwlock_remote.embedded.store import ConnectionRenewer
 from aiorwlock_remote.ports import Renewal
-from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.runtime.event_loop import SystemClock
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.files.one_resource import LEASE, Desk
 
 CYCLES = 100
@@ -124,7 +124,7 @@ async def test_a_step_that_hangs_in_the_middle(
             async with anyio.create_task_group() as tasks:
                 async with locks.mutex("order", 2):
                     tasks.start_soon(take, other, entered)
-                    await until(partial(queued, locks), 30)
+                    await wait_until(partial(queued, locks), 30)
                     assert [seen.resource_id async for seen in locks.list()] == ["2"]
                     assert "record_kept_locked" in caplog.text
                 await entered.wait()

@@ -31,15 +31,15 @@ TABLE = """\
     ],
 )
 def test_what_it_is_on(path: str, kind: str) -> None:
-    assert mounts.find(path, TABLE).kind == kind
+    assert mounts.find_mount(path, TABLE).kind == kind
 
 
 def test_a_network_file_system_has_to_be_called_shared() -> None:
-    nfs = mounts.find("/mnt/my nfs", TABLE)
+    nfs = mounts.find_mount("/mnt/my nfs", TABLE)
     with pytest.raises(ConfigurationError, match="shared=yes"):
-        mounts.check("/x", nfs, shared=False)
-    mounts.check("/x", nfs, shared=True)
-    mounts.check("/x", mounts.find("/var", TABLE), shared=False)
+        mounts.check_mount("/x", nfs, shared=False)
+    mounts.check_mount("/x", nfs, shared=True)
+    mounts.check_mount("/x", mounts.find_mount("/var", TABLE), shared=False)
 
 
 @pytest.mark.parametrize(("setting", "rating"), [("Y\n", "bad"), ("N\n", None)])
@@ -62,4 +62,4 @@ def test_locks_that_are_lost_and_found(
 @pytest.mark.parametrize("path", ["/mnt/old", "/mnt/ssh"])
 def test_locks_that_reach_no_other_host(path: str) -> None:
     with pytest.raises(Unsupported, match="no other host"):
-        mounts.check("/x", mounts.find(path, TABLE), shared=True)
+        mounts.check_mount("/x", mounts.find_mount(path, TABLE), shared=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, connect
-from aiorwlock_remote.backends.files import mutex_file
-from aiorwlock_remote.backends.files.boot_file import BOOT
+from aiorwlock_remote.backends.files import resource_files
+from aiorwlock_remote.backends.files.clocks import BOOT_FILE
 from aiorwlock_remote.backends.files.directory import CHANGES, MARK
 from aiorwlock_remote.core.commands import Acquire, Claim, Waiting
 from aiorwlock_remote.core.ticket import Mode
@@ -94,7 +94,7 @@ def test_one_that_we_may_not_read(
     def refused(path: str) -> tuple[str, int]:
         raise PermissionError(13, path)
 
-    monkeypatch.setattr(mutex_file, "_read", refused)
+    monkeypatch.setattr(resource_files, "_read_plain_entry", refused)
     assert not desk.take("ours")
 
 
@@ -174,7 +174,7 @@ def test_a_seat_that_cannot_be_made_leaves_no_new_record(
     monkeypatch.setattr(os, "utime", full)
     with pytest.raises(BackendUnavailable, match="no space"):
         desk.take("ours")
-    assert {path.name for path in tmp_path.iterdir()} == {MARK, BOOT, CHANGES}
+    assert {path.name for path in tmp_path.iterdir()} == {MARK, BOOT_FILE, CHANGES}
 
 
 @pytest.mark.parametrize("used", [False, True])

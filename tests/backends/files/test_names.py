@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiorwlock_remote.backends.files.names import of_name, stem
+from aiorwlock_remote.backends.files.names import resource_of_name, stem
 from aiorwlock_remote.core.names import Resource, resource
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=250) | st.text(
@@ -42,12 +42,12 @@ def test_safe(name: Resource) -> None:
 def test_told_by_the_name_alone(name: Resource) -> None:
     found = stem(name)
     if "~" not in found:
-        assert of_name(found) == name
+        assert resource_of_name(found) == name
 
 
 @given(st.text(max_size=40))
 def test_any_name_of_a_file(name: str) -> None:
-    found = of_name(name)
+    found = resource_of_name(name)
     assert found is None or stem(found) == name
 
 

@@ -13,7 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiorwlock_remote import BackendUnavailable, BadRecord
-from aiorwlock_remote.backends.files.slots import LARGEST, SLOT, Slots
+from aiorwlock_remote.backends.files.record_file import (
+    MAX_SLOT_BYTES,
+    MIN_SLOT_BYTES,
+    Slots,
+)
 
 OLD, NEW = b"old" * 100, b"new" * 1000
 
@@ -34,7 +38,7 @@ def written(file: int, *contents: bytes, synced: bool = True) -> bytes:
             slots.write(content, synced=synced)
         else:
             slots.fill(content)
-    return os.pread(file, 20 * SLOT, 0)
+    return os.pread(file, 20 * MIN_SLOT_BYTES, 0)
 
 
 def put(file: int, data: bytes) -> bytes | None:
@@ -58,17 +62,17 @@ def test_cut_off_at_any_byte(file: int, synced: bool) -> None:
     written(file, b"oldest", b"older")
     before = written(file, OLD, synced=synced)
     after = written(file, NEW, synced=synced)
-    for cut in range(0, SLOT, 7):
+    for cut in range(0, MIN_SLOT_BYTES, 7):
         whole = put(file, after[:cut] + before[cut:])
         assert whole in (OLD, NEW)
     assert put(file, after) == NEW
 
 
 def test_one_too_long_for_its_slot(file: int) -> None:
-    big = b"x" * 3 * SLOT
+    big = b"x" * 3 * MIN_SLOT_BYTES
     written(file, OLD)
     assert not Slots(file).fits(big)
-    assert len(written(file, big)) == 12 * SLOT
+    assert len(written(file, big)) == 12 * MIN_SLOT_BYTES
     assert Slots(file).read() == big
 
 
@@ -76,15 +80,15 @@ def test_one_that_is_too_long(file: int) -> None:
     """It is not written: nobody would read it."""
     before = written(file, OLD)
     with pytest.raises(BackendUnavailable) as caught:
-        written(file, b"x" * LARGEST)
+        written(file, b"x" * MAX_SLOT_BYTES)
     assert caught.value.nothing_done
-    assert os.pread(file, 20 * SLOT, 0) == before
-    os.ftruncate(file, 3 * LARGEST + 1)
+    assert os.pread(file, 20 * MIN_SLOT_BYTES, 0) == before
+    os.ftruncate(file, 3 * MAX_SLOT_BYTES + 1)
     with pytest.raises(BadRecord):
         Slots(file).read()
 
 
-@pytest.mark.parametrize("size", [0, 1, SLOT, 3 * SLOT - 1])
+@pytest.mark.parametrize("size", [0, 1, MIN_SLOT_BYTES, 3 * MIN_SLOT_BYTES - 1])
 def test_never_finished(file: int, size: int) -> None:
     data = written(file, OLD)
     assert put(file, data[:size]) is None
@@ -104,9 +108,9 @@ def test_power_cut_at_any_write(plan: list[bool], seed: int) -> None:
             now = os.pread(file, len(disk), 0)
             for _ in range(20):
                 image = b""
-                for at in range(0, len(disk), SLOT):
-                    cut = at + chance.choice([0, 40, SLOT])
-                    image += now[at:cut] + disk[cut : at + SLOT]
+                for at in range(0, len(disk), MIN_SLOT_BYTES):
+                    cut = at + chance.choice([0, 40, MIN_SLOT_BYTES])
+                    image += now[at:cut] + disk[cut : at + MIN_SLOT_BYTES]
                 assert told <= int(put(file, image) or 0) <= number
             put(file, now)
             if synced:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.servers.mariadb import OWNER, MariadbServer
 from tests.servers.process import IP
 from tests.servers.proxy import Proxy
@@ -24,4 +24,4 @@ async def quiet(proxy: Proxy) -> None:
     async def ready() -> bool:
         return sum(b"READ COMMITTED" in chunk for chunk in proxy.chunks) == 2
 
-    await until(ready, 30)
+    await wait_until(ready, 30)

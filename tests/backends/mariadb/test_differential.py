@@ -6,7 +6,7 @@ import pymysql
 import pytest
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote.backends.mariadb.connector import own_lines
+from aiorwlock_remote.backends.mariadb.connector import own_pool
 from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.core.url import parse
@@ -24,7 +24,7 @@ class MariadbTables:
         self._foreign: pymysql.Connection = connected(url)
 
     def desk(self, side: DriverLoop) -> MariadbExecutor:
-        return MariadbExecutor(side, own_lines(self._options, 1), self._options)
+        return MariadbExecutor(side, own_pool(self._options, 1), self._options)
 
     async def delete(self, table: str, kind: str, number: int) -> None:
         where = "resource_type = %s AND resource_id = %s"

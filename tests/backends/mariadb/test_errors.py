@@ -16,8 +16,8 @@ def test_a_connection_that_is_gone(code: int) -> None:
     error = errors.from_driver(exc, "db")
     assert isinstance(error, BackendUnavailable)
     assert not error.nothing_done
-    assert errors.spoilt(exc)
-    assert errors.of_connecting(exc, "db").nothing_done  # type: ignore[union-attr]
+    assert errors.is_broken(exc)
+    assert errors.from_connecting(exc, "db").nothing_done  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_what_has_no_number_of_the_server(exc: Exception) -> None:
     error = errors.from_driver(exc, "db")
     assert isinstance(error, BackendUnavailable)
     assert not error.nothing_done
-    assert errors.spoilt(exc)
+    assert errors.is_broken(exc)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_was_certainly_not_done(code: int, kind: type[Exception]) -> None:
     assert type(error) is kind
     assert error.nothing_done  # type: ignore[union-attr]
     assert str(error).startswith("db: said in two lines")
-    assert not errors.spoilt(exc)
+    assert not errors.is_broken(exc)
 
 
 @pytest.mark.parametrize(

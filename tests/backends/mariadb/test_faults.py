@@ -20,7 +20,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Store
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.mariadb.behind_proxy import quiet, through
 from tests.cas.open_stores import ORDER, acquire, opened
 from tests.renewals import renewed
@@ -73,7 +73,7 @@ async def test_a_release_whose_answer_is_lost(
                     lose(proxy, when)
                 else:  # its first byte leaves before the transaction has ended
                     proxy.mute()
-                    await until(partial(nobody_holds, mariadb_tables), 20)
+                    await wait_until(partial(nobody_holds, mariadb_tables), 20)
                     proxy.cut()
             reply = await store.step(ORDER, Release("t1"))
             assert isinstance(reply, Released)
@@ -138,7 +138,7 @@ async def test_a_session_that_is_killed_while_it_waits(mariadb_tables: str) -> N
                     failed.append(caught.value)
 
                 group.start_soon(release)
-                await until(lambda: killed(mariadb_tables), 30)
+                await wait_until(lambda: killed(mariadb_tables), 30)
             assert failed
         reply = await store.step(ORDER, Release("t1"))
         assert isinstance(reply, Released)
@@ -160,7 +160,7 @@ async def test_a_waiter_survives_lost_connections(mariadb_tables: str) -> None:
                 return bool((await locks.mutex("order", 42).info()).queue)
 
             group.start_soon(wait)
-            await until(queued, 30)
+            await wait_until(queued, 30)
             for _ in range(5):
                 kill(mariadb_tables, "TRUE")
                 await anyio.sleep(0.05)

@@ -9,8 +9,8 @@ import pytest
 
 from aiorwlock_remote import BackendError, BackendUnavailable, Unsupported, connect
 from aiorwlock_remote.backends.mariadb import connector
-from aiorwlock_remote.backends.mariadb.opening import check_version
 from aiorwlock_remote.backends.mariadb.schema import statements_of
+from aiorwlock_remote.backends.mariadb.store import check_version
 from tests.servers.mariadb import OWNER, MariadbServer, run
 from tests.servers.process import IP, free_port
 

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Locks, connect
 from aiorwlock_remote.backends.mariadb import MariadbBackend, driver
+from aiorwlock_remote.backends.mariadb.connector import AsyncmyPool
 from aiorwlock_remote.backends.mariadb.driver import Error
-from aiorwlock_remote.backends.mariadb.external_pool import AsyncmyPool
 from aiorwlock_remote.cas.driver.external_pool import HealthCheckedPool
 from tests.backends.mariadb.pools import FOUND_ROWS, STRICT, pool_of
 from tests.renewals import renewed

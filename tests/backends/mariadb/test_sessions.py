@@ -7,7 +7,7 @@ import pytest
 from aiorwlock_remote import ConfigurationError, connect
 from aiorwlock_remote.core.row import RowTable
 from aiorwlock_remote.core.row_dialects import MARIADB
-from aiorwlock_remote.recipes.row_lock.sql import RowSql
+from aiorwlock_remote.recipes.row_lock.target import RowSql
 from tests.backends.mariadb.pools import STRICT, pool_of
 from tests.cas.open_stores import opened
 from tests.servers.fix_mariadb import StartMariadb

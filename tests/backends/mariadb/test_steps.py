@@ -8,7 +8,7 @@ import pytest
 from aiorwlock_remote import connect
 from aiorwlock_remote.cas import server_time
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.mariadb.behind_proxy import quiet, through
 from tests.cas.open_stores import ORDER, acquire, opened, orders
 from tests.servers.fix_mariadb import StartMariadb
@@ -26,7 +26,7 @@ one_loop = pytest.mark.only_on("asyncio", "what the server does is the same on b
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that stalls a step may be late, and then costs another request."""
-    monkeypatch.setattr(server_time, "SHORTEST", 5_000_000)
+    monkeypatch.setattr(server_time, "MIN_SLACK", 5_000_000)
 
 
 async def test_a_step_is_one_request(
@@ -82,7 +82,7 @@ async def test_a_thousand_tasks_wait_quietly(start_mariadb: StartMariadb) -> Non
             await anyio.sleep(3)
             assert statements() - before <= 3 * 5 + 8  # 8 of them are the counting
             await held.release()
-            await until(lambda: came_in(10), 30)
+            await wait_until(lambda: came_in(10), 30)
             group.cancel_scope.cancel()
 
 
@@ -104,7 +104,7 @@ async def test_a_foreign_insert_under_way_is_waited_for(mariadb_tables: str) -> 
                         results.append(await locks.mutex("order", 1).try_acquire())
 
                     group.start_soon(attempt)
-                    await until(lambda: waits(mariadb_tables), 30)
+                    await wait_until(lambda: waits(mariadb_tables), 30)
                     foreign.commit()
                 assert results == [None]
             fresh = "SELECT count(*) FROM doormans WHERE version IS NOT NULL"
@@ -132,7 +132,7 @@ async def test_a_doorman_made_at_the_same_time(mariadb_tables: str) -> None:
                         fences.append(held.fence)
 
                 group.start_soon(attempt)
-                await until(lambda: waits(mariadb_tables), 30)
+                await wait_until(lambda: waits(mariadb_tables), 30)
                 foreign.commit()
         assert len(fences) == 1
         assert PlainMariadb(mariadb_tables, "").read(("order", 1)) is None
@@ -198,7 +198,7 @@ async def test_a_deadlock_is_nobodys_business(mariadb_tables: str) -> None:
                     results.append(await locks.mutex("order", 1).try_acquire())
 
                 group.start_soon(attempt)
-                await until(lambda: waits(mariadb_tables), 30)
+                await wait_until(lambda: waits(mariadb_tables), 30)
                 # Ours waits for the seat and has the doorman's row; it is the smaller.
                 await anyio.to_thread.run_sync(
                     foreign.query, "UPDATE doormans SET updated_at = UTC_TIMESTAMP(6)"

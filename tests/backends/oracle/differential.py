@@ -17,7 +17,7 @@ from typing import Any
 import oracledb
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote.backends.oracle.connector import own_lines
+from aiorwlock_remote.backends.oracle.connector import own_pool
 from aiorwlock_remote.backends.oracle.executor import OracleExecutor
 from aiorwlock_remote.backends.oracle.options import Options, options_of
 from aiorwlock_remote.core.url import parse
@@ -32,7 +32,7 @@ class OracleTables:
         self._foreign = foreign
 
     def desk(self, side: DriverLoop) -> OracleExecutor:
-        return OracleExecutor(side, own_lines(self._options, 1), self._options)
+        return OracleExecutor(side, own_pool(self._options, 1), self._options)
 
     async def delete(self, table: str, kind: str, number: int) -> None:
         await self._foreign.execute(

@@ -89,7 +89,7 @@ def test_what_is_beneath_tells_why() -> None:
     ["DPY-6000", "DPY-4005", "DPY-1002", "DPY-4011", "DPY-6005"],
 )
 def test_before_there_is_a_connection_nothing_was_done(code: str) -> None:
-    error = errors.of_connecting(raised(code), "db", known=False)
+    error = errors.from_connecting(raised(code), "db", known=False)
     assert isinstance(error, BackendUnavailable)
     assert error.nothing_done
     error = errors.from_driver(raised(code), "db")
@@ -102,9 +102,9 @@ def test_a_service_that_was_there_comes_back(code: str) -> None:
     """A listener knows of it only once the database has started."""
     outer = raised("DPY-6005")
     outer.__cause__ = raised(code)
-    first = errors.of_connecting(outer, "db", known=False)
+    first = errors.from_connecting(outer, "db", known=False)
     assert isinstance(first, Unsupported)
-    later = errors.of_connecting(outer, "db", known=True)
+    later = errors.from_connecting(outer, "db", known=True)
     assert isinstance(later, BackendUnavailable)
     assert later.nothing_done
 

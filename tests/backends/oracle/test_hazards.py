@@ -14,9 +14,13 @@ import pytest
 
 from aiorwlock_remote import Unsupported
 from aiorwlock_remote.backends.oracle import connector
-from aiorwlock_remote.backends.oracle.connector import carried, own_lines
+from aiorwlock_remote.backends.oracle.connector import (
+    OracledbPool,
+    UntimedPool,
+    own_pool,
+    run_call,
+)
 from aiorwlock_remote.backends.oracle.driver import Connection
-from aiorwlock_remote.backends.oracle.external_pool import OracledbPool, UntimedPool
 from aiorwlock_remote.backends.oracle.options import Options, options_of
 from aiorwlock_remote.cas.driver.external_pool import BorrowedConnections
 from aiorwlock_remote.core.url import parse
@@ -110,13 +114,13 @@ async def test_a_terminated_call_waits_for_the_goodbye_of_a_tls_peer(
 
 async def test_a_silent_server_is_given_up(user: OracleUser) -> None:
     options = quick(user)
-    own = own_lines(options, 2)
-    await carried(own, ask, options)
+    own = own_pool(options, 2)
+    await run_call(own, ask, options)
     user.hole("both")
     with pytest.raises((BackendUnavailable, oracledb.DatabaseError)):
-        await asyncio.wait_for(carried(own, ask, options), 5)
+        await asyncio.wait_for(run_call(own, ask, options), 5)
     user.well()
-    assert await carried(own, ask, options) == (1,)
+    assert await run_call(own, ask, options) == (1,)
     await own.close()
 
 
@@ -124,42 +128,42 @@ async def test_a_call_that_never_ends_is_abandoned(
     user: OracleUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the driver's own time-out had failed."""
-    monkeypatch.setattr(connector, "GOODBYE", 0.1)
+    monkeypatch.setattr(connector, "CLOSE_TIMEOUT", 0.1)
     options = quick(user)
-    own = own_lines(options, 1)
+    own = own_pool(options, 1)
 
     async def deaf(connection: Any) -> object:  # noqa: ANN401
         connection.call_timeout = 0
         return await ask(connection)
 
-    await carried(own, ask, options)
+    await run_call(own, ask, options)
     user.hole("both")
     with pytest.raises(BackendUnavailable, match="does not answer"):
-        await carried(own, deaf, options)
+        await run_call(own, deaf, options)
     user.well()
-    assert await carried(own, ask, options) == (1,)  # over another connection
+    assert await run_call(own, ask, options) == (1,)  # over another connection
     await own.close()
 
 
 async def test_logging_in_at_a_silent_server(user: OracleUser) -> None:
     with Proxy(user.double.port) as proxy:
         options = replace(quick(user), port=proxy.port, connect_timeout=1.5)
-        own = own_lines(options, 1)
+        own = own_pool(options, 1)
         proxy.black_hole(on=True)
         with pytest.raises(BackendUnavailable) as caught:
-            await carried(own, ask, options)
+            await run_call(own, ask, options)
         assert caught.value.nothing_done
         proxy.black_hole(on=False)
-        assert await carried(own, ask, options) == (1,)
+        assert await run_call(own, ask, options) == (1,)
         await own.close()
 
 
 async def test_as_many_as_allowed_and_everybody_gets_a_turn(user: OracleUser) -> None:
     options = quick(user)
-    own = own_lines(options, 2)
+    own = own_pool(options, 2)
     user.latency(0.005)
     user.forget_calls()
-    calls = [carried(own, ask, options) for _ in range(40)]
+    calls = [run_call(own, ask, options) for _ in range(40)]
     assert await asyncio.gather(*calls) == [(1,)] * 40
     assert len({call.session for call in user.calls()}) <= 2
     await own.close()
@@ -167,24 +171,24 @@ async def test_as_many_as_allowed_and_everybody_gets_a_turn(user: OracleUser) ->
 
 async def test_one_that_cannot_connect_says_so_to_all(user: OracleUser) -> None:
     options = quick(user)
-    own = own_lines(options, 2)
+    own = own_pool(options, 2)
     user.account(28000)
-    calls = [carried(own, ask, options) for _ in range(5)]
+    calls = [run_call(own, ask, options) for _ in range(5)]
     told = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(error, Unsupported) for error in told), told
     user.account(0)
-    assert await carried(own, ask, options) == (1,)
+    assert await run_call(own, ask, options) == (1,)
     await own.close()
 
 
 async def test_a_killed_session_is_not_used_again(user: OracleUser) -> None:
     options = quick(user)
-    own = own_lines(options, 1)
-    await carried(own, ask, options)
+    own = own_pool(options, 1)
+    await run_call(own, ask, options)
     assert user.kill() == 1
     with pytest.raises(oracledb.DatabaseError):
-        await carried(own, ask, options)
-    assert await carried(own, ask, options) == (1,)
+        await run_call(own, ask, options)
+    assert await run_call(own, ask, options) == (1,)
     await own.close()
 
 
@@ -214,12 +218,12 @@ async def test_a_pool_keeps_its_size(user: OracleUser) -> None:
     async with pool_of(user) as pool:
         lines = lent(pool, options)
         for _ in range(3):
-            await carried(lines, ask, options)
+            await run_call(lines, ask, options)
             user.hole("both")
             with pytest.raises((BackendUnavailable, oracledb.DatabaseError)):
-                await asyncio.wait_for(carried(lines, ask, options), 5)
+                await asyncio.wait_for(run_call(lines, ask, options), 5)
             user.well()
-        both = [carried(lines, ask, options) for _ in range(2)]
+        both = [run_call(lines, ask, options) for _ in range(2)]
         assert await asyncio.gather(*both) == [(1,)] * 2
         assert pool.busy == 0
 
@@ -228,7 +232,7 @@ async def test_a_pool_gets_its_connections_back_as_they_were(user: OracleUser) -
     async with pool_of(user) as pool:
         async with pool.acquire() as connection:
             connection.call_timeout = 12_345
-        await carried(lent(pool, quick(user)), ask, quick(user))
+        await run_call(lent(pool, quick(user)), ask, quick(user))
         async with pool.acquire() as connection:
             assert connection.call_timeout == 12_345
 
@@ -238,6 +242,6 @@ async def test_a_pool_without_a_free_connection(user: OracleUser) -> None:
     async with pool_of(user) as pool:
         async with pool.acquire(), pool.acquire():
             with pytest.raises(BackendUnavailable) as caught:
-                await carried(lent(pool, options), ask, options)
+                await run_call(lent(pool, options), ask, options)
             assert caught.value.nothing_done
-        assert await carried(lent(pool, options), ask, options) == (1,)
+        assert await run_call(lent(pool, options), ask, options) == (1,)

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("counts are counts")]
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that stalls a step may be late, and then costs another trip."""
-    monkeypatch.setattr(server_time, "SHORTEST", 5_000_000)
+    monkeypatch.setattr(server_time, "MIN_SLACK", 5_000_000)
 
 
 def trips(user: OracleUser) -> int:

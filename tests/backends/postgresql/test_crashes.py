@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, Locks, connect
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.postgresql.notices import LOUD, log_of, queued, swaps, take
 from tests.servers.fix_postgresql import StartPostgresql
 from tests.servers.postgresql import Postgresql
@@ -50,7 +50,7 @@ async def test_nor_does_who_queues_up(server: Postgresql) -> None:
         before = len(swaps(server))
         async with anyio.create_task_group() as group:
             group.start_soon(take, locks)
-            await until(partial(queued, others), 5)
+            await wait_until(partial(queued, others), 5)
             made, *steps = swaps(server)[before:]
             assert not made  # a guess: that nobody has been there
             assert steps
@@ -67,9 +67,9 @@ async def test_who_had_queued_up_comes_in_after_a_crash(server: Postgresql) -> N
         held = await others.mutex("order", 1, lease=60).acquire()
         async with anyio.create_task_group() as group:
             group.start_soon(take, locks)
-            await until(partial(queued, others), 5)
+            await wait_until(partial(queued, others), 5)
             server.restart()  # kill -9
-            await until(partial(answers, others), 20)
+            await wait_until(partial(answers, others), 20)
             assert await held.release()
 
 
@@ -82,7 +82,7 @@ async def test_a_crash_gives_nobody_a_lock_twice(server: Postgresql) -> None:
         released = await locks.mutex("order", 2, lease=3).acquire()
         assert await released.release()
         server.restart()  # kill -9
-        await until(partial(answers, locks), 20)
+        await wait_until(partial(answers, locks), 20)
         assert (await locks.mutex("order", 1).info()).holders[0].holder == second.holder
         async with locks.mutex("order", 2).acquire(timeout=20) as held:
             assert held.fence > released.fence

@@ -6,10 +6,10 @@ import psycopg
 import pytest
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote.backends.postgresql.connector import own_lines
+from aiorwlock_remote.backends.postgresql.connector import own_pool
 from aiorwlock_remote.backends.postgresql.executor import PostgresqlExecutor
 from aiorwlock_remote.backends.postgresql.options import options_of
-from aiorwlock_remote.cas import tables as swapping_tables
+from aiorwlock_remote.cas import table_cas as swapping_tables
 from aiorwlock_remote.core.url import parse
 from tests.cas.differential import Comparison, compare
 
@@ -24,7 +24,7 @@ class PostgresqlTables:
         self._foreign = psycopg.connect(url, autocommit=True)
 
     def desk(self, side: DriverLoop) -> PostgresqlExecutor:
-        return PostgresqlExecutor(side, own_lines(self._options, 1), self._options)
+        return PostgresqlExecutor(side, own_pool(self._options, 1), self._options)
 
     async def delete(self, table: str, kind: str, number: int) -> None:
         where = "resource_type = %s AND resource_id = %s"

@@ -18,7 +18,7 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.renewals import renewed
 from tests.servers.process import IP, free_port
 
@@ -57,7 +57,7 @@ async def test_it_lends_connections_and_gets_them_back(
 
             for _ in range(20):
                 group.start_soon(take)
-            await until(lambda: waits(database), 30)
+            await wait_until(lambda: waits(database), 30)
             await held.release()
         async with locks.mutex("kept", 1) as kept:
             await renewed(kept)

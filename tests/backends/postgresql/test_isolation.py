@@ -15,7 +15,7 @@ from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -71,7 +71,7 @@ async def test_a_row_that_is_newer_than_a_snapshot(
                 other.execute("DELETE FROM mutex_locks")
                 other.execute(OLD)
                 asked = asyncio.ensure_future(ask())
-                await until(partial(waits, tables), 30)
+                await wait_until(partial(waits, tables), 30)
                 other.execute("COMMIT")
                 assert await asked in (False, ("order", 2))
 

@@ -11,7 +11,7 @@ import pytest
 
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend, listener
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.renewals import renewed
 
 pytestmark = [
@@ -43,10 +43,10 @@ async def test_it_is_there_as_long_as_the_locks_are(tables: str) -> None:
         async with anyio.create_task_group() as group:
             held = await others.mutex("order", 1).acquire()
             group.start_soon(take, locks)
-            await until(lambda: has(tables, 1), 5)
+            await wait_until(lambda: has(tables, 1), 5)
             await held.release()
         assert len(listeners(tables)) == 1
-    await until(lambda: has(tables, 0), 5)
+    await wait_until(lambda: has(tables, 0), 5)
 
 
 async def test_lost_it_comes_again(tables: str) -> None:
@@ -55,12 +55,12 @@ async def test_lost_it_comes_again(tables: str) -> None:
             held = await others.mutex("order", 1).acquire()
             async with anyio.create_task_group() as group:
                 group.start_soon(take, locks)
-                await until(lambda: has(tables, 1), 10)
+                await wait_until(lambda: has(tables, 1), 10)
                 (pid,) = listeners(tables)
                 cut(tables, pid)
                 await held.release()  # whether it listens just now or not
-            await until(partial(gone, tables, pid), 10)
-        await until(lambda: has(tables, 1), 10)
+            await wait_until(partial(gone, tables, pid), 10)
+        await wait_until(lambda: has(tables, 1), 10)
 
 
 async def test_why_it_is_lost_is_told(
@@ -79,7 +79,7 @@ async def test_why_it_is_lost_is_told(
         anyio.create_task_group() as group,
     ):
         group.start_soon(take, locks)
-        await until(lambda: told(caplog, "error=TimeoutError"), 10)
+        await wait_until(lambda: told(caplog, "error=TimeoutError"), 10)
         group.cancel_scope.cancel()
 
 
@@ -92,7 +92,7 @@ async def test_without_it_they_poll(tables: str) -> None:
         held = await others.mutex("order", 1).acquire()
         async with anyio.create_task_group() as group:
             group.start_soon(take, locks)
-            await until(lambda: waits(others), 5)
+            await wait_until(lambda: waits(others), 5)
             await held.release()
         assert not listeners(tables)
 
@@ -107,7 +107,7 @@ async def test_over_a_pool_of_the_users(tables: str) -> None:
             held = await others.mutex("order", 1).acquire()
             async with anyio.create_task_group() as group:
                 group.start_soon(take, locks)
-                await until(lambda: waits(others), 5)
+                await wait_until(lambda: waits(others), 5)
                 await held.release()
             async with locks.mutex("kept", 1) as kept:
                 await renewed(kept)

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import Locks, LockTimeout, connect
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.postgresql.notices import LOUD, log_of, queued, statements, take
 from tests.servers.fix_postgresql import StartPostgresql
 from tests.servers.postgresql import Postgresql
@@ -63,7 +63,7 @@ async def test_whoever_is_next_is_told(server: Postgresql) -> None:
                         told.append("in")
 
                 group.start_soon(wait)
-                await until(lambda: listens(spy), 5)
+                await wait_until(lambda: listens(spy), 5)
                 await held.release()
         assert told == ["in"]
         notified = [s for s in statements(server) if s.startswith('LISTEN "rwlock_')]
@@ -82,7 +82,7 @@ async def test_who_is_told_needs_one_statement(server: Postgresql) -> None:
                         pass
 
                 group.start_soon(wait)
-                await until(lambda: listens(spy), 5)
+                await wait_until(lambda: listens(spy), 5)
                 await anyio.sleep(0.5)  # it looks once more when it listens
                 before = len(statements(server))
                 await held.release()
@@ -100,7 +100,7 @@ async def test_who_can_be_told_knows_of_the_queue(server: Postgresql) -> None:
             held = await others.mutex("order", 1).acquire()
             async with anyio.create_task_group() as group:
                 group.start_soon(take, locks)
-                await until(partial(queued, locks), 5)
+                await wait_until(partial(queued, locks), 5)
                 await anyio.sleep(0.2)  # it looks
                 before = len(statements(server))
                 await held.release()
@@ -114,7 +114,7 @@ async def test_nobody_is_told_who_does_not_listen(server: Postgresql) -> None:
         held = await others.mutex("order", 1).acquire()
         async with anyio.create_task_group() as group:
             group.start_soon(take, locks)
-            await until(partial(queued, others), 5)
+            await wait_until(partial(queued, others), 5)
             assert "pg_notify" not in "".join(log_of(server))
             await held.release()
 
@@ -136,7 +136,7 @@ async def test_an_ear_that_is_none(server: Postgresql, ear: object) -> None:
             writer.execute(SPOILT, [json.dumps({"ear": ear})])
         async with anyio.create_task_group() as group:
             group.start_soon(take, locks)
-            await until(partial(queued, others), 5)
+            await wait_until(partial(queued, others), 5)
             await held.release()
 
 
@@ -150,7 +150,7 @@ async def waited(locks: Locks, others: Locks) -> None:
                 pass
 
         group.start_soon(wait)
-        await until(partial(queued, others, 1, "before"), 5)
+        await wait_until(partial(queued, others, 1, "before"), 5)
         await anyio.sleep(0.5)  # it looks once more when it listens
         await held.release()
 
@@ -174,7 +174,7 @@ async def test_a_notification_that_is_not_ours(
 
 
 async def shouted(spy: psycopg.Connection[tuple[object, ...]]) -> None:
-    await until(lambda: listens(spy), 5)
+    await wait_until(lambda: listens(spy), 5)
     query = "SELECT query FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
     (row,) = spy.execute(query).fetchall()
     channel = str(row[0]).split('"')[1]

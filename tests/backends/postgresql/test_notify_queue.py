@@ -16,8 +16,8 @@ import pytest
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.core.row import RowTable
 from aiorwlock_remote.core.row_dialects import POSTGRESQL
-from aiorwlock_remote.recipes.row_lock.sql import RowSql
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.recipes.row_lock.target import RowSql
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.postgresql.notices import queued
 from tests.recipes.django_settings import configure
 from tests.recipes.occupied_django import close, database
@@ -70,7 +70,7 @@ async def turn(locks: Locks, others: Locks) -> None:
     async with anyio.create_task_group() as tasks:
         async with locks.mutex("order", 1):
             tasks.start_soon(take, others, entered)
-            await until(partial(queued, locks), 30)
+            await wait_until(partial(queued, locks), 30)
         await entered.wait()
 
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import Locks, Unsupported, connect
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.renewals import renewed
 from tests.servers.pgbouncer import Pgbouncer
 from tests.servers.postgresql import PostgresqlServer
@@ -80,7 +80,7 @@ async def test_it_listens_at_the_server_itself(url: str, tables: str) -> None:
         held = await others.mutex("order", 1).acquire()
         async with anyio.create_task_group() as group:
             group.start_soon(take, locks)
-            await until(lambda: has(tables, 1), 30)
+            await wait_until(lambda: has(tables, 1), 30)
             await held.release()
 
 
@@ -93,7 +93,7 @@ async def test_who_would_not_be_told_polls(
             held = await others.mutex("order", 1).acquire()
             async with anyio.create_task_group() as group:
                 group.start_soon(take, locks)
-                await until(lambda: warned(caplog), 30)
+                await wait_until(lambda: warned(caplog), 30)
                 await held.release()
             assert listeners(tables) == 0
     (told,) = caplog.messages

@@ -9,7 +9,7 @@ import pytest
 
 from aiorwlock_remote._util import purge
 from aiorwlock_remote.backends.postgresql import store as postgresql
-from aiorwlock_remote.cas import table_store
+from aiorwlock_remote.cas.driver import store as driver_store
 from tests.backends.redis.connections import eventually
 from tests.cas.open_stores import acquire, opened, orders
 from tests.cas.purged import forgets_all, goes_by_keys, often
@@ -84,7 +84,7 @@ async def test_closing_ends_it(
     tables: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However much there is to be forgotten; what is under way has not failed."""
-    monkeypatch.setattr(table_store, "FORGET_EVERY", 1)
+    monkeypatch.setattr(driver_store, "PURGE_EVERY", 1)
     monkeypatch.setattr(purge, "choice", min)
     run(tables, OLD.replace("100 s", "2 h"), 3_000)
     async with opened(tables) as store:

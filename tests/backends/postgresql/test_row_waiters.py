@@ -11,8 +11,8 @@ import pytest
 
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.recipes import RowHeld, RowLock
-from aiorwlock_remote.recipes.row_lock import wait_queue
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.recipes.row_lock import manager
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.recipes.fix_rows import postgresql_site
 from tests.recipes.row_sites import (
     ATTENDING,
@@ -63,9 +63,9 @@ async def test_each_has_its_row(tables: str, plain: PlainRows) -> None:
         async with anyio.create_task_group() as group:
             for key in (1, 2):
                 group.start_soon(take, row(ours, None, key), "write", got)
-            await until(lambda: attended(plain, 2), PATIENCE)
+            await wait_until(lambda: attended(plain, 2), PATIENCE)
             await two.release()
-            await until(lambda: has(got, 1), PATIENCE)
+            await wait_until(lambda: has(got, 1), PATIENCE)
             assert plain.state(1) == ("WriteLock", 0)
             await one.release()
 
@@ -79,7 +79,7 @@ async def test_readers_that_leave_one_are_not_told_of(
         with heard(tables) as notices:
             async with anyio.create_task_group() as group:
                 group.start_soon(take, row(ours), "write")
-                await until(lambda: attended(plain, 1), PATIENCE)
+                await wait_until(lambda: attended(plain, 1), PATIENCE)
                 await first.release()
                 assert not told(notices)
                 await last.release()
@@ -102,11 +102,11 @@ async def test_what_the_published_program_does_nobody_is_told_of(
 ) -> None:
     """The control: it is being told that wakes, and nothing else."""
     rings: list[int] = []
-    monkeypatch.setattr(wait_queue.RowWaiters, "ring", lambda _: rings.append(1))
+    monkeypatch.setattr(manager.RowWaiters, "ring", lambda _: rings.append(1))
     assert plain.step("WLock")
     async with connect(tables) as ours, anyio.create_task_group() as group:
         group.start_soon(take, row(ours), "write")
-        await until(lambda: has(rings, 1), PATIENCE)  # it is there
+        await wait_until(lambda: has(rings, 1), PATIENCE)  # it is there
         assert plain.step("WUnlock")
         await anyio.sleep(SHORT)
         assert len(rings) == 1
@@ -137,7 +137,7 @@ async def test_numbers_that_somebody_has_locked_are_had_later(
                 group.start_soon(take, row(ours), "write")
                 await anyio.sleep(SHORT)
                 stranger.rollback()
-                await until(lambda: attended(plain, 1), PATIENCE)
+                await wait_until(lambda: attended(plain, 1), PATIENCE)
                 await held.release()
 
 
@@ -148,9 +148,9 @@ async def test_a_cancelled_waiter_is_not_waited_for(
         held = await row(theirs).write()
         async with anyio.create_task_group() as group:
             group.start_soon(take, row(ours), "write")
-            await until(lambda: attended(plain, 1), PATIENCE)
+            await wait_until(lambda: attended(plain, 1), PATIENCE)
             group.cancel_scope.cancel()
-        await until(lambda: attended(plain, 0), PATIENCE)
+        await wait_until(lambda: attended(plain, 0), PATIENCE)
         await held.release()
 
 
@@ -163,9 +163,9 @@ async def somebody_waits(
         held = await row(theirs, lease).write()
         async with anyio.create_task_group() as group:
             group.start_soon(take, row(ours, lease), mode)
-            await until(lambda: attended(plain), PATIENCE)
+            await wait_until(lambda: attended(plain), PATIENCE)
             yield held
-        await until(lambda: attended(plain, 0), PATIENCE)
+        await wait_until(lambda: attended(plain, 0), PATIENCE)
 
 
 def row(locks: Locks, lease: float | None = None, key: int = 1) -> RowLock:

@@ -11,8 +11,8 @@ import pytest
 from aiorwlock_remote import Locks, Unsupported, connect
 from aiorwlock_remote.core.row import RowTable
 from aiorwlock_remote.core.row_dialects import POSTGRESQL
-from aiorwlock_remote.recipes.row_lock.sql import RowSql
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.recipes.row_lock.target import RowSql
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.cas.open_stores import opened
 
 pytestmark = pytest.mark.asyncio
@@ -85,7 +85,7 @@ async def test_whoever_listens_may_be_idle(tables: str) -> None:
         anyio.create_task_group() as group,
     ):
         group.start_soon(take, locks)
-        await until(partial(idles, tables), 20)
+        await wait_until(partial(idles, tables), 20)
         group.cancel_scope.cancel()
 
 

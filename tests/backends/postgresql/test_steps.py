@@ -7,10 +7,10 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.cas.tables import UNCONTENDED_AFTER
+from aiorwlock_remote.cas.table_cas import UNCONTENDED_AFTER
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.doorman import Doorman
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.postgresql.notices import LOUD, statements
 from tests.servers.fix_postgresql import StartPostgresql
 from tests.servers.plain_postgresql import PlainPostgresql
@@ -93,7 +93,7 @@ async def test_a_foreign_insert_under_way_is_waited_for(server: Postgresql) -> N
                     results.append(await locks.mutex("order", 1).try_acquire())
 
                 group.start_soon(attempt)
-                await until(lambda: waits(server), 5)
+                await wait_until(lambda: waits(server), 5)
                 foreign.commit()
             assert results == [None]
         assert plain.read(("order", 1)) == "theirs"
@@ -127,7 +127,7 @@ async def test_a_doorman_made_at_the_same_time_undoes_the_seat(
                         fences.append(held.fence)
 
                 group.start_soon(attempt)
-                await until(lambda: waits(server), 5)
+                await wait_until(lambda: waits(server), 5)
                 foreign.commit()
         assert len(fences) == 1
         assert PlainPostgresql(server.url, "").read(("order", 1)) is None

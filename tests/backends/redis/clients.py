@@ -10,9 +10,9 @@ import anyio
 import pytest
 from redis.asyncio import Redis, Sentinel
 
-from aiorwlock_remote.backends.redis.clients.connections import lines_of
+from aiorwlock_remote.backends.redis.clients.connections import client_connections
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
-from aiorwlock_remote.backends.redis.opening import open_link
+from aiorwlock_remote.backends.redis.connections import open_connection
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.redis.connections import Heard
 from tests.backends.redis.some_scripts import BOTH
@@ -54,8 +54,8 @@ async def sentinel_client(ports: Iterable[int], name: str) -> AsyncIterator[Redi
 @asynccontextmanager
 async def linked_by(client: Redis, heard: Heard) -> AsyncIterator[RedisConnection]:
     """A link over a connection as the client makes them."""
-    options, lines = lines_of(client.connection_pool, 5.0)
-    link = await open_link(
+    options, lines = client_connections(client.connection_pool, 5.0)
+    link = await open_connection(
         options,
         current_event_loop(),
         BOTH,

@@ -21,9 +21,8 @@ from unittest.mock import patch
 import hiredis
 
 from aiorwlock_remote.backends.redis.commands import encode, encode_look
-from aiorwlock_remote.backends.redis.connection.calls import pack
-from aiorwlock_remote.backends.redis.connection.script import Arg
-from aiorwlock_remote.backends.redis.errors import of_reply
+from aiorwlock_remote.backends.redis.connection.calls import Arg, pack
+from aiorwlock_remote.backends.redis.errors import from_reply
 from aiorwlock_remote.backends.redis.keys import Keys, channel
 from aiorwlock_remote.backends.redis.replies import decode_step
 from aiorwlock_remote.backends.redis.snapshots import decode_look
@@ -160,7 +159,7 @@ class Comparison:
     def _check(self, keys: Keys, told: Told, got: list[Any]) -> None:
         raw, seen, *lives = got
         if isinstance(raw, Exception):
-            mapped = of_reply(str(raw), "server")
+            mapped = from_reply(str(raw), "server")
             assert isinstance(mapped, IllegalCommand), raw
             assert told.reply is None, raw
         else:

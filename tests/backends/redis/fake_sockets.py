@@ -17,7 +17,7 @@ import anyio.to_thread
 import hiredis
 import pytest
 
-from aiorwlock_remote.backends.redis import dns, sentinel, sentinel_query
+from aiorwlock_remote.backends.redis import addresses, sentinel
 from tests.backends.redis.fake_server import MORE
 from tests.backends.redis.fake_threads import Event, Threads
 
@@ -169,7 +169,7 @@ class Net:
         patch = self._patches.setattr
         plug = partial(Plug, self)
         patch(
-            sentinel_query,
+            sentinel,
             "socket",
             SimpleNamespace(**{**vars(socket), "socket": plug}),
         )
@@ -177,11 +177,11 @@ class Net:
         patch(sentinel, "selectors", choose)
         patch(anyio.to_thread, "run_sync", self.threads.run_sync)
         names = {**vars(socket), "getaddrinfo": self._told}
-        patch(dns, "socket", SimpleNamespace(**names))
-        patch(dns, "running", self.threads.start)
+        patch(addresses, "socket", SimpleNamespace(**names))
+        patch(addresses, "running", self.threads.start)
         event = partial(Event, self.threads, loop)
         waits = SimpleNamespace(**{**vars(threading), "Event": event})
-        patch(dns, "threading", waits)
+        patch(addresses, "threading", waits)
 
     def at(self, address: Address) -> Asked:
         """Who is to be met there."""

@@ -10,7 +10,7 @@ from aiorwlock_remote.backends.redis.commands import (
     encode,
     encode_look,
 )
-from aiorwlock_remote.backends.redis.connection.script import Arg
+from aiorwlock_remote.backends.redis.connection.calls import Arg
 from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.core.commands import (

@@ -12,21 +12,24 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiorwlock_remote.backends.redis.clients import renewal_channel as module
-from aiorwlock_remote.backends.redis.clients.connections import lines_of
-from aiorwlock_remote.backends.redis.clients.renewal_channel import ThreadLoopChannel
+from aiorwlock_remote.backends.redis.clients import connections as module
+from aiorwlock_remote.backends.redis.clients.connections import (
+    ThreadLoopChannel,
+    client_connections,
+)
 from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
 )
 from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, SlotMap
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
-from aiorwlock_remote.backends.redis.connection.renewal_channels import MainLoopChannel
+from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    BlockingConnection,
+    MainLoopChannel,
+)
 from aiorwlock_remote.backends.redis.connections import RenewalChannel
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.runtime.event_loop import SystemClock, current_event_loop
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.servers.fix_redis import StartRedis
 
@@ -103,7 +106,7 @@ def on_a_loop(port: int) -> RenewalChannel:
     async def here() -> ThreadLoopChannel:
         url = f"redis://127.0.0.1:{port}"
         client: Redis = Redis.from_url(url, socket_timeout=LONG)
-        options, lines = lines_of(client.connection_pool, LONG)
+        options, lines = client_connections(client.connection_pool, LONG)
         return ThreadLoopChannel(options, current_event_loop(), lines._dial_elsewhere)
 
     return asyncio.run(here())

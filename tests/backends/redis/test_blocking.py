@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
+from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    BlockingConnection,
+)
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.backends.redis.some_scripts import BOTH, INCR, PUSH
 from tests.servers.certificates import Certificates
 from tests.servers.fix_redis import StartRedis

@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis import RedisBackend
-from aiorwlock_remote.backends.redis.clients.connections import lines_of
+from aiorwlock_remote.backends.redis.clients.connections import client_connections
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from tests.backends.redis.clients import ON_ASYNCIO, client_of, linked_by
 from tests.backends.redis.connections import Heard, eventually
@@ -228,7 +228,7 @@ async def test_code_of_the_users_stays_on_the_users_loop(of: str) -> None:
         (Redis(ssl=True), True),
         (Redis(unix_socket_path="/run/redis"), True),
     ):
-        _, lines = lines_of(client.connection_pool, 5.0)
+        _, lines = client_connections(client.connection_pool, 5.0)
         assert lines.off_loop is off_loop, client
 
 

@@ -10,7 +10,7 @@ from redis.asyncio import Connection, ConnectionPool, Redis
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis import RedisBackend
-from aiorwlock_remote.backends.redis.errors import of_client
+from aiorwlock_remote.backends.redis.errors import from_client
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -184,4 +184,4 @@ async def test_settings_that_its_own_class_refuses() -> None:
     ids=lambda value: type(value).__name__,
 )
 async def test_the_map(theirs: Exception, ours: type[BackendError]) -> None:
-    assert type(of_client(theirs, "here")) is ours
+    assert type(from_client(theirs, "here")) is ours

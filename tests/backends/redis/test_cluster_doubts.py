@@ -18,7 +18,7 @@ from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.backends.redis.connections import eventually
 from tests.servers.cluster import Cluster
 from tests.servers.fix_redis import StartCluster

@@ -11,7 +11,7 @@ from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, SlotMap
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 
 ONE, TWO = ("one", 1), ("two", 2)
 

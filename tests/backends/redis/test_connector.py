@@ -11,7 +11,9 @@ from urllib.parse import quote
 import anyio
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
+from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    BlockingConnection,
+)
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import (
@@ -20,7 +22,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.backends.redis.connections import linked
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.servers.certificates import Certificates, make_certificates

@@ -10,8 +10,8 @@ import pytest
 
 from aiorwlock_remote import BadRecord, connect
 from aiorwlock_remote.backends.redis.commands import decode_step, encode
-from aiorwlock_remote.backends.redis.connection.script import Request
-from aiorwlock_remote.backends.redis.mutex_set_commands import (
+from aiorwlock_remote.backends.redis.connection.calls import Request
+from aiorwlock_remote.backends.redis.mutex_sets import (
     SetKeys,
     encode_ask,
     encode_member,

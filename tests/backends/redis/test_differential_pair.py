@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from aiorwlock_remote.backends.redis.pair_keys import PairKeys
+from aiorwlock_remote.backends.redis.keys import PairKeys
 from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord

@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 
+from aiorwlock_remote.backends.redis.addresses import SocketAddress
 from aiorwlock_remote.backends.redis.connection import asyncio_transport
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
-from aiorwlock_remote.backends.redis.dns import Target
+from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    BlockingConnection,
+)
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.backends.redis.connections import linked
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.backends.redis.test_sentinel import LOCAL, says
@@ -170,7 +172,7 @@ async def test_a_link_leaves_time_for_the_next_address(
     there = (socket.AF_INET, (LOCAL, fresh_redis.port))
     with black_hole() as silent:
 
-        async def addresses(_: Options) -> list[Target]:
+        async def addresses(_: Options) -> list[SocketAddress]:
             return [(socket.AF_INET, silent), there]
 
         monkeypatch.setattr(asyncio_transport, "_addresses", addresses)

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from aiorwlock_remote.backends.redis.errors import of_failure, of_reply
+from aiorwlock_remote.backends.redis.errors import from_failure, from_reply
 from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.errors import (
     BackendError,
@@ -48,19 +48,19 @@ from aiorwlock_remote.errors import (
     ],
 )
 def test_replies(text: str, kind: type[BackendError]) -> None:
-    error = of_reply(text, "h:1")
+    error = from_reply(text, "h:1")
     assert type(error) is kind
     assert text.partition(" ")[2][:12] in str(error)
 
 
 def test_our_scripts_refuse_what_makes_no_sense() -> None:
-    error = of_reply("ILLEGAL a reader has nothing to downgrade", "h:1")
+    error = from_reply("ILLEGAL a reader has nothing to downgrade", "h:1")
     assert type(error) is IllegalCommand
     assert str(error) == "a reader has nothing to downgrade"
 
 
 def test_arguments_are_never_repeated() -> None:
-    error = of_reply(
+    error = from_reply(
         "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'hunter2'",
         "h:1",
     )
@@ -83,7 +83,7 @@ def test_arguments_are_never_repeated() -> None:
 def test_failures(
     failure: Exception | None, kind: type[BackendError], said: str
 ) -> None:
-    error = of_failure(failure, "h:1")
+    error = from_failure(failure, "h:1")
     assert type(error) is kind
     assert said in str(error)
 
@@ -91,7 +91,7 @@ def test_failures(
 def test_tls_to_a_server_without_it_says_so() -> None:
     failure = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number")
     failure.reason = "WRONG_VERSION_NUMBER"
-    error = of_failure(failure, "h:1")
+    error = from_failure(failure, "h:1")
     assert type(error) is BackendUnavailable
     assert "wrong version number" in str(error)
     assert "redis://" in error.hint

@@ -23,7 +23,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.recipes import occupancy
 from aiorwlock_remote.runtime import cleanup
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.redis.rights import (
     occupancy_rules,
     pair_rules,
@@ -134,7 +134,7 @@ async def test_it_is_free_again(
                 if got is not None:
                     await got.release()
                 for then in (kind, EXCLUSIVE.get(kind, kind)):
-                    await until(partial(_in_and_out, others, then), 6)
+                    await wait_until(partial(_in_and_out, others, then), 6)
     assert failed
 
 
@@ -164,7 +164,7 @@ async def test_a_damaged_record(fresh_redis: RedisServer) -> None:
             with pytest.raises(BadRecord):
                 await ASKS[kind](locks, None)
         fresh_redis.ask("DEL", queue)
-        await until(partial(_in_and_out, others, "mutex"), 6)
+        await wait_until(partial(_in_and_out, others, "mutex"), 6)
 
 
 async def _in_and_out(locks: Locks, kind: str) -> bool:

@@ -6,12 +6,14 @@ import re
 
 import pytest
 
-from aiorwlock_remote.backends.redis.keys import Keys
-from aiorwlock_remote.backends.redis.pair_keys import PairKeys
-from aiorwlock_remote.backends.redis.scanning import resource_of, scan_pattern
+from aiorwlock_remote.backends.redis.keys import (
+    Keys,
+    PairKeys,
+    resource_of,
+    scan_pattern,
+)
 from aiorwlock_remote.backends.redis.scripts import LOOK, body
-from aiorwlock_remote.core.key_pair import pair
-from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.names import key_pair, resource
 from tests.backends.redis.one_resource import Desk
 
 
@@ -48,7 +50,7 @@ def test_a_key_tells_its_resource(prefix: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "app:", "ü*[x]?"])
 def test_published_keys_of_a_pair_tell_it(prefix: str) -> None:
-    found = pair("a:b", "{c}/d,e")
+    found = key_pair("a:b", "{c}/d,e")
     *_, readers = names = PairKeys(found, prefix=prefix).args[1:6]
     for name in (names[0], readers):
         assert isinstance(name, bytes)

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
-from aiorwlock_remote.backends.redis.connection.outage_log import OutageLog
+from aiorwlock_remote.backends.redis.connection.connector import OutageLog
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.redis.connections import Heard, eventually, killed, linked
 from tests.servers.fix_redis import StartRedis

@@ -83,7 +83,7 @@ def scene(start_redis: StartRedis) -> Iterator[Scene]:
 @pytest.fixture
 def nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but a message, or a renewal, tells of a failover."""
-    monkeypatch.setattr(failover, "POLL", NEVER)
+    monkeypatch.setattr(failover, "POLL_INTERVAL", NEVER)
 
 
 async def lost(held: Held) -> None:
@@ -117,7 +117,7 @@ async def test_a_message_that_is_lost_costs_little(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Sentinel is asked over the subscription, too, once a second."""
-    monkeypatch.setattr(failover, "POLL", 0.05)
+    monkeypatch.setattr(failover, "POLL_INTERVAL", 0.05)
     async with scene.connect() as locks:
         held = await locks.mutex("order", 1).acquire(lease=600)
         await listened(locks)
@@ -130,7 +130,7 @@ async def test_a_renewal_asks_where_nobody_can_subscribe(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The keeper asks before a batch, by itself: the user may not subscribe, say."""
-    monkeypatch.setattr(sentinel, "CONFIRMED", 0.05)
+    monkeypatch.setattr(sentinel, "CONFIRMATION_SECONDS", 0.05)
     for each in scene.sentinels:
         each.deaf = True
     async with scene.connect() as locks:
@@ -146,7 +146,7 @@ async def test_a_message_is_only_a_hint(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, epoch: int | None
 ) -> None:
     """What the Sentinels themselves say counts; others' primaries are not ours."""
-    monkeypatch.setattr(failover, "PAUSES", (0.0,))
+    monkeypatch.setattr(failover, "ASK_DELAYS", (0.0,))
     hear, asking = FailoverListener.heard, list[bool]()
 
     def heard(listener: FailoverListener, channel: bytes, payload: bytes) -> None:
@@ -201,7 +201,7 @@ async def test_without_any_sentinel_the_present_primary_goes_on(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And it is said, once."""
-    monkeypatch.setattr(sentinel, "CONFIRMED", 0.05)
+    monkeypatch.setattr(sentinel, "CONFIRMATION_SECONDS", 0.05)
     async with scene.connect() as locks:
         held = await locks.mutex("order", 1).acquire(lease=30)
         await renewed(held)

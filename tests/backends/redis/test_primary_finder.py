@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote.backends.redis import sentinel
-from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.backends.redis.addresses import DnsResolver
+from aiorwlock_remote.backends.redis.connection.calls import Call, Request
 from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
-from aiorwlock_remote.backends.redis.connection.script import Request
-from aiorwlock_remote.backends.redis.dns import DnsResolver
-from aiorwlock_remote.backends.redis.failover import PrimaryBatches
+from aiorwlock_remote.backends.redis.failover import PrimaryChannel
 from aiorwlock_remote.backends.redis.sentinel import (
-    CONFIRMED,
-    OUTDATED,
+    CONFIRMATION_SECONDS,
+    EPOCH_MEMORY_SECONDS,
+    UNKNOWN_EPOCH,
     PrimaryFinder,
     Sentinels,
 )
-from aiorwlock_remote.backends.redis.sentinel_query import UNTOLD
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Clock
 from tests.fixed_clock import StandingClock
@@ -89,7 +88,7 @@ def test_the_latest_failover_counts_whoever_knows_of_it(asked: Asked) -> None:
 def test_a_sentinel_that_is_behind_sends_nobody_back(asked: Asked) -> None:
     """It was cut off together with the old primary, say, which goes on."""
     asked.says((2, B), (2, B), (2, B))
-    asked.clock.seconds += 2 * OUTDATED
+    asked.clock.seconds += 2 * EPOCH_MEMORY_SECONDS
     with pytest.raises(BackendUnavailable, match="know of no failover to b:1") as said:
         asked.says((1, A), None, None)
     assert said.value.nothing_done
@@ -101,7 +100,7 @@ def test_most_sentinels_may_be_reset(asked: Asked) -> None:
     asked.says((2, B), (2, B), (2, B))
     with pytest.raises(BackendUnavailable):
         asked.says((1, A), (1, A), None)
-    asked.clock.seconds += OUTDATED
+    asked.clock.seconds += EPOCH_MEMORY_SECONDS
     assert asked.says((0, A), (0, A), None) == "a"
     assert asked.finder.switches == 1
 
@@ -112,7 +111,7 @@ def test_an_answer_that_took_long_is_behind(asked: Asked) -> None:
 
     def failover() -> None:
         asked.says((2, B), (2, B), (2, B))
-        asked.clock.seconds += 2 * OUTDATED
+        asked.clock.seconds += 2 * EPOCH_MEMORY_SECONDS
 
     asked.answers, asked.meanwhile = [(1, A)] * 3, failover
     with pytest.raises(BackendUnavailable):
@@ -120,7 +119,7 @@ def test_an_answer_that_took_long_is_behind(asked: Asked) -> None:
     assert asked.finder.known == B
 
 
-@pytest.mark.parametrize("epoch", [7, UNTOLD])
+@pytest.mark.parametrize("epoch", [7, UNKNOWN_EPOCH])
 def test_another_name_of_one_server_is_no_switch(asked: Asked, epoch: int) -> None:
     """Some say ``redis1``, others its address; unless most say what is new."""
     assert asked.says((epoch, A), (epoch, A), (epoch, B)) == "a"
@@ -136,7 +135,7 @@ def test_the_former_primary_is_known_for_a_while(asked: Asked) -> None:
     asked.says((2, B), (2, B), (2, B))
     assert asked.finder.was_left(A)
     assert not asked.finder.was_left(B)
-    asked.clock.seconds += OUTDATED + 1
+    asked.clock.seconds += EPOCH_MEMORY_SECONDS + 1
     assert not asked.finder.was_left(A)  # made the primary again, or its name is B
 
 
@@ -145,13 +144,13 @@ def test_confirmed_once_a_second(
 ) -> None:
     """A Sentinel that does not answer costs no more, and is told of once."""
     asked.finder.confirm(1)
-    asked.clock.seconds += 0.9 * CONFIRMED
+    asked.clock.seconds += 0.9 * CONFIRMATION_SECONDS
     asked.finder.confirm(1)
     assert asked.times == 1
     with caplog.at_level(logging.WARNING):
         for answers in ([None] * 3, [None] * 3, [(1, A)] * 3, [None] * 3):
             asked.answers = answers
-            asked.clock.seconds += CONFIRMED
+            asked.clock.seconds += CONFIRMATION_SECONDS
             asked.finder.confirm(1)
             asked.finder.confirm(1)
     assert asked.times == 5
@@ -197,12 +196,12 @@ def test_renewals_leave_a_former_primary(asked: Asked) -> None:
     """Asked before the batch; the connection is made anew."""
     inner: Any = Batches()
     batch: Any = [("script", ())]
-    batches = PrimaryBatches(inner, asked.finder, asked.clock)
+    batches = PrimaryChannel(inner, asked.finder, asked.clock)
     assert batches.run_many(batch, 9) == [b"renewed"]
     asked.answers = [(2, B)] * 3
     assert batches.run_many(batch, 9) == [b"renewed"]
     assert inner.did == ["run"] * 2  # confirmed less than a second ago
-    asked.clock.seconds += CONFIRMED
+    asked.clock.seconds += CONFIRMATION_SECONDS
     assert batches.run_many(batch, 9) == [b"renewed"]
     assert inner.did[2:] == ["close", "run"]
 
@@ -210,7 +209,7 @@ def test_renewals_leave_a_former_primary(asked: Asked) -> None:
 def test_what_a_former_primary_answers_is_not_believed(asked: Asked) -> None:
     """Another thread learns of the failover while the batch is under way."""
     inner: Any = Batches()
-    batches = PrimaryBatches(inner, asked.finder, asked.clock)
+    batches = PrimaryChannel(inner, asked.finder, asked.clock)
     asked.says((1, A), (1, A), (1, A))
     inner.meanwhile = lambda: asked.says((2, B), (2, B), (2, B))
     with pytest.raises(BackendUnavailable, match="another server") as said:

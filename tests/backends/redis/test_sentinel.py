@@ -9,7 +9,7 @@ from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, Unsupported
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.servers.fix_redis import StartRedis
 from tests.servers.sentinel import NAME, SentinelGroup
 from tests.servers.strangers import stranger

@@ -13,14 +13,13 @@ import anyio.to_thread
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    BlockingConnection,
     FallbackChannel,
     MainLoopChannel,
 )
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.runtime.event_loop import SystemClock, current_event_loop
 from tests.backends.redis.connections import linked
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.backends.redis.test_sentinel import LOCAL, read, says

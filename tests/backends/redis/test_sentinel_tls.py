@@ -14,11 +14,13 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote._util.tls import TlsOptions
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
+from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    BlockingConnection,
+)
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.runtime.clock import SystemClock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.backends.redis.connections import linked
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.servers.certificates import Certificates

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote.backends.redis.connection.calls import Raw
-from aiorwlock_remote.backends.redis.mutex_set_commands import (
+from aiorwlock_remote.backends.redis.mutex_sets import (
+    MutexSets,
     decode_ask,
     decode_member,
     decode_release,
 )
-from aiorwlock_remote.backends.redis.mutex_sets import MutexSets
 from aiorwlock_remote.core.commands import Release, Renew
 from aiorwlock_remote.core.mutex_set import TakeRequest
 from aiorwlock_remote.errors import BackendError

@@ -18,14 +18,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aiorwlock_remote.backends.redis.cluster.node import NodeConnection
+from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection
 from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
     ShardedSubscriptions,
 )
-from aiorwlock_remote.backends.redis.cluster.slot_queue import SlotQueue
-from aiorwlock_remote.backends.redis.cluster.slot_router import SlotRouter
-from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
-from aiorwlock_remote.backends.redis.cluster.topology_refresher import TopologyRefresher
+from aiorwlock_remote.backends.redis.cluster.slot_router import SlotQueue, SlotRouter
+from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, parse_moved, slot_of
+from aiorwlock_remote.backends.redis.cluster.topology import TopologyRefresher
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import LEAVE
@@ -155,7 +154,9 @@ class Moving(RuleBasedStateMachine):
         owner = self.owner[key]
         if owner != node.server:
             text = f"MOVED {slot_of(key)} {owner[0]}:{owner[1]}"
-            self.routes.refused(told, call, text, found := moved(text, node.server))
+            self.routes.refused(
+                told, call, text, found := parse_moved(text, node.server)
+            )
             assert found is not None
             self.slots.note(found)
         elif key in self.open:

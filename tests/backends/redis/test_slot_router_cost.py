@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis.cluster import in_flight as module
+from aiorwlock_remote.backends.redis.cluster import slot_router as module
 from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
     ShardedSubscriptions,
 )
 from aiorwlock_remote.backends.redis.cluster.slot_router import SlotRouter
-from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, moved, slot_of
-from aiorwlock_remote.backends.redis.cluster.topology_refresher import TopologyRefresher
+from aiorwlock_remote.backends.redis.cluster.slots import (
+    Moved,
+    SlotMap,
+    parse_moved,
+    slot_of,
+)
+from aiorwlock_remote.backends.redis.cluster.topology import TopologyRefresher
 from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import LEAVE
@@ -76,7 +81,7 @@ def test_many_slots_that_moved_are_told_one_by_one(
             continue
         slot = slot_of(call.args[1])
         text = f"MOVED {slot} {TWO[0]}:{TWO[1]}"
-        burst.routes.refused(told, call, text, found := moved(text, ONE))
+        burst.routes.refused(told, call, text, found := parse_moved(text, ONE))
         assert found is not None
         burst.slots.note(found)
     assert set(burst.scripts(burst.two)) == set(burst.calls)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from aiorwlock_remote.backends.redis.cluster.slots import (
     Moved,
     SlotMap,
-    beside,
-    moved,
+    hash_tag,
+    key_in_same_slot,
+    parse_moved,
     slot_of,
-    tag_of,
 )
 from aiorwlock_remote.backends.redis.keys import Keys
-from aiorwlock_remote.backends.redis.mutex_set_commands import SetKeys
+from aiorwlock_remote.backends.redis.mutex_sets import SetKeys
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.errors import BackendError, ConfigurationError
 from aiorwlock_remote.ports import StoreSettings
@@ -44,10 +44,10 @@ def test_all_keys_of_a_resource_lie_in_one_slot(kind: str, name: int | str) -> N
     assert len({slot_of(key) for key in keys if isinstance(key, bytes)}) == 1
 
 
-@given(names.filter(lambda key: key and (tag_of(key) != key or b"}" not in key)))
+@given(names.filter(lambda key: key and (hash_tag(key) != key or b"}" not in key)))
 def test_a_key_beside_another(key: bytes) -> None:
-    assert slot_of(beside(key, b".state")) == slot_of(key)
-    assert beside(key, b".state") != beside(key, b".queue")
+    assert slot_of(key_in_same_slot(key, b".state")) == slot_of(key)
+    assert key_in_same_slot(key, b".state") != key_in_same_slot(key, b".queue")
 
 
 def test_a_set_whose_keys_cannot_be_kept_together() -> None:
@@ -73,7 +73,7 @@ def test_a_set_whose_keys_cannot_be_kept_together() -> None:
     ],
 )
 def test_redirections(text: str, found: Moved | None) -> None:
-    assert moved(text, ONE) == found
+    assert parse_moved(text, ONE) == found
 
 
 def test_the_map() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiorwlock_remote.backends.redis.connection.calls import Call
-from aiorwlock_remote.backends.redis.connection.subscriptions import Subscriptions
+from aiorwlock_remote.backends.redis.connection.connection import Subscriptions
 
 
 def said(calls: list[Call[None]]) -> list[object]:

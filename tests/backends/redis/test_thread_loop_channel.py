@@ -10,12 +10,14 @@ from contextlib import contextmanager
 import pytest
 from redis.asyncio import Redis
 
-from aiorwlock_remote.backends.redis.clients import renewal_channel as module
-from aiorwlock_remote.backends.redis.clients.connections import lines_of
-from aiorwlock_remote.backends.redis.clients.renewal_channel import ThreadLoopChannel
+from aiorwlock_remote.backends.redis.clients import connections as module
+from aiorwlock_remote.backends.redis.clients.connections import (
+    ThreadLoopChannel,
+    client_connections,
+)
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.renewal_channels import MainLoopChannel
-from aiorwlock_remote.backends.redis.opening import open_link
+from aiorwlock_remote.backends.redis.connections import open_connection
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import EventLoop
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -36,7 +38,7 @@ def own_loop(
         return current_event_loop()
 
     client: Redis = Redis.from_url(url, socket_timeout=socket_timeout)
-    options, lines = lines_of(client.connection_pool, 5.0)
+    options, lines = client_connections(client.connection_pool, 5.0)
     batches = ThreadLoopChannel(options, asyncio.run(here()), lines._dial_elsewhere)
     try:
         yield batches
@@ -145,9 +147,9 @@ def test_refused_at_the_door_it_knocks_again(
 
 async def opened(url: str) -> tuple[MainLoopChannel, RedisConnection]:
     client: Redis = Redis.from_url(url)
-    options, lines = lines_of(client.connection_pool, 5.0)
+    options, lines = client_connections(client.connection_pool, 5.0)
     host, heard = current_event_loop(), Heard()
-    link = await open_link(
+    link = await open_connection(
         options,
         host,
         BOTH,

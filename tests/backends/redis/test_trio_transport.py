@@ -11,7 +11,7 @@ import trio.testing
 
 from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.connection.trio_transport import PlainTrioTransport
-from aiorwlock_remote.backends.redis.opening import open_link
+from aiorwlock_remote.backends.redis.connections import open_connection
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -27,7 +27,7 @@ def leave_open(url: str) -> None:
     """A run that ends with its link open and an answer on its way."""
 
     async def main() -> None:
-        link = await open_link(
+        link = await open_connection(
             options_of(parse(url)),
             current_event_loop(),
             BOTH,
@@ -96,7 +96,7 @@ def test_an_error_of_the_caller_reaches_the_caller(
 ) -> None:
     # An exception in a system task would come out as TrioInternalError.
     async def main() -> None:
-        link = await open_link(
+        link = await open_connection(
             options_of(parse(fresh_redis.url)),
             current_event_loop(),
             BOTH,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote.cli.bench_stats import (
+from aiorwlock_remote.cli.bench import (
     HEAD,
     Measurement,
     as_dict,

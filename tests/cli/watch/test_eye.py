@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import ConfigurationError, connect
-from aiorwlock_remote.cli.watch.scanner import StoreScanner
+from aiorwlock_remote.cli.watch.command import StoreScanner
 from tests.cli.fix_cli import Store
 from tests.conformance.stores.files import PlainFiles
 from tests.conformance.stores.sqlite import PlainSqlite

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aiorwlock_remote.cli.watch.output import LineOutput
+from aiorwlock_remote.cli.watch.screen import LineOutput
 from aiorwlock_remote.cli.watch.state import Change, as_line
 from tests.cli.watch.fix_watch import NOON
 

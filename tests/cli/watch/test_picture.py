@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from aiorwlock_remote import LockInfo
-from aiorwlock_remote.cli.watch.render import (
+from aiorwlock_remote.cli.watch.screen import (
     BAD,
     DIM,
     HEAD,

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockInfo
-from aiorwlock_remote.cli.watch.scanner import pause, poll_loop
+from aiorwlock_remote.cli.watch.command import pause, poll_loop
 from aiorwlock_remote.cli.watch.state import Change, WatchState
 from tests.cli.watch.fix_watch import Time, brief, door, holder
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
-from aiorwlock_remote.backends.memory import MemoryDatabase, shelf
+from aiorwlock_remote.backends.memory import MemoryDatabase, named_database
 from aiorwlock_remote.core.doorman import MutexRecord
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.ports import Capability
@@ -27,7 +27,9 @@ class MemoryHarness(Harness):
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """A shelf of its own."""
         name = uuid4().hex
-        return StoreLocation(f"memory://{name}", foreigner=OnTheShelf(shelf(name)))
+        return StoreLocation(
+            f"memory://{name}", foreigner=OnTheShelf(named_database(name))
+        )
 
 
 class OnTheShelf(ForeignClient):

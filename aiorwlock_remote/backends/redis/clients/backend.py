@@ -58,8 +58,12 @@ class RedisBackend:
                 hint="on trio, give connect() a redis:// URL",
             )
         try:
-            from aiorwlock_remote.backends.redis import store  # noqa: PLC0415 - it needs hiredis
-            from aiorwlock_remote.backends.redis.clients.connections import lines_of  # noqa: PLC0415 - likewise
+            from aiorwlock_remote.backends.redis import (  # noqa: PLC0415 - it needs hiredis
+                store,
+            )
+            from aiorwlock_remote.backends.redis.clients.connections import (  # noqa: PLC0415 - likewise
+                client_connections,
+            )
         except ImportError as exc:
             raise ConfigurationError(
                 what=f"RedisBackend needs {exc.name}, which is not installed",
@@ -67,7 +71,7 @@ class RedisBackend:
             ) from exc
 
         async def opened() -> RedisStore:
-            options, lines = lines_of(self._pool, settings.connect_timeout)
+            options, lines = client_connections(self._pool, settings.connect_timeout)
             opened = store.RedisStore(options, host, bell, settings, lines)
             await opened.open()
             return opened

@@ -8,43 +8,198 @@ nothing but its connection class and its settings. A connection made of these co
 as the user wanted it (address, TLS, Sentinel, credentials, subclasses), without
 retries; then our link takes over its two streams and speaks RESP3 on them, whatever
 protocol and decoding the client has.
+
+Renewals where a user's client opens the connection, which only asyncio can do.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import anyio
 
 from aiorwlock_remote._util.tls import TlsOptions
-from aiorwlock_remote.backends.redis.clients.renewal_channel import ThreadLoopChannel
+from aiorwlock_remote.backends.redis.addresses import Server
+from aiorwlock_remote.backends.redis.connection.asyncio_transport import (
+    ClientObject,
+    StreamTransport,
+    disconnect,
+    take_over,
+)
+from aiorwlock_remote.backends.redis.connection.calls import Call, Request, as_is
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
+from aiorwlock_remote.backends.redis.connection.connector import Connector, Dial
 from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     FallbackChannel,
     MainLoopChannel,
 )
-from aiorwlock_remote.backends.redis.connection.stream_transport import (
-    StreamTransport,
-    Theirs,
-    let_go,
-    take_over,
+from aiorwlock_remote.backends.redis.connections import (
+    ConnectionCallbacks,
+    Endpoint,
+    RenewalChannel,
+    open_connection,
 )
-from aiorwlock_remote.backends.redis.connections import Endpoint, RenewalChannel
-from aiorwlock_remote.backends.redis.errors import of_client
-from aiorwlock_remote.backends.redis.hosts import Server
-from aiorwlock_remote.backends.redis.opening import ConnectionCallbacks, open_link
+from aiorwlock_remote.backends.redis.errors import from_client, from_failure
 from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.sentinel import PORT as SENTINEL_PORT
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
+from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.core.text import quoted
-from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
 from aiorwlock_remote.ports import EventLoop
+
+LISTENING_TURNS = 3
+"""Turns of a loop in which it hears what has come while it stood still."""
+
+T = TypeVar("T")
+
+
+class ThreadLoopChannel:
+    """A connection on an event loop that runs in the keeper's thread, when needed.
+
+    Opens at the first use, and again at the next use after anything went wrong: also
+    when the server was silent for ``command_timeout``, as there may be time left to
+    renew elsewhere.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        host: EventLoop,
+        dial: Dial,
+        finder: PrimaryFinder | None = None,
+    ) -> None:
+        """Unconnected. ``finder``: the store's, if Sentinels watch the server."""
+        self._options = options
+        self._connector = Connector(options, host, ALL, self, dial, finder)
+        self._runner: asyncio.Runner | None = None
+        self._talk: RespProtocol | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._limit: asyncio.Timeout | None = None
+        self._given_up = False
+
+    def open(self, timeout: float) -> None:
+        """As ``BlockingConnection``."""
+        self._run(self._ready(timeout))
+
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        """As ``Batches``."""
+        return self._run(self._exchange(batch, timeout))
+
+    def give_up(self) -> None:
+        """As ``Batches``: the time is up."""
+        self._given_up = True
+        self.abort()
+
+    def abort(self) -> None:
+        """As ``Batches``."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # closed meanwhile
+                loop.call_soon_threadsafe(self._hurry)
+
+    def close(self) -> None:
+        """Close the connection and the loop."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.run(self._drop())
+            runner.close()
+
+    # What a conversation tells: there is one batch at a time, and no messages.
+
+    def heard(self, channel: bytes, payload: bytes) -> None:
+        """Nobody subscribed."""
+
+    def unheard(self, channel: bytes) -> None:
+        """Likewise."""
+
+    def refused(self, call: Call[Any], text: str) -> bool:  # noqa: ARG002 - not ours
+        """An error is an answer."""
+        return False
+
+    def holding(self) -> None:
+        """Nothing more comes before the batch is answered."""
+
+    def ready(self) -> None:
+        """Likewise."""
+
+    def crowded(self) -> None:
+        """Likewise."""
+
+    def ended(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
+        """The batch fails, the next one opens a new connection."""
+        for call in unsent:
+            call.failed(error)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+            self._loop = self._runner.get_loop()
+        return self._runner.run(work)
+
+    async def _ready(self, timeout: float) -> RespProtocol:
+        """A connection, which the server did not close while the loop stood still."""
+        for _ in range(LISTENING_TURNS):
+            await asyncio.sleep(0)
+        talk = self._talk
+        if talk is not None and (_hung_up(talk) or not talk.alive):
+            await self._drop()
+            talk = None
+        if talk is None:
+            async with self._in_time(timeout):
+                self._talk = talk = await self._connector.connect(())
+        return talk
+
+    async def _exchange(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        talk = await self._ready(timeout)
+        patience = min(self._options.command_timeout, deadline - loop.time())
+        try:
+            async with self._in_time(patience):
+                talk.send_all(calls)
+                for call in calls:
+                    with suppress(BackendError, IllegalCommand):
+                        await call
+        except BaseException:
+            await self._drop()
+            raise
+        error = calls[-1].error
+        if error is not None and not talk.alive:
+            raise error
+        return [call.error or call.result() for call in calls]
+
+    def _hurry(self) -> None:
+        if self._limit is not None:
+            with suppress(RuntimeError):  # it is over
+                self._limit.reschedule(0)
+
+    @asynccontextmanager
+    async def _in_time(self, seconds: float) -> AsyncIterator[None]:
+        seconds = 0 if self._given_up else seconds
+        try:
+            async with asyncio.timeout(seconds) as self._limit:
+                yield
+        except TimeoutError as exc:
+            raise from_failure(exc, self._options.where) from exc
+
+    async def _drop(self) -> None:
+        talk, self._talk = self._talk, None
+        if talk is not None:
+            await talk.wire.aclose()
+
+
+def _hung_up(talk: RespProtocol) -> bool:
+    return isinstance(talk.wire, StreamTransport) and talk.wire.hung_up
+
 
 Kwargs = dict[str, Any]
 DialStream = Callable[[Options, RespProtocol, EventLoop], Awaitable[StreamTransport]]
@@ -64,8 +219,8 @@ _OF_THE_LOOP = ("credential_provider", "redis_connect_func", "valkey_connect_fun
 """Code of the user's, which may belong to the user's event loop."""
 
 
-def lines_of(
-    pool: Theirs, connect_timeout: float
+def client_connections(
+    pool: ClientObject, connect_timeout: float
 ) -> tuple[Options, ClientConnectionFactory]:
     """What the pool of a client says.
 
@@ -95,7 +250,7 @@ def lines_of(
 class ClientConnectionFactory:
     """Connections made by the class and the settings of a pool."""
 
-    def __init__(self, pool: Theirs) -> None:
+    def __init__(self, pool: ClientObject) -> None:
         """Nothing is opened, and nothing of the pool is changed."""
         self._pool = pool
         self.off_loop: bool = _can_be_cloned(pool)
@@ -110,7 +265,7 @@ class ClientConnectionFactory:
     ) -> RedisConnection:
         """As ``Lines``."""
         dial = self._checking(self.dial, finder)
-        return await open_link(
+        return await open_connection(
             *(options, host, ALL), channels=(own,), dial=dial, finder=finder, **ears
         )
 
@@ -174,14 +329,14 @@ class ClientConnectionFactory:
             try:
                 settings["host"], settings["port"] = await _primary_of(pool)
             except Exception as exc:
-                raise of_client(exc, options.where) from exc
+                raise from_client(exc, options.where) from exc
         return await _connected(options, talk, made, settings)
 
 
 async def _connected(
     options: Options,
     talk: RespProtocol,
-    made: Theirs,
+    made: ClientObject,
     settings: Kwargs,
 ) -> StreamTransport:
     try:
@@ -195,13 +350,13 @@ async def _connected(
         return take_over(talk, connection, options.where)
     except BaseException as exc:
         with anyio.CancelScope(shield=True):
-            await let_go(connection)
+            await disconnect(connection)
         if isinstance(exc, Exception):
-            raise of_client(exc, options.where) from exc
+            raise from_client(exc, options.where) from exc
         raise
 
 
-def _settings(pool: Theirs) -> Kwargs:
+def _settings(pool: ClientObject) -> Kwargs:
     left_out = {*_GREETING, *_REPEATING, *_NOT_OURS}
     given = cast("Kwargs", pool.connection_kwargs)
     kept = {name: value for name, value in given.items() if name not in left_out}
@@ -219,9 +374,9 @@ def _db(given: Kwargs) -> int:
         ) from exc
 
 
-def _sentinels_of(pool: Theirs) -> Sentinels | None:
+def _sentinels_of(pool: ClientObject) -> Sentinels | None:
     """The Sentinels that the client asks; None if only its own code can ask them."""
-    manager: Theirs = pool.sentinel_manager
+    manager: ClientObject = pool.sentinel_manager
     if not _is_theirs(type(cast("object", manager)), "Sentinel"):
         return None
     servers: list[Server] = []
@@ -249,7 +404,7 @@ def _sentinels_of(pool: Theirs) -> Sentinels | None:
 class ClientTls(TlsOptions):
     """TLS as the connections of a client have it."""
 
-    made: Theirs = None
+    made: ClientObject = None
     given: Kwargs = field(default_factory=dict[str, Any], repr=False)
 
     def context(self, where: str) -> ssl.SSLContext:
@@ -264,9 +419,9 @@ class ClientTls(TlsOptions):
         return context
 
 
-def _can_be_cloned(pool: Theirs) -> bool:
+def _can_be_cloned(pool: ClientObject) -> bool:
     """Whether all of it is the library's own, without code of the user's."""
-    manager: Theirs = getattr(pool, "sentinel_manager", None)
+    manager: ClientObject = getattr(pool, "sentinel_manager", None)
     given = [pool.connection_kwargs]
     if manager is not None:
         given.append(manager.sentinel_kwargs)
@@ -285,7 +440,7 @@ def _is_theirs(kind: type, *names: str) -> bool:
     return theirs and kind.__name__ in names
 
 
-async def _primary_of(pool: Theirs) -> tuple[str, int]:
+async def _primary_of(pool: ClientObject) -> tuple[str, int]:
     """Where Sentinel says it is, asked by clients of this loop."""
     theirs = pool.sentinel_manager
     more: Kwargs = {}

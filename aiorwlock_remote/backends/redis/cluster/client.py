@@ -16,28 +16,32 @@ from typing import Any, TypeVar, cast
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.cluster.discovery import Discovery
-from aiorwlock_remote.backends.redis.cluster.in_flight import by_slot
-from aiorwlock_remote.backends.redis.cluster.node import NodeConnection
-from aiorwlock_remote.backends.redis.cluster.node_pool import NodePool
+from aiorwlock_remote.backends.redis.addresses import Server, shown
+from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
 from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
     ShardedSubscriptions,
 )
-from aiorwlock_remote.backends.redis.cluster.slot_router import SlotRouter
-from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, moved, slot_of
-from aiorwlock_remote.backends.redis.cluster.topology_refresher import TopologyRefresher
+from aiorwlock_remote.backends.redis.cluster.slot_router import (
+    SlotRouter,
+    is_routed_by_slot,
+)
+from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, parse_moved, slot_of
+from aiorwlock_remote.backends.redis.cluster.topology import (
+    Discovery,
+    TopologyRefresher,
+)
 from aiorwlock_remote.backends.redis.connection.calls import (
-    Ask,
+    Arg,
     Call,
     KeyedCall,
+    Script,
+    SendCommand,
     SubscribeCall,
     as_is,
 )
 from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
-from aiorwlock_remote.backends.redis.connection.noscript import ELSEWHERE
-from aiorwlock_remote.backends.redis.connection.script import Arg, Script
+from aiorwlock_remote.backends.redis.connection.protocol import REDIRECTIONS
 from aiorwlock_remote.backends.redis.errors import not_sent
-from aiorwlock_remote.backends.redis.hosts import Server, shown
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import EventLoop
@@ -120,7 +124,7 @@ class ClusterClient:
         self._routes.send(call)
         return call
 
-    def everywhere(self) -> dict[str, Ask]:
+    def everywhere(self) -> dict[str, SendCommand]:
         """How to ask each node that has slots, by its name."""
         return {
             shown(server): self._node(server).call for server in self.slots.primaries
@@ -203,16 +207,16 @@ class ClusterClient:
 
     def refused(self, node: NodeConnection, call: Call[Any], text: str) -> bool:
         """A node does not have the slot, or not quite."""
-        if text.partition(" ")[0] not in ELSEWHERE:
+        if text.partition(" ")[0] not in REDIRECTIONS:
             return False
-        told = moved(text, node.server)
+        told = parse_moved(text, node.server)
         new = told is not None and self.slots.owners[told.slot] != told.server
         self._search.doubt(soon=new)
         if isinstance(call, SubscribeCall):  # sent again before the next call
             self._channels.forget(cast("bytes", call.args[1]), node)
             call.answered(None)
             return True
-        if not by_slot(call):
+        if not is_routed_by_slot(call):
             return False
         self._routes.refused(node, call, text, told)
         if told is not None and new:

@@ -11,11 +11,22 @@ from typing import Any, cast
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, moved, slot_of
-from aiorwlock_remote.backends.redis.connection.blocking import BlockingConnection
-from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
-from aiorwlock_remote.backends.redis.connection.script import Request, Script
-from aiorwlock_remote.backends.redis.hosts import Server
+from aiorwlock_remote.backends.redis.addresses import Server
+from aiorwlock_remote.backends.redis.cluster.slots import (
+    Moved,
+    SlotMap,
+    parse_moved,
+    slot_of,
+)
+from aiorwlock_remote.backends.redis.connection.calls import (
+    Call,
+    Request,
+    Script,
+    as_is,
+)
+from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    BlockingConnection,
+)
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Clock
@@ -167,7 +178,7 @@ class Redirected:
 
     def __init__(self, text: str, server: Server, where: str) -> None:
         """``text``: what it said."""
-        self.moved: Moved | None = moved(text, server)
+        self.moved: Moved | None = parse_moved(text, server)
         self._what = f"{where}: {text}"
 
     def error(self) -> BackendError:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.cluster.node import NodeConnection
-from aiorwlock_remote.backends.redis.cluster.node_pool import NodePool
+from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, slot_of
 from aiorwlock_remote.backends.redis.connection.calls import (
     ShardUnsubscribeCall,

@@ -1,39 +1,191 @@
-"""Calls on their way to the nodes of a cluster, in order, whatever moves meanwhile."""
+"""Calls on their way to the nodes of a cluster, in order, whatever moves meanwhile.
+
+What nodes were sent and have not answered, by slot.
+
+Calls to a slot that is on the move, kept in order until they can be sent again.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, cast
 
 import anyio
 
-from aiorwlock_remote.backends.redis.cluster.in_flight import (
-    InFlightBySlot,
-    by_slot,
-    slot_of_call,
-)
-from aiorwlock_remote.backends.redis.cluster.node import NodeConnection
-from aiorwlock_remote.backends.redis.cluster.node_pool import NodePool
+from aiorwlock_remote.backends.redis.addresses import Server
+from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
 from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
     ShardedSubscriptions,
 )
-from aiorwlock_remote.backends.redis.cluster.slot_queue import SlotQueue
-from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap
-from aiorwlock_remote.backends.redis.cluster.topology_refresher import TopologyRefresher
+from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, slot_of
+from aiorwlock_remote.backends.redis.cluster.topology import TopologyRefresher
 from aiorwlock_remote.backends.redis.connection.background_task import BackgroundTask
-from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.backends.redis.connection.calls import Call, KeyedCall
 from aiorwlock_remote.backends.redis.connection.connection import (
     CLOSE_TIMEOUT,
     CLOSED_BY_US,
     MAX_CALLS,
+    OfflineQueue,
 )
 from aiorwlock_remote.backends.redis.errors import not_sent
-from aiorwlock_remote.backends.redis.hosts import Server
 from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import EventLoop
+
+
+class InFlightBySlot:
+    """Looks at each call once, however many slots are asked for while it is under way.
+
+    A node that gives away thousands of slots says so call by call: to look through all
+    that it was sent for each of them would take the square of their number.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was looked at."""
+        self._seen: defaultdict[NodeConnection, _Seen] = defaultdict(_Seen)
+
+    def take(self, node: NodeConnection, slot: int) -> list[Call[Any]]:
+        """The calls of a slot, in order, each told once; some may be answered since."""
+        seen = self._seen[node]
+        seen.catch_up(node)
+        return list(seen.by_slot.pop(slot, ()))
+
+    def forget(self) -> None:
+        """Nobody will ask soon."""
+        self._seen.clear()
+
+
+class _Seen:
+    """One node. Calls go behind all others, so the new ones are behind the last."""
+
+    def __init__(self) -> None:
+        self._last: Call[Any] | None = None
+        # A dict for its order. A call that was sent again is in it once.
+        self.by_slot: defaultdict[int, dict[Call[Any], None]] = defaultdict(dict)
+
+    def catch_up(self, node: NodeConnection) -> None:
+        new: list[Call[Any]] = []
+        for call in node.newest_first():
+            if call is self._last:
+                break
+            new.append(call)
+        else:  # answered, and all that was seen before it
+            self.by_slot.clear()
+        for call in reversed(new):
+            if is_routed_by_slot(call):
+                group = self.by_slot[slot_of_call(call)]
+                group.pop(call, None)
+                group[call] = None
+        if new:
+            self._last = new[0]
+
+
+def is_routed_by_slot(call: Call[Any]) -> bool:
+    """Whether it goes to where its key is, and is sent on if that is elsewhere."""
+    return call.script is not None or isinstance(call, KeyedCall)
+
+
+def slot_of_call(call: Call[Any]) -> int:
+    """The slot of the key that says where it goes."""
+    return slot_of(cast("bytes", call.args[1]))
+
+
+MAX_RETRY_INTERVAL = 0.5
+"""Seconds between two tries of a slot, at most: calls wait for it."""
+
+
+class SlotQueue:
+    """One slot. Nothing is sent to its new node before the old one has answered all.
+
+    Else a release could be carried out there before the acquire that it follows, which
+    the old node is about to refuse. For the same reason nothing is sent again that a
+    later call on the same key has overtaken: refused by a node that took the slot back
+    before it came to the later one.
+    """
+
+    def __init__(self, where: str, patience: float, why: str) -> None:
+        """``patience``: seconds until whoever awaits a call is told ``why``."""
+        self._calls = OfflineQueue(where, patience)
+        self._refused: list[Call[Any]] = []
+        self._behind: list[Call[Any]] = []
+        self._tries = 0
+        self.due: float = 0.0
+        """When it is tried again, at the earliest."""
+        self.why: str = why
+        self.drained: bool = False
+        self.pause: bool = False
+        """Whether it is tried again after a pause, with one call first."""
+
+    @property
+    def size(self) -> int:
+        """How many calls can be sent, once they may."""
+        return len(self._calls)
+
+    def must_go(self) -> bool:
+        """Whether anything that must go waits here."""
+        return not self.drained or self._calls.must_go()
+
+    def put(self, call: Call[Any], now: float) -> None:
+        """A new call, behind all others."""
+        self._calls.put(call, now)
+
+    def refuse(self, call: Call[Any]) -> None:
+        """One that a node refused, unchanged, in the order of the answers."""
+        self._refused.append(call)
+
+    def wait_for(self, calls: Iterable[Call[Any]]) -> None:
+        """These are under way, in order; all will be answered."""
+        self._behind = list(calls)
+        self.drained = self.pause = False
+
+    def wait_for_none(self) -> None:
+        """Nothing is under way."""
+        self.drained = self.pause = True
+
+    def collect(self, now: float) -> list[Call[Any]]:
+        """All are answered; what was refused is the next. Returns the overtaken."""
+        behind, refused = set(self._behind), set(self._refused)
+        first = [call for call in self._refused if call not in behind]
+        self._refused = []
+        done: set[object] = set()
+        again: list[Call[Any]] = []
+        overtaken: list[Call[Any]] = []
+        for call in reversed([*first, *self._behind]):
+            if call not in refused:
+                done.add(call.args[1])
+            elif call.args[1] in done:
+                overtaken.append(call)
+            else:
+                again.append(call)
+        self._calls.put_back(again[::-1], now)
+        self.drained = True
+        return overtaken
+
+    def take(self) -> Iterable[Call[Any]]:
+        """All of them, in order; none is left."""
+        return self._calls.take()
+
+    def take_first(self, now: float, random: float) -> Call[Any] | None:
+        """The first one, if there is any, to see whether the slot is served again.
+
+        Each time the next is due later: many slots may wait for one node that is away.
+        """
+        self.due = now + back_off(self._tries, random, longest=MAX_RETRY_INTERVAL)
+        self._tries += 1
+        return self._calls.take_first()
+
+    def fail_late(self, now: float) -> None:
+        """Tell those whose time of patience is over, each once."""
+        self._calls.fail_late(now, self.why)
+
+    def fail_all(self, why: str) -> None:
+        """Tell all; none is left."""
+        self._calls.fail_all(why)
+
 
 SLOT_RETRY_INTERVAL = 0.05
 """Seconds, about, until a slot that is on the move is tried again."""
@@ -111,7 +263,7 @@ class SlotRouter:
         nodes, owners = self._nodes.all(), self._slots.owners
         for node in nodes:
             for call in node.under_way():
-                if not by_slot(call):
+                if not is_routed_by_slot(call):
                     continue
                 slot = slot_of_call(call)
                 if owners[slot] != node.server and slot not in self._holds:
@@ -120,9 +272,9 @@ class SlotRouter:
         for node in nodes:
             elsewhere = False  # WAIT is for what is in front of it
             for call in node.take_unsent():
-                if by_slot(call):
+                if is_routed_by_slot(call):
                     elsewhere = owners[slot_of_call(call)] != node.server
-                if elsewhere and by_slot(call):
+                if elsewhere and is_routed_by_slot(call):
                     self.send(call)
                 elif elsewhere and call.args[0] == "WAIT":
                     call.failed(self._unsent("its slot is on the move"))

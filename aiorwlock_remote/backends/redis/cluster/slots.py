@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from aiorwlock_remote.backends.redis.hosts import Server, shown
+from aiorwlock_remote.backends.redis.addresses import Server, shown
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, Unsupported
 
 SLOTS = 16_384
@@ -21,7 +21,7 @@ SLOTS = 16_384
 _MOVED = re.compile(r"MOVED (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,5})")
 
 
-def tag_of(key: bytes) -> bytes:
+def hash_tag(key: bytes) -> bytes:
     """The part of a key that counts."""
     first = key.find(b"{")
     if first >= 0:
@@ -34,15 +34,15 @@ def tag_of(key: bytes) -> bytes:
 @lru_cache(maxsize=4096)  # each slot that moves looks at all that is under way
 def slot_of(key: bytes) -> int:
     """The slot of a key."""
-    return crc_hqx(tag_of(key), 0) % SLOTS
+    return crc_hqx(hash_tag(key), 0) % SLOTS
 
 
-def beside(key: bytes, part: bytes) -> bytes:
+def key_in_same_slot(key: bytes, part: bytes) -> bytes:
     """The name of a key in the same slot: ``{key}part``, or ``k{e}ypart``."""
-    return key + part if tag_of(key) != key else b"{%b}%b" % (key, part)
+    return key + part if hash_tag(key) != key else b"{%b}%b" % (key, part)
 
 
-def one_slot(*keys: bytes) -> None:
+def check_same_slot(*keys: bytes) -> None:
     """Check that a script can use all of these.
 
     Raises:
@@ -64,7 +64,7 @@ class Moved:
     server: Server
 
 
-def moved(text: str, asked: Server) -> Moved | None:
+def parse_moved(text: str, asked: Server) -> Moved | None:
     """What a MOVED says; its host may be left out: the one that was asked.
 
     None if it says nothing of use: a node that does not know the other's name says "?".

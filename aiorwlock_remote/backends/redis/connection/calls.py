@@ -1,23 +1,52 @@
-"""A command and its answer on the way: the one object every request costs."""
+"""A command and its answer on the way: the one object every request costs.
+
+A Lua script, as a connection sends it: by its hash, its text only if asked for.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha1
 from typing import Any, TypeAlias, TypeVar, cast
 
 import hiredis
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.connection.script import Arg, Script
-from aiorwlock_remote.backends.redis.errors import of_decoding, of_reply
+from aiorwlock_remote.backends.redis.errors import from_decoding, from_reply
 from aiorwlock_remote.logs import log_event
+
+Arg = bytes | str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script: ``sha`` is how the server names it.
+
+    ``waits``: whether it may give a place, whose owner is told of its turn.
+    """
+
+    name: str
+    text: str = field(repr=False)
+    waits: bool = True
+    sha: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Named by what it says."""
+        digest = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        object.__setattr__(self, "sha", digest)
+
+
+Request = tuple[Script, tuple[Arg, ...]]
+"""A script, and what follows its hash: the number of keys, the keys, the arguments."""
+
 
 T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
-Ask = Callable[..., Pending[Any]]
+SendCommand = Callable[..., Pending[Any]]
 """Sends a command: ``ask("CONFIG", "GET", "save")``."""
 
 Raw: TypeAlias = Any
@@ -71,7 +100,7 @@ class Call(Pending[T]):
         try:
             value = self.decode(reply)
         except Exception as exc:  # noqa: BLE001 - raised by whoever awaits the answer
-            self.failed(of_decoding(exc, self.name))
+            self.failed(from_decoding(exc, self.name))
             return
         try:
             self.set_result(value)
@@ -80,7 +109,7 @@ class Call(Pending[T]):
 
     def refused(self, text: str, where: str) -> None:
         """The answer is an error."""
-        self.failed(of_reply(text, where))
+        self.failed(from_reply(text, where))
 
     def failed(self, error: Exception) -> None:
         """No answer will come; what callbacks raise goes to the log, as above."""

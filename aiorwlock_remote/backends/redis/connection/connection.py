@@ -1,7 +1,15 @@
-"""The connection of one ``Locks``: every command and every message goes over it."""
+"""The connection of one ``Locks``: every command and every message goes over it.
+
+Which channels are heard, over however many connections.
+
+Calls that could not be sent yet, in order, and how long they may wait.
+
+Notices a server that has gone silent. Costs nothing per command.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -11,9 +19,12 @@ import anyio
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.connection.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.connection.calls import (
-    Ask,
+    Arg,
     BarrierCall,
     Call,
+    Script,
+    SendCommand,
+    SubscribeCall,
     as_is,
     pack,
 )
@@ -22,16 +33,168 @@ from aiorwlock_remote.backends.redis.connection.connector import (
     Dial,
     dial_url,
 )
-from aiorwlock_remote.backends.redis.connection.offline_queue import OfflineQueue
 from aiorwlock_remote.backends.redis.connection.protocol import MAX_UNSENT, RespProtocol
-from aiorwlock_remote.backends.redis.connection.script import Arg, Script
-from aiorwlock_remote.backends.redis.connection.subscriptions import Subscriptions
-from aiorwlock_remote.backends.redis.connection.watchdog import SilenceWatchdog
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import EventLoop
+
+
+class Subscriptions:
+    """The channels, and what has to be said so that the server knows them.
+
+    Those ``needed`` are part of the greeting: without them there is no connection. The
+    others are asked for after it, and done without where the user may not hear them.
+    """
+
+    def __init__(self, needed: Iterable[bytes] = ()) -> None:
+        """No others yet."""
+        self.needed: tuple[bytes, ...] = tuple(needed)
+        self._others: dict[bytes, None] = {}  # a set that keeps its order
+
+    def add(self, channel: bytes) -> list[SubscribeCall]:
+        """Hear it; what to say for that."""
+        if channel in self._others:
+            return []
+        self._others[channel] = None
+        return [SubscribeCall("SUBSCRIBE", channel)]
+
+    def remove(self, channel: bytes) -> list[SubscribeCall]:
+        """Hear it no more; what to say for that."""
+        if channel not in self._others:
+            return []
+        del self._others[channel]
+        return [SubscribeCall("UNSUBSCRIBE", channel)]
+
+    def others(self) -> list[SubscribeCall]:
+        """What to say after the greeting."""
+        return [SubscribeCall("SUBSCRIBE", channel) for channel in self._others]
+
+
+MAX_QUEUED_SECONDS = 30.0
+
+
+class OfflineQueue:
+    """A queue of calls. Whoever awaits one has ``patience`` seconds.
+
+    One that must go stays for ``MAX_QUEUED_SECONDS`` seconds all the same. Both count
+    from when it was first put aside, here or elsewhere. ``where``: the server, for
+    messages.
+    """
+
+    def __init__(self, where: str, patience: float) -> None:
+        """Empty."""
+        self._where = where
+        self._patience = patience
+        self._calls: deque[Call[Any]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def must_go(self) -> bool:
+        """Whether any of them must go."""
+        return any(call.must_go for call in self._calls)
+
+    def put(self, call: Call[Any], now: float) -> None:
+        """At the end."""
+        call.since = call.since or now
+        self._calls.append(call)
+
+    def put_back(self, calls: Sequence[Call[Any]], now: float) -> None:
+        """In front: they were handed over before all that is here."""
+        for call in calls:
+            call.since = call.since or now
+        self._calls.extendleft(reversed(calls))
+
+    def take(self) -> Iterable[Call[Any]]:
+        """All of them, in order; none is left."""
+        calls, self._calls = self._calls, deque()
+        return calls
+
+    def take_first(self) -> Call[Any] | None:
+        """The first one, if there is any."""
+        return self._calls.popleft() if self._calls else None
+
+    def fail_late(self, now: float, why: str) -> None:
+        """Tell those whose time of patience is over, each once."""
+        late: list[Call[Any]] = []
+        for call in self.take():
+            waited = now - call.since
+            if waited >= self._patience and not call.done():
+                late.append(call)
+            if waited < (MAX_QUEUED_SECONDS if call.must_go else self._patience):
+                self._calls.append(call)
+        for call in late:  # whoever is told may hand over others
+            call.failed(not_sent(self._where, why, for_good=not call.must_go))
+
+    def fail_all(self, why: str) -> None:
+        """Tell all; none is left."""
+        for call in self.take():
+            call.failed(not_sent(self._where, why))
+
+
+CHECKS_PER_TIMEOUT = 20
+"""Looks in the time of patience; the verdict is at most two looks late."""
+
+
+class SilenceWatchdog:
+    """Looks from time to time, while something is under way, at what is the oldest.
+
+    ``oldest()``: the oldest unanswered command or None; ``silent()`` is called when
+    that has been the same one for ``patience`` seconds; ``tidy(now)`` is called at each
+    look and says whether other work is left to watch.
+    """
+
+    def __init__(
+        self,
+        host: EventLoop,
+        patience: float,
+        oldest: Callable[[], object],
+        silent: Callable[[], object],
+        tidy: Callable[[float], bool],
+    ) -> None:
+        """Not armed."""
+        self._clock = host.clock
+        self._patience = patience
+        self._oldest = oldest
+        self._silent = silent
+        self._tidy = tidy
+        self.errand: BackgroundTask = BackgroundTask(host, self._run)
+        self.armed: bool = False
+
+    def arm(self) -> None:
+        """Something is under way."""
+        if not self.armed:
+            self.armed = True
+            self.errand.start()
+
+    async def _run(self) -> None:
+        try:
+            await self._look()
+        finally:  # also if somebody cancelled every task of the loop
+            self.armed = False
+
+    async def _look(self) -> None:
+        tick = self._patience / CHECKS_PER_TIMEOUT
+        marked, since = self._oldest(), self._clock.now()
+        last = since
+        while True:
+            await anyio.sleep(tick)
+            now, oldest = self._clock.now(), self._oldest()
+            # After a pause of our own (a loop that hung, SIGSTOP) the answer may lie
+            # in the socket: the server gets its time anew.
+            stalled = now - last > self._patience / 2
+            last = now
+            if oldest is not marked or stalled:
+                marked, since = oldest, now
+            elif oldest is not None and now - since >= self._patience:
+                self._silent()
+                marked, since = self._oldest(), now
+            busy = self._tidy(now)
+            if not busy and self._oldest() is None:
+                return
+
 
 T = TypeVar("T")
 
@@ -95,7 +258,7 @@ class RedisConnection:
         """Send a command to the server that has the key behind its name: this one."""
         return self.call(*args)
 
-    def everywhere(self) -> dict[str, Ask]:
+    def everywhere(self) -> dict[str, SendCommand]:
         """How to ask each server that has keys of its own, by its name."""
         return {self._options.where: self.call}
 

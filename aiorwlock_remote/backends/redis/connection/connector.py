@@ -1,7 +1,11 @@
-"""Makes connections: dial, greet, judge."""
+"""Makes connections: dial, greet, judge.
+
+Why there is no connection, and what the log says of it.
+"""
 
 from __future__ import annotations
 
+import logging
 import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,20 +18,70 @@ import anyio
 import anyio.to_thread
 
 from aiorwlock_remote._util.threads import thread_refused
-from aiorwlock_remote.backends.redis.connection.handshake import Handshake, Peer, kill
-from aiorwlock_remote.backends.redis.connection.outage_log import OutageLog
+from aiorwlock_remote.backends.redis.connection.calls import Script
+from aiorwlock_remote.backends.redis.connection.handshake import (
+    Handshake,
+    Peer,
+    client_kill,
+)
 from aiorwlock_remote.backends.redis.connection.protocol import (
     ProtocolHandler,
     RespProtocol,
     Transport,
 )
-from aiorwlock_remote.backends.redis.connection.script import Script
-from aiorwlock_remote.backends.redis.errors import of_failure
+from aiorwlock_remote.backends.redis.errors import from_failure
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
-from aiorwlock_remote.core.polling import back_off
-from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
+from aiorwlock_remote.core.timing import back_off
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+    LockError,
+)
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+
+
+class OutageLog:
+    """Each reason is written once, until the connection is back.
+
+    Reasons that take turns (one of two addresses is silent, the other refuses) would
+    else fill the log for as long as the server is away.
+    """
+
+    def __init__(self, server: str) -> None:
+        """There is no connection yet, and nothing is wrong with that."""
+        self._server = server
+        self._told: set[str] = set()
+        self.why: str = ""
+
+    def lost(self, error: LockError) -> None:
+        """There was a connection."""
+        self._note("redis_lost", error)
+
+    def goes_on(self, error: Exception) -> None:
+        """There is none in its place."""
+        self._note("redis_away", error)
+
+    def end(self) -> None:
+        """There is one."""
+        if self._told:
+            log_event(log, "redis_reconnected", logging.INFO, server=self._server)
+        self._told.clear()
+
+    def _note(self, event: str, error: Exception) -> None:
+        self.why = str(error)
+        if self.why in self._told:
+            return
+        self._told.add(self.why)
+        # What is no error of ours is a defect: where it came from is needed.
+        defect = None if isinstance(error, LockError) else error
+        where = self._server
+        log_event(log, event, exc_info=defect, server=where, error=self.why)
+
 
 T = TypeVar("T")
 
@@ -120,14 +174,14 @@ class Connector:
                 # A client asks its Sentinels itself. What they say later is a switch
                 # only by what they said before it connected.
                 with suppress(BackendError, ConfigurationError):
-                    await in_thread(partial(finder.find, timeout / ATTEMPTS))
+                    await run_in_thread(partial(finder.find, timeout / ATTEMPTS))
             switches = 0 if finder is None else finder.switches
             return await self._connect(options, channels, timeout, switches)
         # The last attempt is to end, and to be told of, within the timeout.
         clock, attempt = self._host.clock, options.connect_timeout / ATTEMPTS
         last = clock.now() + (ATTEMPTS / 2) * attempt
         while True:
-            found = await in_thread(partial(finder.find, attempt / 2))
+            found = await run_in_thread(partial(finder.find, attempt / 2))
             host, port = found.server
             there = replace(options, host=host, port=port)
             try:
@@ -162,7 +216,7 @@ class Connector:
         except BackendError:
             raise
         except (OSError, EOFError, UnicodeError) as exc:  # Unicode: no such host name
-            raise of_failure(exc, options.where) from exc
+            raise from_failure(exc, options.where) from exc
         self._since = self._host.clock.now()
         return talk
 
@@ -190,7 +244,7 @@ class Connector:
         peer = greeting.judge()
         before = self._peers.get(peer.run)
         if before is not None:
-            stale = kill(before)
+            stale = client_kill(before)
             talk.send_all([stale])
             await stale
         if not talk.alive or talk.leave_former():
@@ -198,7 +252,7 @@ class Connector:
         return peer
 
 
-async def in_thread(ask: Callable[[], T]) -> T:
+async def run_in_thread(ask: Callable[[], T]) -> T:
     """Ask Sentinels: names are waited for there, too. A cancelled one ends itself."""
     try:
         return await anyio.to_thread.run_sync(

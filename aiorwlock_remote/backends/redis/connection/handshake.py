@@ -14,9 +14,13 @@ from typing import Any, NoReturn
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.connection.calls import Call, SubscribeCall, as_is
-from aiorwlock_remote.backends.redis.connection.script import Script
-from aiorwlock_remote.backends.redis.errors import not_redis, of_reply
+from aiorwlock_remote.backends.redis.connection.calls import (
+    Call,
+    Script,
+    SubscribeCall,
+    as_is,
+)
+from aiorwlock_remote.backends.redis.errors import from_reply, not_redis
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import (
     BackendError,
@@ -133,7 +137,7 @@ class Handshake:
                 text = text.replace(f"{quote}{password}{quote}", "…")
             if len(password) >= MIN_REDACTED_LENGTH:
                 text = text.replace(password, "…")
-        error = of_reply(text, self._options.where)
+        error = from_reply(text, self._options.where)
         if isinstance(error, BackendError):
             raise error
         raise BackendError(what=str(error))
@@ -151,7 +155,7 @@ class _HandshakeCall(Call[Any]):
         self.set_result(hiredis.ReplyError(text))
 
 
-def kill(peer: Peer) -> Call[Any]:
+def client_kill(peer: Peer) -> Call[Any]:
     """The command that ends a connection of ours that was lost."""
     return _HandshakeCall("CLIENT", "KILL", "ID", peer.number)
 

@@ -9,12 +9,14 @@ calls are held back until all answers have come; then the scripts are loaded and
 refused calls run again, in their order. A refused call whose key a later call has
 changed meanwhile (somebody else loaded the scripts in between) is not run again: it
 could undo what came after it.
+
+Calls that were refused because the server had forgotten their scripts.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import chain
@@ -23,22 +25,84 @@ from typing import Any, Protocol
 import hiredis
 
 from aiorwlock_remote.backends.redis.connection.calls import (
+    Arg,
     BarrierCall,
     Call,
+    Script,
     ShardUnsubscribeCall,
     SubscribeCall,
     as_is,
 )
-from aiorwlock_remote.backends.redis.connection.noscript import NoScriptRetries
-from aiorwlock_remote.backends.redis.connection.script import Script
-from aiorwlock_remote.backends.redis.errors import not_redis, of_failure
+from aiorwlock_remote.backends.redis.errors import from_failure, not_redis
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.logs import log_event
+
+REDIRECTIONS: frozenset[str] = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"})
+"""How a node of a cluster begins to say that it has not got the slot, or not quite."""
+
+
+class NoScriptRetries:
+    """Kept until all under way is answered; then each is sent again with its text.
+
+    ``calls``: in the order of the answers; ``whole``: those sent again, until all that
+    is under way is answered.
+    """
+
+    __slots__ = ("_by_key", "calls", "whole")
+
+    def __init__(self) -> None:
+        """None."""
+        self.calls: dict[Call[Any], None] = {}  # a set that keeps its order
+        self._by_key: defaultdict[Arg, list[Call[Any]]] = defaultdict(list)
+        self.whole: frozenset[Call[Any]] = frozenset()
+
+    def keeps(self, call: Call[Any], text: str) -> bool:
+        """Whether a call was refused for that, and not when its text was sent.
+
+        Or because its slot went away, behind one with the same key that is kept: each
+        would be sent on by itself, and could pass the other.
+        """
+        if call.script is None:
+            return False
+        key, verb = call.args[1], text.partition(" ")[0]
+        if verb == "NOSCRIPT":
+            if call in self.whole:
+                return False
+        elif verb not in REDIRECTIONS or key not in self._by_key:
+            return False
+        self.calls[call] = None
+        self._by_key[key].append(call)
+        return True
+
+    def keep_behind(self, last: BarrierCall) -> None:
+        """Sent again behind all that are kept."""
+        self.calls[last] = None
+
+    def take_at(self, key: Arg) -> list[Call[Any]]:
+        """Those with this key: they are not sent again."""
+        taken = self._by_key.pop(key, [])
+        for call in taken:
+            del self.calls[call]
+        return taken
+
+    def take(self) -> list[Call[Any]]:
+        """All of them, to be sent again now: nothing else is under way."""
+        again = list(self.calls)
+        self.clear()
+        self.whole = frozenset(again)
+        return again
+
+    def clear(self) -> None:
+        """There are none any more, and none was sent again."""
+        self.calls.clear()
+        self._by_key.clear()
+        self.whole = frozenset()
+
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_UNSENT = 64 * 2**20
-FORMER = "another server is the primary now"
+FORMER_PRIMARY = "another server is the primary now"
 
 _MESSAGES = {b"message", b"smessage"}
 _CONFIRMS = {b"subscribe", b"unsubscribe", b"ssubscribe"}
@@ -136,7 +200,7 @@ class RespProtocol:
         """Give it up if another server is the primary by now; whether it was."""
         if self._current is None or self._current():
             return False
-        self.drop(BackendUnavailable(what=f"{self._where}: {FORMER}"))
+        self.drop(BackendUnavailable(what=f"{self._where}: {FORMER_PRIMARY}"))
         return True
 
     def under_way(self) -> list[Call[Any]]:
@@ -213,7 +277,7 @@ class RespProtocol:
 
     def lost(self, exc: BaseException | None) -> None:
         """The connection is gone; None: closed by the server."""
-        self._end(of_failure(exc, self._where))
+        self._end(from_failure(exc, self._where))
 
     def drop(self, error: BackendError) -> None:
         """Give it up."""
@@ -271,7 +335,7 @@ class RespProtocol:
 
     def _reload(self) -> None:
         again = self._forgotten.take()
-        loads = [load(script) for script in self._scripts]
+        loads = [script_load(script) for script in self._scripts]
         self.in_flight.extend(loads)
         self.in_flight.extend(again)
         self.wire.write(
@@ -299,6 +363,6 @@ class RespProtocol:
             call.failed(copy(error))
 
 
-def load(script: Script) -> Call[Any]:
+def script_load(script: Script) -> Call[Any]:
     """The command that makes the server remember a script."""
     return Call(as_is, ("SCRIPT", "LOAD", script.text))

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from aiorwlock_remote.backends.redis.addresses import configure_socket
 from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
-from aiorwlock_remote.backends.redis.connection.sockets import tune
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.ports import EventLoop
 
@@ -199,7 +199,7 @@ async def dial(
     stream = await trio.open_tcp_stream(options.host, options.port)
     if context is None:
         sock = _taken(stream)
-        tune(sock)
+        configure_socket(sock)
         return PlainTrioTransport(talk, host, sock)
     tls = trio.SSLStream(stream, context, server_hostname=options.host)
     try:

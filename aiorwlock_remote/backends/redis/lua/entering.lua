@@ -1,4 +1,4 @@
--- Entering: core/acquire.py.
+-- Entering: core/transition.py.
 
 local entering = {}
 

@@ -1,4 +1,4 @@
--- Moves: core/conversion.py. main.lua has refused the illegal ones before anything changed.
+-- Moves: core/transition.py. main.lua has refused the illegal ones before anything changed.
 
 local moves = {}
 

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 import pytest
 
 from aiorwlock_remote import Locks
-from aiorwlock_remote.testing.conformance.actors import party
+from aiorwlock_remote.testing.conformance.actors import task_actors
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.cases.mutex import MODES
+from aiorwlock_remote.testing.conformance.cases.locks import MODES
 from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
 
 
@@ -53,7 +53,7 @@ class AdminCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """``list`` gives what is held or waited for, of one type if asked."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.mutex("order", 1))
             await guests.enters(locks.rwlock("catalog", 2).reader)
             await guests.queues(others.mutex("order", 1))
@@ -95,7 +95,7 @@ class AdminCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Breaking the holder wakes who waits."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             await guests.enters(locks.mutex("order", 1, on_lost="flag"))
             waiting = await guests.queues(others.mutex("order", 1))
             seen = await others.mutex("order", 1).info()

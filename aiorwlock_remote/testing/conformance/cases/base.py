@@ -1,4 +1,7 @@
-"""What all cases share: the store and two ``Locks`` of it."""
+"""What all cases share: the store and two ``Locks`` of it.
+
+What the keeper finds, found soon.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,24 @@ import pytest
 
 from aiorwlock_remote import Locks
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance.fast_renewal import renew_often
 from aiorwlock_remote.testing.conformance.harness import Harness, StoreUnderTest
+
+FAST_RENEWALS_PER_LEASE = 300
+
+
+def renew_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases of 30 seconds are renewed every 0.1 s.
+
+    So a machine that stands still for seconds makes no lease of it that ran out.
+    """
+    monkeypatch.setattr(
+        "aiorwlock_remote.core.timing.RENEWALS_PER_LEASE", FAST_RENEWALS_PER_LEASE
+    )
+    monkeypatch.setattr(
+        "aiorwlock_remote.runtime.lease_keeper.BATCHING_DIVISOR",
+        10 * FAST_RENEWALS_PER_LEASE,
+    )
+
 
 Loop = tuple[str, dict[str, Any]]
 Case = Callable[..., Coroutine[object, object, None]]

@@ -1,24 +1,29 @@
-"""Cancelled anywhere, an acquire leaves nothing behind and a release is carried out."""
+"""Cancelled anywhere, an acquire leaves nothing behind and a release is carried out.
+
+asyncio's own ways to cancel, which know no scopes.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import Locks
-from aiorwlock_remote.testing.conformance.actors import TaskActors, party
+from aiorwlock_remote import Held, Locks
+from aiorwlock_remote.testing.conformance.actors import TaskActors, task_actors
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.cases.mutex import MODES
+from aiorwlock_remote.testing.conformance.cases.locks import MODES
 from aiorwlock_remote.testing.conformance.harness import (
     AnyLock,
     StoreUnderTest,
     lock_of,
 )
 
-STEPS = 12
+CANCEL_POINTS = 12
 """Cancelled after so many turns of the loop: before, amid and after the request."""
 
 
@@ -63,7 +68,7 @@ class CancellationCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
     ) -> None:
         """A waiter that is cancelled leaves the queue; whoever comes next gets in."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.mutex("order", 1), "first")
             lock = lock_of(others, mode, ("order", 1))
             waiting = await guests.queues(lock, "cancelled")
@@ -81,7 +86,7 @@ class CancellationCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Cancelling the first, one amid and the last leaves the others in order."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.mutex("order", 1), "first")
             lock = others.mutex("order", 1)
             waiting = [await guests.queues(lock, "0")]
@@ -97,7 +102,7 @@ class CancellationCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Many waiters cancelled in one go leave nothing."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.mutex("order", 1))
             lock = others.rwlock("order", 1)
             await guests.queues(lock.writer)
@@ -119,8 +124,8 @@ class CancellationCases(Cases):
     ) -> None:
         """Whenever a free lock's acquire is cancelled, the lock is free afterwards."""
         lock = locks.mutex("order", 1)
-        async with party(store) as guests:
-            for steps in range(STEPS):
+        async with task_actors(store) as guests:
+            for steps in range(CANCEL_POINTS):
                 with anyio.CancelScope() as scope:
                     async with anyio.create_task_group() as group:
                         group.start_soon(FORMS[form], lock)
@@ -137,8 +142,8 @@ class CancellationCases(Cases):
     ) -> None:
         """Cancelled around the moment it is let in, a waiter does not keep the lock."""
         lock = others.mutex("order", 1)
-        async with party(store) as guests:
-            for steps in range(STEPS):
+        async with task_actors(store) as guests:
+            for steps in range(CANCEL_POINTS):
                 first = await guests.enters(locks.mutex("order", 1))
                 waiting = await guests.queues(lock)
                 first.may_leave()
@@ -163,8 +168,8 @@ class CancellationCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A release under way goes on when whoever waits for it is cancelled."""
-        async with party(store) as guests:
-            for steps in range(STEPS // 2):
+        async with task_actors(store) as guests:
+            for steps in range(CANCEL_POINTS // 2):
                 held = await locks.mutex("order", 1).acquire()
                 with anyio.CancelScope() as scope:
                     async with anyio.create_task_group() as group:
@@ -188,3 +193,75 @@ class CancellationCases(Cases):
             assert scope.cancelled_caught
             async with locks.mutex("order", 2).acquire(timeout=0):
                 pass
+
+
+class NativeCancellationCases(Cases):
+    """asyncio's own ways to cancel, which know no scopes."""
+
+    pytestmark: ClassVar[Any] = [
+        pytest.mark.anyio,
+        pytest.mark.parametrize(
+            "anyio_backend",
+            [
+                pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
+                pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
+            ],
+        ),
+    ]
+
+    @pytest.mark.parametrize("times", [1, 2, 5])
+    async def test_task_cancel(
+        self, store: StoreUnderTest, locks: Locks, others: Locks, times: int
+    ) -> None:
+        """``Task.cancel()``, once or repeatedly, leaves no place and no grant."""
+        lock = others.mutex("order", 1)
+        async with task_actors(store) as guests:
+            first = await guests.enters(locks.mutex("order", 1))
+            task = asyncio.ensure_future(FORMS["with"](lock))
+            await guests.places(lock, 1)
+            for _ in range(times):
+                task.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await guests.places(lock, 0)
+            await first.leave()
+            await nothing_left(guests, lock)
+
+    @pytest.mark.parametrize("form", list(FORMS))
+    async def test_task_cancel_twice_at_every_step(
+        self, store: StoreUnderTest, locks: Locks, others: Locks, form: str
+    ) -> None:
+        """Cancelled twice, wherever it is, a task leaves the lock free."""
+        lock = locks.mutex("order", 1)
+        async with task_actors(store) as guests:
+            for steps in range(CANCEL_POINTS):
+                for between in (0, 1, 3):
+                    task = asyncio.ensure_future(FORMS[form](lock))
+                    for _ in range(steps):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    for _ in range(between):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    await asyncio.wait([task])
+                    assert task.cancelled() or task.exception() is None
+                    await nothing_left(guests, lock)
+            async with others.mutex("order", 1).acquire(timeout=0):
+                pass
+
+    async def test_asyncio_timeout(self, locks: Locks, others: Locks) -> None:
+        """``asyncio.timeout`` and ``wait_for`` around an acquire end it cleanly."""
+        async with others.mutex("order", 1):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await locks.mutex("order", 1).acquire()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(_hold(locks.mutex("order", 1)), 0.05)
+        held = await asyncio.wait_for(_hold(locks.mutex("order", 1)), 20)
+        held.check()  # acquired in a task that has ended
+        await held.release()
+
+
+async def _hold(lock: AnyLock) -> Held:
+    return await lock.acquire()

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Closed, Locks
-from aiorwlock_remote.testing.conformance.actors import party
+from aiorwlock_remote.testing.conformance.actors import task_actors
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.child import child
 from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
@@ -76,7 +76,7 @@ class CloseCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Whoever waits is told ``Closed`` and leaves no place."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             async with locks.mutex("order", 1):
                 closing = await store.connect()
                 waiting = [await guests.queues(closing.mutex("order", 1))]

@@ -9,7 +9,7 @@ from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.ports import Capability, EventLoop, StoreSettings, WakeCallback
 from aiorwlock_remote.ports import Store as Port
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.cases.waiting import POLL
+from aiorwlock_remote.testing.conformance.cases.waiting import MIN_POLL_INTERVAL
 from aiorwlock_remote.testing.conformance.harness import StoreLocation, StoreUnderTest
 
 
@@ -56,7 +56,7 @@ class DeclaredCases(Cases):
         async with connect(probe, prefix=store.site.prefix):
             (opened,) = probe.opened
             wakes = Capability.NOTIFIES in opened.capabilities
-            assert opened.pace.poll_min >= (POLL if wakes else 0)
+            assert opened.pace.poll_min >= (MIN_POLL_INTERVAL if wakes else 0)
             assert opened.pace.poll_min <= opened.pace.poll_max
             assert opened.pace.entry_ttl >= 3 * opened.pace.poll_max
             assert 0 < opened.pace.claim_window < opened.pace.entry_ttl

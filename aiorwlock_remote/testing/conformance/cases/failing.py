@@ -9,12 +9,12 @@ import pytest
 from aiorwlock_remote import Held, Locks
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Downgrade, Upgrade
 from aiorwlock_remote.errors import Unsupported
-from aiorwlock_remote.testing.conformance.actors import until
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Name, StoreUnderTest
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
-Ask = Callable[[Locks, Name], Awaitable[object]]
+AcquireCall = Callable[[Locks, Name], Awaitable[object]]
 
 MAY_GRANT = Acquire | Adopt | Downgrade | Upgrade
 
@@ -27,7 +27,7 @@ async def _acquire(locks: Locks, name: Name) -> object:
     return await locks.mutex(*name).acquire()
 
 
-async def _try(locks: Locks, name: Name) -> object:
+async def _try_writer(locks: Locks, name: Name) -> object:
     return await locks.rwlock(*name).writer.try_acquire()
 
 
@@ -40,9 +40,9 @@ async def _several(locks: Locks, name: Name) -> object:
     return await locks.multi(locks.mutex("other", 1), locks.mutex(*name))
 
 
-ASKS: dict[str, Ask] = {
+ASKS: dict[str, AcquireCall] = {
     "acquire": _acquire,
-    "try": _try,
+    "try": _try_writer,
     "read": _read,
     "multi": _several,
 }
@@ -122,6 +122,6 @@ async def _free(store: StoreUnderTest, others: Locks, name: Name) -> None:
         shown = await others.mutex(*name).info()
         return not shown.holders and not shown.queue
 
-    await until(told, store.patience / 2)
+    await wait_until(told, store.patience / 2)
     async with others.mutex(*name).acquire(timeout=0):
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiorwlock_remote import Locks
-from aiorwlock_remote.testing.conformance.actors import party
+from aiorwlock_remote.testing.conformance.actors import task_actors
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
@@ -16,7 +16,7 @@ class FairnessCases(Cases):
     ) -> None:
         """The tasks of one process enter in the order they asked."""
         names = [f"task {number}" for number in range(50)]
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.mutex("order", 1), "first")
             for name in names:
                 guest = await guests.invite(locks.mutex("order", 1), name)
@@ -28,7 +28,7 @@ class FairnessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A process with many waiters does not keep the lock to itself."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.mutex("order", 1), "first")
             await guests.queues(locks.mutex("order", 1), "a1")
             await guests.invite(locks.mutex("order", 1), "a2")
@@ -44,7 +44,7 @@ class FairnessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """While somebody is first in the queue, ``try_acquire`` is refused."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             reader = await guests.enters(locks.rwlock("c", 1).reader, "r")
             writer = await guests.queues(others.rwlock("c", 1).writer, "w")
             assert await locks.rwlock("c", 1).reader.try_acquire() is None
@@ -56,7 +56,7 @@ class FairnessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Readers that come after a waiting writer enter after it."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.rwlock("c", 1).reader, "r1")
             writer = await guests.queues(others.rwlock("c", 1).writer, "w")
             late = await guests.queues(locks.rwlock("c", 1).reader, "r2")
@@ -74,7 +74,7 @@ class FairnessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A writer is followed by the readers waiting then, although a writer waits."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.rwlock("c", 1).writer, "w1")
             second = await guests.queues(others.rwlock("c", 1).writer, "w2")
             readers = [
@@ -96,7 +96,7 @@ class FairnessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Of several writers, of several processes, the one that asked first."""
-        async with store.connect() as third, party(store) as guests:
+        async with store.connect() as third, task_actors(store) as guests:
             first = await guests.enters(locks.rwlock("c", 1).reader, "r")
             for name, each in (("w1", others), ("w2", third), ("w3", locks)):
                 await guests.queues(each.rwlock("c", 1).writer, name)
@@ -108,7 +108,7 @@ class FairnessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A writer gets in although readers keep coming and never all leave."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             before = await guests.enters(locks.rwlock("c", 1).reader, "r0")
             writer = await guests.queues(others.rwlock("c", 1).writer, "w")
             coming = [
@@ -123,7 +123,7 @@ class FairnessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """``policy="writer"``: waiting writers pass readers that came before them."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             mine = locks.rwlock("c", 1, policy="writer")
             theirs = others.rwlock("c", 1, policy="writer")
             first = await guests.enters(mine.writer, "w1")
@@ -140,7 +140,7 @@ class FairnessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """``policy="reader"``: readers join readers although a writer waits."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             mine = locks.rwlock("c", 1, policy="reader")
             first = await guests.enters(mine.reader, "r1")
             writer = await guests.queues(others.rwlock("c", 1).writer, "w")
@@ -156,7 +156,7 @@ class FairnessCases(Cases):
     ) -> None:
         """``fair=False`` may pass a queue whose first has not come yet."""
         ticket = "a-writer-that-never-comes-back"
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.mutex("c", 1), "first")
             assert not await others.acquire_writer_lock("c", 1, ticket)
             await first.leave()
@@ -170,7 +170,7 @@ class FairnessCases(Cases):
     ) -> None:
         """A dead process that was first in the queue costs one short window."""
         ticket = "a-writer-that-never-comes-back"
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.mutex("c", 1), "first")
             assert not await others.acquire_writer_lock("c", 1, ticket)
             second = await guests.queues(locks.mutex("c", 1), "second")

@@ -6,8 +6,8 @@ from itertools import pairwise
 from math import floor
 
 from aiorwlock_remote import Locks
-from aiorwlock_remote.core.lease import MICROS
-from aiorwlock_remote.testing.conformance.actors import party
+from aiorwlock_remote.core.timing import MICROS
+from aiorwlock_remote.testing.conformance.actors import task_actors
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
@@ -34,7 +34,7 @@ class FenceCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """So do those of waiters that are let in one after the other."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.mutex("order", 1))
             waiting = [
                 await guests.queues(locks.mutex("order", 1)),
@@ -51,7 +51,7 @@ class FenceCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Readers that join a live read phase have its fence."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             inside = [
                 await guests.enters(each.rwlock("c", 1).reader)
                 for each in (locks, others, locks)
@@ -108,7 +108,7 @@ class FenceCases(Cases):
         """So does a phase that begins by a move or a hand-over."""
         if not self.harness.each_phase_reads_the_clock:
             return
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.rwlock("c", 1).writer)
             second = await guests.queues(others.rwlock("c", 1).writer)
             third = await guests.queues(locks.rwlock("c", 1).writer)

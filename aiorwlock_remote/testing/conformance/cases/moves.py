@@ -1,9 +1,16 @@
-"""Moves: writer ↔ reader without a gap, and from one owner to another."""
+"""Moves: writer ↔ reader without a gap, and from one owner to another.
+
+``detach`` and ``adopt``: a grant goes to another owner.
+"""
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing, suppress
+
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import (
     ConfigurationError,
@@ -11,10 +18,16 @@ from aiorwlock_remote import (
     Locks,
     LockTimeout,
     NotOwner,
+    StaleFence,
     UpgradeConflict,
 )
-from aiorwlock_remote.testing.conformance.actors import party
+from aiorwlock_remote.fencing.sql import FencedTable
+from aiorwlock_remote.testing.conformance.actors import task_actors
 from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.cases.cancellation import (
+    CANCEL_POINTS,
+    nothing_left,
+)
 from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
@@ -25,7 +38,7 @@ class MovesCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A writer becomes a reader; readers join it, the waiting writer waits on."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             held = await locks.rwlock("c", 1).writer.acquire()
             writer = await guests.queues(others.rwlock("c", 1).writer, "w")
             reader = await guests.queues(others.rwlock("c", 1).reader, "r")
@@ -81,7 +94,7 @@ class MovesCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """With other readers ``try_upgrade`` gives None and changes nothing."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             await guests.enters(others.rwlock("c", 1).reader)
             held = await locks.rwlock("c", 1).reader.acquire()
             assert await held.try_upgrade() is None
@@ -93,7 +106,7 @@ class MovesCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """An upgrader waits until it is alone, before writers that wait."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(others.rwlock("c", 1).reader, "r1")
             second = await guests.enters(others.rwlock("c", 1).reader, "r2")
             held = await locks.rwlock("c", 1).reader.acquire()
@@ -119,7 +132,7 @@ class MovesCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Two readers cannot both wait to be the only one: one is told at once."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             mine = await locks.rwlock("c", 1).reader.acquire()
             ready, leave = anyio.Event(), anyio.Event()
 
@@ -147,7 +160,7 @@ class MovesCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Not alone in time, the reader stays a reader, and others may join again."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             await guests.enters(others.rwlock("c", 1).reader)
             held = await locks.rwlock("c", 1).reader.acquire()
             with pytest.raises(LockTimeout) as caught:
@@ -163,7 +176,7 @@ class MovesCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Cancelled while it upgrades, it keeps nobody out: a reader, or gone."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             reader = await guests.enters(others.rwlock("c", 1).reader)
             held = await locks.rwlock("c", 1).reader.acquire()
             with anyio.move_on_after(0.05):
@@ -201,3 +214,191 @@ class MovesCases(Cases):
         async with lock.reader.acquire() as held:
             assert await held.try_upgrade() is not None
         assert not await others.rwlock("c", 1).locked()
+
+
+class PassingCases(Cases):
+    """``detach`` and ``adopt``: a grant goes to another owner."""
+
+    async def test_adopt_in_another_process(self, locks: Locks, others: Locks) -> None:
+        """The adopter holds it, in a phase of its own; the giver does not any more."""
+        held = await locks.rwlock("c", "ü,{}").writer.acquire()
+        ticket = held.detach()
+        assert ticket not in repr(held)
+        assert await others.rwlock("c", "ü,{}").reader.try_acquire() is None
+        with pytest.raises(NotOwner):
+            held.check()
+        with pytest.raises(NotOwner):
+            await held.release()
+        with pytest.raises(NotOwner):
+            held.detach()
+        theirs = await others.adopt(ticket)
+        assert theirs.mode == "write"
+        assert theirs.fence > held.fence
+        assert theirs.holder != held.holder
+        assert theirs.resource == "c/ü,{}"
+        theirs.check()
+        assert await theirs.release()
+        assert not await locks.rwlock("c", "ü,{}").locked()
+
+    async def test_adopted_is_kept(
+        self, store: StoreUnderTest, locks: Locks, others: Locks
+    ) -> None:
+        """An adopted grant is renewed by its new owner, also when the giver ended."""
+        async with store.connect(lease=self.harness.kept) as giver:
+            ticket = (await giver.mutex("order", 1).acquire()).detach()
+        held = await locks.adopt(ticket)
+        with pytest.raises(LockTimeout):
+            await others.mutex("order", 1).acquire(timeout=1.5 * self.harness.kept)
+        held.check()
+        await held.release()
+
+    async def test_adopt_after_release(self, locks: Locks, others: Locks) -> None:
+        """What was adopted and released cannot be adopted again."""
+        ticket = (await locks.mutex("order", 1).acquire()).detach()
+        first = await others.adopt(ticket)
+        assert await first.release()
+        with pytest.raises(NotOwner):
+            await others.adopt(ticket)
+        with pytest.raises(NotOwner):
+            await locks.adopt(ticket)
+
+    @pytest.mark.parametrize("mode", ["read", "write"])
+    async def test_of_two_adopters_one_gets_it(
+        self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
+    ) -> None:
+        """Whoever comes first, alone; the other is told, and the lock is as it was."""
+        lock = locks.rwlock("c", 1)
+        side = lock.reader if mode == "read" else lock.writer
+        async with task_actors(store) as guests:
+            for _ in range(CANCEL_POINTS):
+                ticket = (await side.acquire()).detach()
+                got: list[Held] = []
+                refused: list[NotOwner] = []
+
+                async def adopt(
+                    by: Locks,
+                    ticket: str = ticket,
+                    got: list[Held] = got,
+                    refused: list[NotOwner] = refused,
+                ) -> None:
+                    try:
+                        got.append(await by.adopt(ticket))
+                    except NotOwner as exc:
+                        refused.append(exc)
+
+                async with anyio.create_task_group() as group:
+                    group.start_soon(adopt, locks)
+                    group.start_soon(adopt, others)
+                assert (len(got), len(refused)) == (1, 1)
+                (shown,) = (await lock.reader.info()).holders
+                assert (shown.holder, shown.fence) == (got[0].holder, got[0].fence)
+                got[0].check()
+                assert await got[0].release()
+            await nothing_left(guests, side)
+
+    async def test_what_the_giver_still_sends_is_stale(
+        self, locks: Locks, others: Locks
+    ) -> None:
+        """Once a resource has seen the adopter it refuses the giver, and who had it."""
+        with closing(sqlite3.connect(":memory:")) as db:
+            db.execute("CREATE TABLE orders (id PRIMARY KEY, state, fence BIGINT)")
+            db.execute("INSERT INTO orders VALUES (1, '', 0)")
+            orders = FencedTable("orders", style="qmark")
+            given = await locks.mutex("order", 1).acquire()
+            first = await others.adopt(given.detach())
+            assert orders.write(db.cursor(), 1, given.fence, {"state": "given"})
+            second = await locks.adopt(first.detach())
+            assert orders.write(db.cursor(), 1, second.fence, {"state": "adopted"})
+            for late in (given, first):
+                with pytest.raises(StaleFence):
+                    orders.write(db.cursor(), 1, late.fence, {"state": "late"})
+            assert await second.release()
+
+    async def test_an_adopted_reader_shares(self, locks: Locks, others: Locks) -> None:
+        """Readers share a phase, and so does who adopts the grant of one of them."""
+        lock = locks.rwlock("c", 1)
+        given = await lock.reader.acquire()
+        beside = await others.rwlock("c", 1).reader.acquire()
+        theirs = await others.adopt(given.detach())
+        assert (theirs.mode, theirs.fence) == ("read", beside.fence)
+        assert len((await lock.reader.info()).holders) == 2
+        assert await beside.release()
+        assert await lock.writer.try_acquire() is None
+        assert await theirs.release()
+        assert not await lock.writer.locked()
+
+    async def test_nobody_is_let_in_by_an_adoption(
+        self, store: StoreUnderTest, locks: Locks, others: Locks
+    ) -> None:
+        """Who waits goes on waiting, and comes when the adopter leaves."""
+        async with task_actors(store) as guests:
+            given = await locks.rwlock("c", 1).writer.acquire()
+            reader = await guests.queues(others.rwlock("c", 1).reader, "r")
+            theirs = await others.adopt(given.detach())
+            assert reader.waits
+            assert len((await locks.rwlock("c", 1).reader.info()).holders) == 1
+            assert await theirs.release()
+            assert (await reader.inside()).fence > theirs.fence
+
+    async def test_an_adopted_grant_is_shown(self, locks: Locks, others: Locks) -> None:
+        """By what it is for, and since when the adopter has it."""
+        lock = locks.mutex("order", 1)
+        given = await lock.acquire(reason="refund", lease=300)
+        (before,) = (await lock.info()).holders
+        theirs = await others.adopt(given.detach())
+        (after,) = (await lock.info()).holders
+        assert (after.holder, after.reason) == (theirs.holder, "refund")
+        assert after.since > before.since
+        assert theirs.expires_in is not None
+        assert theirs.expires_in > 200
+        assert await theirs.release()
+
+    async def test_adopting_cancelled_at_every_step(
+        self, store: StoreUnderTest, locks: Locks, others: Locks
+    ) -> None:
+        """The lock is free afterwards, or the ticket is good as ever."""
+        lock = locks.mutex("order", 1)
+        async with task_actors(store) as guests:
+            for steps in range(CANCEL_POINTS):
+                ticket = (await lock.acquire()).detach()
+
+                async def adopt(ticket: str = ticket) -> None:
+                    await (await others.adopt(ticket)).release()
+
+                with anyio.CancelScope() as scope:
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(adopt)
+                        for _ in range(steps):
+                            await checkpoint()
+                        scope.cancel()
+                with suppress(NotOwner):
+                    await (await others.adopt(ticket)).release()
+                await nothing_left(guests, lock)
+
+    async def test_adopt_after_expiry(self, locks: Locks, others: Locks) -> None:
+        """A grant whose lease ran out cannot be adopted, nor taken from its heir."""
+        ticket = (
+            await locks.mutex("order", 1, lease=self.harness.short).acquire()
+        ).detach()
+        async with others.mutex("order", 1) as held:
+            with pytest.raises(NotOwner):
+                await locks.adopt(ticket)
+            held.check()
+
+    async def test_bad_tickets(self, locks: Locks) -> None:
+        """Text that ``detach`` did not make is refused."""
+        good = (await locks.mutex("order", 1).acquire()).detach()
+        for bad in ("", "rwl1.", "nonsense", good[:-8], good[5:], "rwl9." + good[5:]):
+            with pytest.raises(ConfigurationError):
+                await locks.adopt(bad)
+        await (await locks.adopt(good)).release()
+
+    async def test_detached_survives_closing(
+        self, store: StoreUnderTest, others: Locks
+    ) -> None:
+        """Closing releases every grant but those that were given away."""
+        async with store.connect() as locks:
+            ticket = (await locks.mutex("order", 1).acquire()).detach()
+        assert await others.mutex("order", 1).try_acquire() is None
+        await (await others.adopt(ticket)).release()
+        assert not await others.mutex("order", 1).locked()

@@ -6,11 +6,11 @@ import anyio
 import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout
-from aiorwlock_remote.testing.conformance.actors import Told, until
+from aiorwlock_remote.testing.conformance.actors import Condition, wait_until
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 
 
-def others_see(others: Locks, *names: int) -> Told:
+def others_see(others: Locks, *names: int) -> Condition:
     """Asks whether these, and no others, are held or waited for."""
 
     async def told() -> bool:
@@ -60,7 +60,7 @@ class MultiCases(Cases):
                     async with wanted:
                         raise AssertionError("one was taken")
             assert caught.value.resource == f"o/{taken}"
-            await until(others_see(others, taken), self.harness.patience)
+            await wait_until(others_see(others, taken), self.harness.patience)
 
     async def test_cancelled_gives_back(self, locks: Locks, others: Locks) -> None:
         """Cancelled while it waits for one, it keeps none."""
@@ -114,4 +114,4 @@ class MultiCases(Cases):
                 await others.force_release(seen, reason="test")
                 await anyio.sleep_forever()
         assert caught.value.resource == "o/1"
-        await until(others_see(others), self.harness.patience)
+        await wait_until(others_see(others), self.harness.patience)

@@ -8,9 +8,9 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, Locks
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.testing.conformance.actors import party
+from aiorwlock_remote.testing.conformance.actors import task_actors
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.cases.mutex import MODES
+from aiorwlock_remote.testing.conformance.cases.locks import MODES
 from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
 
 PAIRS = [(one, two) for one in MODES for two in MODES if (one, two) != ("reader",) * 2]
@@ -55,7 +55,7 @@ class OneNameOneLockCases(Cases):
         self, store: StoreUnderTest, locks: Locks, holds: str, asks: str
     ) -> None:
         """The same among the tasks of one process: one waits for the other."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(lock_of(locks, holds, ("thing", 1)), "first")
             second = await guests.queues(lock_of(locks, asks, ("thing", 1)), "second")
             assert second.waits
@@ -152,7 +152,7 @@ class OneNameOneLockCases(Cases):
         async with (
             store.connect("shop/") as shop,
             store.connect() as plain,
-            party(store) as guests,
+            task_actors(store) as guests,
         ):
             short, whole = shop.mutex(kind, 1), plain.mutex(f"shop/{kind}", 1)
             first = await guests.enters(short, "first")

@@ -9,7 +9,7 @@ import anyio
 
 from aiorwlock_remote import Locks
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance.actors import party
+from aiorwlock_remote.testing.conformance.actors import task_actors
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.child import child
 from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
@@ -60,7 +60,7 @@ class ProcessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
         """A task here gets in when a process there releases."""
-        async with child(store, loop) as one, party(store) as guests:
+        async with child(store, loop) as one, task_actors(store) as guests:
             fence = await one.ask("acquire", mode="mutex")
             waiting = await guests.queues(locks.mutex("order", 1))
             assert await one.ask("release") is True
@@ -70,7 +70,7 @@ class ProcessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
         """When a holder is killed, who waits gets in after its lease."""
-        async with child(store, loop) as one, party(store) as guests:
+        async with child(store, loop) as one, task_actors(store) as guests:
             fence = await one.ask("acquire", mode="mutex", lease=self.harness.kept)
             waiting = await guests.queues(locks.mutex("order", 1))
             one.kill()
@@ -80,7 +80,7 @@ class ProcessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks, loop: Loop
     ) -> None:
         """A killed process that was first in the queue blocks nobody for long."""
-        async with child(store, loop) as one, party(store) as guests:
+        async with child(store, loop) as one, task_actors(store) as guests:
             first = await guests.enters(locks.mutex("order", 1))
             await one.tell("acquire", mode="mutex")
             await guests.places(locks.mutex("order", 1), 1)

@@ -10,12 +10,16 @@ import pytest
 
 from aiorwlock_remote import Locks, LockTimeout, ReaderLock, TooManyWaiters
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.runtime.clock import SystemClock
-from aiorwlock_remote.testing.conformance.actors import TaskActor, TaskActors, party
+from aiorwlock_remote.runtime.event_loop import SystemClock
+from aiorwlock_remote.testing.conformance.actors import (
+    TaskActor,
+    TaskActors,
+    task_actors,
+)
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
-POLL = 1.0
+MIN_POLL_INTERVAL = 1.0
 """No store may be polled for one waiter more often than this many seconds."""
 
 
@@ -26,7 +30,7 @@ class WaitingCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """However many tasks of a process wait in a mode, they have one place."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             await guests.enters(others.mutex("order", 1))
             await guests.queues(locks.mutex("order", 1))
             for _ in range(5):
@@ -41,7 +45,7 @@ class WaitingCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """The queue names modes and reasons, and whether a writer is pending."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             await guests.enters(locks.mutex("order", 1))
             await guests.queues(others.rwlock("order", 1).reader, reason="report")
             shown = await locks.mutex("order", 1).info()
@@ -59,7 +63,7 @@ class WaitingCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Who gives up takes only itself out of the queue."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(locks.mutex("order", 1), "first")
             timeout = 2 * self.harness.answers_in
             lock = others.mutex("order", 1)
@@ -77,7 +81,7 @@ class WaitingCases(Cases):
     ) -> None:
         """One waiter more than ``max_waiters`` is refused; those who wait are not."""
         lock = locks.mutex("order", 1, max_waiters=2)
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(others.mutex("order", 1))
             waiting = [await guests.queues(lock), await guests.invite(lock)]
             with pytest.raises(TooManyWaiters) as caught:
@@ -94,7 +98,7 @@ class WaitingCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """The waiters of other processes count."""
-        async with party(store) as guests:
+        async with task_actors(store) as guests:
             first = await guests.enters(others.mutex("order", 1))
             waiting = await guests.queues(others.mutex("order", 1))
             with pytest.raises(TooManyWaiters) as caught:
@@ -114,7 +118,7 @@ class WaitingCases(Cases):
         """After ``slow_wait`` seconds the log says who holds it; the wait goes on."""
         lock = locks.mutex("order", 1, slow_wait=self.harness.answers_in)
         with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.acquire"):
-            async with party(store) as guests:
+            async with task_actors(store) as guests:
                 first = await guests.enters(others.mutex("order", 1), reason="refund")
                 other = await guests.queues(others.mutex("order", 1))
                 waiting = await guests.queues(lock)
@@ -146,14 +150,14 @@ class WakingCases(Cases):
         clock, turns = SystemClock(), 5
         waited = 0.0
         for number in range(turns):
-            async with party(store) as guests:
+            async with task_actors(store) as guests:
                 first = await guests.enters(locks.mutex("order", number))
                 second = await guests.queues(others.mutex("order", number))
                 released = clock.now()
                 await first.leave()
                 await second.inside()
                 waited += clock.now() - released
-        assert waited < turns * POLL / 2
+        assert waited < turns * MIN_POLL_INTERVAL / 2
 
     async def test_a_release_wakes_all_readers(
         self, store: StoreUnderTest, locks: Locks, others: Locks
@@ -163,7 +167,7 @@ class WakingCases(Cases):
         waited = 0.0
         async with store.connect() as third:
             for number in range(turns):
-                async with party(store) as guests:
+                async with task_actors(store) as guests:
                     first = await guests.enters(locks.rwlock("c", number).writer)
                     readers = [
                         await guests.queues(each.rwlock("c", number).reader)
@@ -174,7 +178,7 @@ class WakingCases(Cases):
                     for reader in readers:
                         await reader.inside()
                     waited += clock.now() - released
-        assert waited < turns * POLL / 2
+        assert waited < turns * MIN_POLL_INTERVAL / 2
 
     async def test_an_upgrader_is_woken(
         self, store: StoreUnderTest, locks: Locks, others: Locks
@@ -183,18 +187,18 @@ class WakingCases(Cases):
         turns, waited = 3, 0.0
         for number in range(turns):
             lock, theirs = locks.rwlock("c", number), others.rwlock("c", number)
-            async with party(store) as guests:
+            async with task_actors(store) as guests:
                 reader = await guests.enters(theirs.reader)
                 held = await lock.reader.acquire()
-                leaving = Leaving(reader, theirs.reader)
+                leaving = LeavingReader(reader, theirs.reader)
                 guests.group.start_soon(leaving.when_closed, guests)
                 upgraded = await held.upgrade()
                 waited += SystemClock().now() - leaving.at
                 await upgraded.release()
-        assert waited < turns * POLL / 2
+        assert waited < turns * MIN_POLL_INTERVAL / 2
 
 
-class Leaving:
+class LeavingReader:
     """A reader that leaves once joining it is closed: ``at`` that local time."""
 
     def __init__(self, reader: TaskActor, lock: ReaderLock) -> None:

@@ -1,0 +1,127 @@
+"""``CassandraBackend``: locks over a session of the user's; and making their table."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final
+
+import anyio
+
+from aiorwlock_remote.backends.cassandra.options import TABLE, options_of, statement
+from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.cassandra.store import CassandraStore
+
+LayoutName = Literal["pair", "type"]
+
+
+class DriverSession(Protocol):
+    """``cassandra.cluster.Session``, as far as we need it."""
+
+    @property
+    def keyspace(self) -> Any:  # noqa: ANN401 - the driver has no types
+        """Where unqualified names are looked up."""
+
+    @property
+    def cluster(self) -> Any:  # noqa: ANN401
+        """Whose session it is."""
+
+    @property
+    def is_shutdown(self) -> Any:  # noqa: ANN401
+        """Whether it was closed."""
+
+
+@final
+class CassandraBackend:
+    """Takes the place of a URL: ``connect(CassandraBackend(session))``.
+
+    ``session`` is one of cassandra-driver, on asyncio and trio alike. It is never
+    changed or closed here, and must stay open while locks are in use. Every request has
+    an execution profile of its own: what the session's default says of consistency,
+    retries and rows does not matter, only its load balancing does.
+
+    ``keyspace``: if not the session's. The other options are those of the URL.
+    """
+
+    def __init__(
+        self,
+        session: DriverSession,
+        keyspace: str | None = None,
+        *,
+        table: str = TABLE,
+        consistency: str = "QUORUM",
+        serial_consistency: str = "SERIAL",
+        request_timeout: float = 2.0,
+        clock_skew: float = 10.0,
+    ) -> None:
+        """No I/O.
+
+        Raises:
+            ConfigurationError: it is no session, no keyspace is known, or an option
+                cannot be used.
+        """
+        if not all(hasattr(session, name) for name in ("execute_async", "cluster")):
+            kind = type(session)
+            raise ConfigurationError(
+                what=f"{kind.__module__}.{kind.__name__} is not a session",
+                hint="CassandraBackend(cassandra.cluster.Cluster(…).connect())",
+            )
+        given = {
+            "table": table,
+            "consistency": consistency,
+            "serial_consistency": serial_consistency,
+            "request_timeout": request_timeout,
+            "clock_skew": clock_skew,
+        }
+        where = keyspace or session.keyspace or ""
+        query = {name: str(value) for name, value in given.items()}
+        address = Address("cassandra", "session", path=f"/{where}", query=query)
+        self._options = replace(options_of(address), hosts=())
+        self._session: Any = session
+
+    def __repr__(self) -> str:
+        """Without the session, whose cluster knows a password."""
+        return f"<CassandraBackend of {self._options.quoted}>"
+
+    def open(
+        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    ) -> Awaitable[CassandraStore]:
+        """As ``Opener``."""
+        from aiorwlock_remote.backends.cassandra import opening, store  # noqa: PLC0415 - they need the driver
+
+        options = replace(self._options, connect_timeout=settings.connect_timeout)
+
+        async def opened() -> CassandraStore:
+            table = await opening.use_session(self._session, options, host)
+            return store.CassandraStore(table, host, bell, settings)
+
+        return opened()
+
+    async def create_schema(self, layout: LayoutName = "pair") -> None:
+        """Make the lock table, unless there is a table of that name already.
+
+        What ``rwlock schema cassandra`` prints; the role needs ``CREATE``. Cancelled,
+        it may still be made. Nothing else here changes a schema.
+
+        Raises:
+            ConfigurationError: no such layout.
+            BackendError: the keyspace is not there, the role may not, nobody answers.
+        """
+        from aiorwlock_remote.backends.cassandra import errors  # noqa: PLC0415 - needs the driver
+
+        if layout not in ("pair", "type"):
+            raise ConfigurationError(
+                what=f"layout {quoted(layout)}", hint="pair or type"
+            )
+        cql = statement(f"schema_{layout}", self._options)
+        try:
+            await anyio.to_thread.run_sync(
+                self._session.execute, cql, abandon_on_cancel=True
+            )
+        except Exception as exc:
+            raise errors.from_driver(exc, self._options.where) from exc

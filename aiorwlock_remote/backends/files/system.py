@@ -1,0 +1,120 @@
+"""What the operating system says → what we raise. The one place where it is mapped.
+
+Files of ours are opened as such: not led elsewhere by a link, nor kept waiting.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from aiorwlock_remote.embedded.connection import KeptLocked
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    BadRecord,
+    Unsupported,
+)
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_UNWRITABLE = {errno.EACCES, errno.EPERM}
+_UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}
+_GONE = {errno.ENOENT, errno.ENOTDIR}
+
+
+def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
+    """The error of ours that says what to do. ``path``: of the directory."""
+    if exc.errno == errno.EROFS:
+        return Unsupported(
+            what=f"{path} is on a file system that is mounted read-only",
+            hint="a lock is written down: mount it for writing",
+            nothing_done=nothing_done,
+        )
+    if exc.errno in _UNWRITABLE:
+        return Unsupported(
+            what=f"{path} cannot be written ({exc.strerror})",
+            hint="the directory and its files must be writable by this user",
+            nothing_done=nothing_done,
+        )
+    if exc.errno in _UNSUPPORTED:
+        return Unsupported(
+            what=f"the file system of {path} lacks what locks need ({exc.strerror})",
+            hint="flock and hard links; on a network file system its lock service",
+            nothing_done=nothing_done,
+        )
+    if exc.errno in _NO_SPACE:
+        return BackendUnavailable(
+            what=f"{path}: no space is left ({exc.strerror})",
+            hint="make room, or raise the quota",
+            nothing_done=nothing_done,
+        )
+    if exc.errno in _GONE:
+        return BackendUnavailable(
+            what=f"{path} is gone", hint="was it removed?", nothing_done=nothing_done
+        )
+    return BackendUnavailable(
+        what=f"{path}: {exc.strerror or exc}", nothing_done=nothing_done
+    )
+
+
+def kept_locked_error(path: str) -> KeptLocked:
+    """Another process keeps the file locked. ``path``: of the file."""
+    return KeptLocked(
+        what=f"another process keeps {path} locked",
+        hint="is one stopped in the middle of a step? lslocks and fuser name it",
+        nothing_done=True,
+    )
+
+
+_NOT_OURS_HINT = "somebody put it in the place of a file of ours: remove it"
+_NOT_PLAIN = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}
+"""A link, by Linux and by BSD; a directory; a socket."""
+
+
+def open_plain_file(path: str, flags: int) -> int:
+    """Its descriptor. What it is, is seen by ``plain_file_length``.
+
+    Raises:
+        BadRecord: a symbolic link is there, a directory or a socket.
+        OSError: whatever else the system says.
+    """
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as exc:
+        if exc.errno not in _NOT_PLAIN:
+            raise
+        raise BadRecord(
+            what=f"{path} is not a plain file", hint=_NOT_OURS_HINT
+        ) from exc
+
+
+def plain_file_length(file: int, most: int, what: str) -> int:
+    """How long an open file is; ``what``: for messages.
+
+    Raises:
+        BadRecord: a pipe, a device, …, or longer than ``most``.
+    """
+    about = os.fstat(file)
+    if not stat.S_ISREG(about.st_mode):
+        raise BadRecord(what=f"{what} is not a plain file", hint=_NOT_OURS_HINT)
+    if about.st_size > most:
+        raise BadRecord(
+            what=f"{what} has {about.st_size} bytes, {most} at most",
+            hint=_NOT_OURS_HINT,
+        )
+    return about.st_size
+
+
+def read_small_file(path: str, most: int) -> bytes:
+    """All of a small file.
+
+    Raises:
+        BadRecord: it is none.
+        OSError: whatever else the system says.
+    """
+    file = open_plain_file(path, os.O_RDONLY)
+    try:
+        return os.pread(file, plain_file_length(file, most, path), 0)
+    finally:
+        os.close(file)

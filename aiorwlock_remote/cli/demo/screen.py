@@ -1,0 +1,302 @@
+"""What the workers' histories tell so far, read while they are written.
+
+What people see of a demo: a live table at a terminal, plain lines elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from aiorwlock_remote.testing.history import (
+    Access,
+    Ask,
+    Event,
+    EventMode,
+    Granted,
+    Lost,
+    Released,
+    Releasing,
+    decode_event,
+    now,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+
+RATE_WINDOW_NS = 1_000_000_000
+"""Grants per second are those of the last second, in nanoseconds."""
+
+
+def short(fence: int) -> str:
+    """The end of a fence: it is what differs within a minute."""
+    text = str(fence)
+    return text if len(text) <= 7 else f"…{text[-6:]}"
+
+
+@final
+@dataclass(slots=True)
+class ActiveHolder:
+    """Somebody who holds, as far as was told. ``until``: its local deadline."""
+
+    process: str
+    mode: EventMode
+    fence: int
+    at: int
+    until: int | None
+
+
+@final
+@dataclass(slots=True)
+class LedgerState:
+    """What goes on at one ledger."""
+
+    holding: dict[str, ActiveHolder] = field(default_factory=dict[str, ActiveHolder])
+    waiting: dict[str, EventMode] = field(default_factory=dict[str, EventMode])
+    fence: int = 0
+    waits: deque[int] = field(default_factory=lambda: deque[int](maxlen=1000))
+    _granted: deque[int] = field(default_factory=lambda: deque[int](maxlen=5000))
+
+    def holders(self) -> list[ActiveHolder]:
+        """Those who hold now; not those whose lease is over."""
+        at = now()
+        return [e for e in self.holding.values() if e.until is None or e.until > at]
+
+    def queue(self) -> Counter[EventMode]:
+        """How many wait."""
+        return Counter(self.waiting.values())
+
+    def rate(self) -> int:
+        """Grants in the last second."""
+        since = now() - RATE_WINDOW_NS
+        while self._granted and self._granted[0] < since:
+            self._granted.popleft()
+        return len(self._granted)
+
+    def tell(self, event: Event) -> None:
+        """Something more happened here."""
+        match event:
+            case Ask():
+                self.waiting[event.holder] = event.mode
+            case Granted():
+                self.waiting.pop(event.holder, None)
+                self.holding[event.holder] = ActiveHolder(
+                    event.process, event.mode, event.fence, event.at, event.until
+                )
+                self.fence = max(self.fence, event.fence)
+                self.waits.append(event.at - event.asked_at)
+                self._granted.append(event.at)
+            case Access() | Releasing():
+                if event.holder in self.holding:
+                    self.holding[event.holder].until = event.until
+            case Released() | Lost():
+                self.holding.pop(event.holder, None)
+            case _:
+                pass
+
+
+@final
+class DemoState:
+    """All ledgers, and all events in the order in which they were read."""
+
+    def __init__(self, files: Iterable[Path], ledgers: Iterable[str]) -> None:
+        self.floors: dict[str, LedgerState] = {name: LedgerState() for name in ledgers}
+        self.events: list[Event] = []
+        self.marks: dict[str, str] = {}  # what was done to a process
+        self._read = dict.fromkeys(files, 0)
+
+    def read(self) -> None:
+        """Take in what was written since."""
+        for path, done in self._read.items():
+            if not path.exists():
+                continue
+            with path.open("rb") as file:
+                file.seek(done)
+                text = file.read()
+            whole = text.rfind(b"\n") + 1
+            self._read[path] = done + whole
+            for line in text[:whole].splitlines():
+                event = decode_event(line)
+                self.events.append(event)
+                floor = self.floors.get(getattr(event, "resource", ""))
+                if floor is not None:
+                    floor.tell(event)
+
+
+WIDE_COLUMNS = 100
+"""Columns from which a fence is shown in full."""
+
+
+@final
+class PlainOutput:
+    """Plain lines: what happened, and once a second how things stand."""
+
+    def __init__(self, console: Console, scene: DemoState) -> None:
+        self._console = console
+        self._scene = scene
+        self._began = now()
+        self._painted = 0
+
+    def tell(self, text: str) -> None:
+        """One line."""
+        self._print(f"{_seconds_since(self._began)}  {text}")
+
+    def paint(self) -> None:
+        """One line a second."""
+        whole = (now() - self._began) // 1_000_000_000
+        if whole > self._painted:
+            self._painted = whole
+            floors, marks = self._scene.floors.items(), self._scene.marks
+            self.tell("; ".join(_in_words(*named, marks) for named in floors))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def _print(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True)
+        self._console.file.flush()
+
+
+@final
+class TableOutput:
+    """A table that is painted anew, below the lines of what happened."""
+
+    def __init__(self, console: Console, scene: DemoState) -> None:
+        self._console = console
+        self._scene = scene
+        self._began = now()
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+
+    def tell(self, text: str) -> None:
+        """One line above the table."""
+        self._console.print(Text(f"{_seconds_since(self._began)}  {text}"))
+
+    def paint(self) -> None:
+        """The table."""
+        self._live.update(
+            Group("", _table(self._scene, self._console.width), ""), refresh=True
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+
+Stage = PlainOutput | TableOutput
+
+
+def stage(console: Console, scene: DemoState) -> Stage:
+    """The one that fits the output."""
+    return (
+        TableOutput(console, scene)
+        if console.is_terminal
+        else PlainOutput(console, scene)
+    )
+
+
+# ------------------------------------------------------------------- the table
+
+_LEFT: tuple[tuple[str, int], ...] = (("LEDGER", 6), ("MODE", 5), ("HELD BY", 8))
+_RIGHT: tuple[tuple[str, int], ...] = (
+    ("AGE", 6),
+    ("LEASE", 6),
+    ("FENCE", 7),
+    ("QUEUE", 5),
+    ("GRANTS/S", 8),
+    ("WAIT p50/p99", 12),
+)
+_STYLES = {"write": "red", "read": "green", "free": "dim", "BOTH": "bold reverse red"}
+
+
+def _table(scene: DemoState, width: int) -> Table:
+    gap = 2 if width >= WIDE_COLUMNS else 1
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    for name, least in _LEFT:
+        table.add_column(name, min_width=least, no_wrap=True)
+    for name, least in _RIGHT:
+        table.add_column(name, min_width=least, no_wrap=True, justify="right")
+    for name, floor in scene.floors.items():
+        holders = floor.holders()
+        mode = _mode(holders)
+        table.add_row(
+            name,
+            Text(mode, style=_STYLES[mode]),
+            _names(holders, scene.marks),
+            _age(holders),
+            _lease(holders),
+            _fence(floor.fence, width),
+            _queue(floor),
+            str(floor.rate()),
+            "{:.0f}/{:.0f} ms".format(*_waits(floor)),
+        )
+    return table
+
+
+def _in_words(name: str, floor: LedgerState, marks: Mapping[str, str]) -> str:
+    """One ledger in a plain line."""
+    holders = floor.holders()
+    by = _names(holders, marks)
+    p50, p99 = _waits(floor)
+    return (
+        f"{name}: {_mode(holders)}{' by ' if by else ''}{by}, queue {_queue(floor)},"
+        f" {floor.rate()} grants/s, waits p50 {p50:.0f} p99 {p99:.0f} ms"
+    )
+
+
+def _names(holders: Sequence[ActiveHolder], marks: Mapping[str, str]) -> str:
+    names = sorted(holder.process for holder in holders)
+    return ",".join(f"{n} {marks[n]}" if n in marks else n for n in names)
+
+
+def _mode(holders: Sequence[ActiveHolder]) -> str:
+    modes = {holder.mode for holder in holders}
+    if "W" in modes and len(holders) > 1:
+        return "BOTH"  # what a lock is there to prevent
+    return "write" if "W" in modes else "read" if modes else "free"
+
+
+def _age(holders: Sequence[ActiveHolder]) -> str:
+    if not holders:
+        return ""
+    age = (now() - min(holder.at for holder in holders)) / 1e6
+    return f"{age:.0f} ms"
+
+
+def _lease(holders: Sequence[ActiveHolder]) -> str:
+    ends = [holder.until for holder in holders if holder.until is not None]
+    return f"{(min(ends) - now()) / 1e9:.2f} s" if ends else ""
+
+
+def _fence(fence: int, width: int) -> str:
+    return str(fence) if width >= WIDE_COLUMNS else short(fence)
+
+
+def _queue(floor: LedgerState) -> str:
+    queue = floor.queue()
+    return " ".join(f"{queue[mode]}{mode}" for mode in ("W", "R") if queue[mode]) or "-"
+
+
+def _waits(floor: LedgerState) -> tuple[float, float]:
+    """Half and 99 % of the last waits were shorter; milliseconds."""
+    waits = sorted(floor.waits) or [0]
+    half, most = (math.ceil(len(waits) * part) - 1 for part in (0.5, 0.99))
+    return waits[half] / 1e6, waits[most] / 1e6
+
+
+def _seconds_since(began: int) -> str:
+    return f"{(now() - began) / 1e9:5.1f} s"

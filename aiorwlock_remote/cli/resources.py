@@ -1,0 +1,294 @@
+"""``rwlock ls``: what is held or waited for.
+
+``rwlock show``: everything about one resource.
+
+``rwlock stale``: holders that look left behind.
+
+``rwlock break``: ends one holder, as seen on screen.
+
+Resources whose names are too long to be shown: what people see of them is cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import click
+
+from aiorwlock_remote import Holder, LockInfo, Locks, connect
+from aiorwlock_remote.cli.exit_codes import REFUSED
+from aiorwlock_remote.cli.format import (
+    RESOURCE_KEYS,
+    fence_of,
+    lease_left,
+    moment,
+    nothing,
+    print_json,
+    print_resources,
+    resource_json,
+    resource_of,
+    span,
+    table,
+    who,
+)
+from aiorwlock_remote.cli.options import (
+    as_json,
+    resource_argument,
+    store_option,
+    store_url,
+    type_argument,
+)
+from aiorwlock_remote.cli.report import plain, tell
+from aiorwlock_remote.core.names import is_cut
+
+
+@click.command(
+    short_help="List what is held or waited for.",
+    epilog=f"{RESOURCE_KEYS}\n--json gives a list of resources.",
+)
+@store_option
+@as_json
+@type_argument
+def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
+    """List the resources that are held or waited for, of all types or of one.
+
+    One line for each holder. A lease that ended stays on show until somebody asks for
+    the resource.
+    """
+    found = asyncio.run(_list(store_url(url, used=True), resource_type))
+    none = nothing(resource_type, "is held or waited for")
+    print_resources(found, as_json=as_json, none=none)
+
+
+async def _list(url: str, resource_type: str | None) -> list[LockInfo]:
+    async with connect(url) as locks:
+        return [seen async for seen in locks.list(resource_type)]
+
+
+@click.command(
+    short_help="List holders that look left behind.",
+    epilog=f"{RESOURCE_KEYS}\n--json gives a list of resources with only the holders"
+    " that look left behind.",
+)
+@store_option
+@as_json
+@click.option(
+    "--older-than",
+    type=float,
+    default=0.0,
+    metavar="S",
+    help="Only holders that came at least so many seconds ago.",
+)
+@type_argument
+def stale(
+    *, url: str | None, as_json: bool, older_than: float, resource_type: str | None
+) -> None:
+    """List holders that look left behind, of all types or of one.
+
+    Nothing renews or ends them: grants that never expire, leases that ran out with
+    nobody asking since, records of programs that do not use this library, and leases
+    that nobody has renewed since the store's clock was set back. None of that proves
+    that the holder is dead; `rwlock break` ends one that is.
+    """
+    given = store_url(url, used=True)
+    found = asyncio.run(_stale(given, older_than, resource_type))
+    none = nothing(resource_type, "looks left behind")
+    print_resources(found, as_json=as_json, none=none)
+
+
+async def _stale(
+    url: str, older_than: float, resource_type: str | None
+) -> list[LockInfo]:
+    async with connect(url) as locks:
+        return [seen async for seen in locks.stale(older_than, resource_type)]
+
+
+async def look(locks: Locks, target: tuple[str, str]) -> LockInfo:
+    """As it stands; one that is named as it was shown is looked for in the list."""
+    if any(map(is_cut, target)):
+        async with aclosing(locks.list()) as listed:
+            async for seen in listed:
+                if (seen.resource_type, seen.resource_id) == target:
+                    return seen
+    return await locks.rwlock(*target).info()
+
+
+def whole(target: tuple[str, str]) -> tuple[str, str]:
+    """``target``, to be locked.
+
+    Raises:
+        click.UsageError: what is shown of a name is the name of another resource.
+    """
+    if any(map(is_cut, target)):
+        raise click.UsageError("TYPE/ID is cut where it is shown; the whole is needed.")
+    return target
+
+
+@click.command(epilog=f"{RESOURCE_KEYS}\n--json gives one resource.")
+@store_option
+@as_json
+@resource_argument
+def show(*, url: str | None, as_json: bool, target: tuple[str, str]) -> None:
+    """Show who holds TYPE/ID and who waits for it.
+
+    A resource that nobody holds is shown, too: to the store there are no names that do
+    not exist.
+    """
+    seen = asyncio.run(_look(store_url(url, used=True), target))
+    if as_json:
+        print_json(resource_json(seen))
+    else:
+        _print(seen)
+
+
+async def _look(url: str, target: tuple[str, str]) -> LockInfo:
+    async with connect(url) as locks:
+        return await look(locks, target)
+
+
+def _print(seen: LockInfo) -> None:
+    state = "held" if seen.locked else "free"
+    last = f", last fence {seen.fence}" if seen.fence else ""
+    click.echo(plain(f"{resource_of(seen)} is {state}{last}"))
+    if seen.clock_set_back:
+        back = span(seen.clock_set_back)
+        click.echo(f"the store's clock was set back by {back} since the last change")
+    if seen.holders:
+        click.echo("\nholders")
+        table(
+            ("MODE", "HOLDER", "FENCE", "SINCE", "AGE", "LEASE LEFT", "WHO"),
+            [
+                (
+                    holder.mode,
+                    holder.holder,
+                    fence_of(holder),
+                    moment(holder.since, "seconds"),
+                    span(holder.age),
+                    lease_left(holder),
+                    who(holder),
+                )
+                for holder in seen.holders
+            ],
+        )
+    if seen.queue:
+        click.echo("\nwaiting, first come first")
+        table(
+            ("MODE", "TASKS", "FOR", "WHO"),
+            [(q.mode, str(q.waiting), span(q.age), who(q)) for q in seen.queue],
+        )
+
+
+_EPILOG = """\b
+--json gives, whether it was broken or not:
+  resource    "TYPE/ID"
+  holder, fence, reason       as given; fence null for "-"
+  broken      true if it was there and is gone now
+  now         the resource afterwards, with the keys of `rwlock show --json`
+"""
+
+_DIGITS = 19
+"""Of the highest fence that a store can keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenHolder:
+    """A holder as somebody saw it on screen; ``fence`` None: a foreign program."""
+
+    holder: str
+    fence: int | None
+
+    def matches(self, one: Holder) -> bool:
+        """Whether it is this one."""
+        return (one.holder, one.fence) == (self.holder, self.fence)
+
+
+def _fence(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    if value == "-":
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
+        raise click.BadParameter(f"{value!r} is neither a number nor -", ctx, param)
+    return int(value)
+
+
+def _reason(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("say why", ctx, param)
+    return value
+
+
+@click.command("break", short_help="End one holder, as seen on screen.", epilog=_EPILOG)
+@store_option
+@as_json
+@click.option("--holder", required=True, metavar="H", help="12 hex digits, as shown.")
+@click.option(
+    "--fence",
+    required=True,
+    metavar="F",
+    callback=_fence,
+    help="Its fence as shown; - for a foreign program.",
+)
+@click.option(
+    "--reason", required=True, metavar="TEXT", callback=_reason, help="Why; is told."
+)
+@resource_argument
+def break_(
+    *,
+    url: str | None,
+    as_json: bool,
+    target: tuple[str, str],
+    holder: str,
+    fence: int | None,
+    reason: str,
+) -> int:
+    """End the grant of one holder of TYPE/ID, if it is still the one seen on screen.
+
+    The holder and its fence as `rwlock ls` shows them have to match, so that whoever
+    came since is left alone: exit code 1 then. A holder that is alive learns of it at
+    its next renewal, up to a third of its lease later, and may go on until then: only
+    the fence keeps its writes out.
+    """
+    seen = SeenHolder(holder, fence)
+    broken, now = asyncio.run(_break(store_url(url, used=True), target, seen, reason))
+    if as_json:
+        print_json(
+            {
+                "resource": resource_of(now),
+                "holder": holder,
+                "fence": fence,
+                "reason": reason,
+                "broken": broken,
+                "now": resource_json(now),
+            }
+        )
+    elif broken:
+        click.echo(plain(f"broken: {resource_of(now)}, held by {holder} ({reason})"))
+    if not broken:
+        tell(_why_not(now, seen))
+        return REFUSED
+    return 0
+
+
+async def _break(
+    url: str, target: tuple[str, str], seen: SeenHolder, reason: str
+) -> tuple[bool, LockInfo]:
+    async with connect(url) as locks:
+        found = await look(locks, target)
+        # A doorman with only that holder: force_release compares and deletes just it.
+        one = tuple(holder for holder in found.holders if seen.matches(holder))
+        broken = await locks.force_release(replace(found, holders=one), reason=reason)
+        return broken > 0, await look(locks, target)
+
+
+def _why_not(now: LockInfo, seen: SeenHolder) -> str:
+    holders = [
+        f"{one.mode} {one.holder} with fence {fence_of(one)} ({who(one)},"
+        f" lease: {lease_left(one)})"
+        for one in now.holders
+    ]
+    fence = "-" if seen.fence is None else seen.fence
+    return (
+        f"nothing broken: {resource_of(now)} is not held by {seen.holder} with fence"
+        f" {fence}; held by {'; '.join(holders) or 'nobody'}"
+    )

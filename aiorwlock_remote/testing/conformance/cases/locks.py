@@ -1,0 +1,304 @@
+"""A mutex: getting it, not getting it, giving it back.
+
+Readers together, a writer alone.
+"""
+
+from __future__ import annotations
+
+import gc
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+
+from aiorwlock_remote import Locks, LockTimeout, NotOwner, WouldDeadlock
+from aiorwlock_remote.testing.conformance.actors import task_actors
+from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
+
+MODES = ("mutex", "writer", "reader")
+CYCLES = 20
+
+
+class MutexCases(Cases):
+    """A mutex: getting it, not getting it, giving it back."""
+
+    async def test_async_with_holds_it(self, locks: Locks, others: Locks) -> None:
+        """Inside ``async with`` nobody else has it; outside it is free."""
+        lock, theirs = locks.mutex("order", 42), others.mutex("order", 42)
+        async with lock as held:
+            held.check()
+            assert await lock.locked()
+            assert await theirs.locked()
+            assert await theirs.try_acquire() is None
+        assert not held.valid
+        assert not await theirs.locked()
+        async with theirs:
+            assert await lock.locked()
+
+    async def test_held_describes_the_grant(self, locks: Locks) -> None:
+        """The grant says what it is, whose, and for how long."""
+        before = datetime.now(UTC) - timedelta(seconds=1)
+        async with locks.mutex("order", 42, lease=30).acquire(reason="refund") as held:
+            assert held.fence > 0
+            assert held.mode == "write"
+            assert held.resource == "order/42"
+            assert len(held.holder) == 12
+            assert int(held.holder, 16) >= 0
+            assert before <= held.acquired_at <= datetime.now(UTC)
+            assert held.expires_in is not None
+            assert 0 < held.expires_in < 30
+            assert held.lost is None
+            assert bool(held)
+            held.check()
+
+    async def test_await_gives_the_grant(self, locks: Locks, others: Locks) -> None:
+        """``await lock.acquire()`` holds until ``release``, which says it did."""
+        held = await locks.mutex("order", 42).acquire()
+        assert await others.mutex("order", 42).try_acquire() is None
+        assert await held.release() is True
+        assert not await others.mutex("order", 42).locked()
+
+    async def test_release_is_idempotent(self, locks: Locks, others: Locks) -> None:
+        """A second release does nothing, even if somebody else holds it by then."""
+        held = await locks.mutex("order", 42).acquire()
+        assert await held.release() is True
+        async with others.mutex("order", 42) as theirs:
+            assert await held.release() is False
+            assert await locks.mutex("order", 42).try_acquire() is None
+            theirs.check()
+
+    async def test_released_inside_the_body(self, locks: Locks) -> None:
+        """Releasing before the end of ``async with`` is fine."""
+        async with locks.mutex("order", 42).acquire() as held:
+            assert await held.release() is True
+        assert not await locks.mutex("order", 42).locked()
+
+    async def test_a_released_grant_is_refused(self, locks: Locks) -> None:
+        """What was released can neither be checked, extended nor given away."""
+        held = await locks.mutex("order", 42).acquire()
+        await held.release()
+        with pytest.raises(NotOwner):
+            held.check()
+        with pytest.raises(NotOwner):
+            await held.extend()
+        with pytest.raises(NotOwner):
+            held.detach()
+        assert held.expires_in == 0.0
+
+    async def test_leaving_without_entering(self, locks: Locks) -> None:
+        """A task that did not enter cannot leave, even if another one is inside."""
+        lock = locks.mutex("order", 42)
+        with pytest.raises(NotOwner):
+            await lock.__aexit__(None, None, None)
+
+    async def test_try_acquire(self, locks: Locks, others: Locks) -> None:
+        """``try_acquire`` gives the grant or None, and never waits."""
+        held = await locks.mutex("order", 42).try_acquire()
+        assert held is not None
+        assert await others.mutex("order", 42).try_acquire() is None
+        assert await held.release()
+        theirs = await others.mutex("order", 42).try_acquire()
+        assert theirs is not None
+        assert theirs.fence > held.fence
+        await theirs.release()
+
+    async def test_timeout_zero_says_who_holds_it(
+        self, locks: Locks, others: Locks
+    ) -> None:
+        """``timeout=0`` tries once; the error names the holders and their reason."""
+        async with locks.mutex("order", 42).acquire(reason="refund") as held:
+            with pytest.raises(LockTimeout) as caught:
+                await others.mutex("order", 42).acquire(timeout=0)
+        assert caught.value.resource == "order/42"
+        assert caught.value.mode == "write"
+        assert caught.value.timeout == 0
+        (holder,) = caught.value.holders
+        assert holder.startswith(f"write {held.holder}")
+        assert holder.endswith("refund")
+        assert isinstance(caught.value, TimeoutError)
+
+    async def test_timeout_ends_the_wait(
+        self, store: StoreUnderTest, locks: Locks, others: Locks
+    ) -> None:
+        """A wait ends after ``timeout``, names the holders, leaves no place behind."""
+        async with locks.mutex("order", 42) as held:
+            with pytest.raises(LockTimeout) as caught:
+                await others.mutex("order", 42).acquire(timeout=self.harness.short)
+            assert held.holder in caught.value.holders[0]
+            async with task_actors(store) as guests:
+                await guests.places(locks.mutex("order", 42), 0)
+
+    async def test_no_timeout_waits_for_the_release(
+        self, store: StoreUnderTest, locks: Locks, others: Locks
+    ) -> None:
+        """Without a timeout a task waits until it is let in."""
+        async with task_actors(store) as guests:
+            first = await guests.enters(locks.mutex("order", 42), "first")
+            second = await guests.queues(others.mutex("order", 42), "second")
+            assert second.waits
+            await first.leave()
+            await second.inside()
+            assert guests.order == ["first", "second"]
+
+    @pytest.mark.parametrize("again", MODES)
+    @pytest.mark.parametrize("held", MODES)
+    async def test_not_reentrant(self, locks: Locks, held: str, again: str) -> None:
+        """Who holds a resource and asks for it again is told at once, without I/O."""
+        async with lock_of(locks, held, ("order", 42)) as grant:
+            lock = lock_of(locks, again, ("order", 42))
+            with anyio.CancelScope() as scope:
+                scope.cancel()  # any await would end here
+                with pytest.raises(WouldDeadlock) as caught:
+                    await lock.acquire()
+                with pytest.raises(WouldDeadlock):
+                    await lock.try_acquire()
+            assert not scope.cancelled_caught
+            assert caught.value.held_mode == grant.mode
+            assert (await lock.info()).queue == ()
+        async with lock:
+            pass
+
+    async def test_several_resources_at_once(self, locks: Locks) -> None:
+        """A task may hold different resources together."""
+        async with locks.mutex("order", 1), locks.mutex("order", 2) as second:
+            assert await locks.mutex("order", 1).locked()
+            second.check()
+        assert [d async for d in locks.list()] == []
+
+    async def test_a_failing_body_releases(self, locks: Locks, others: Locks) -> None:
+        """The body's error passes unchanged, and the lock is free."""
+        error = ValueError("mine")
+        with pytest.raises(ValueError, match="mine") as caught:
+            async with locks.mutex("order", 42):
+                raise error
+        assert caught.value is error
+        # The release is on its way, and nobody waited for it.
+        held = await others.mutex("order", 42).acquire(timeout=self.harness.patience)
+        assert await held.release()
+
+    @pytest.mark.parametrize("mode", MODES)
+    async def test_a_cycle_leaves_no_garbage(self, locks: Locks, mode: str) -> None:
+        """What it needed is free at once, and does not wait for the collector."""
+        lock = lock_of(locks, mode, ("order", 42))
+        async with lock:
+            pass
+        left = list[int]()
+        for _ in range(3):  # what others do meanwhile is not to be counted
+            gc.freeze()
+            gc.disable()
+            try:
+                for _ in range(CYCLES):
+                    async with lock:
+                        pass
+                left.append(gc.collect())
+            finally:
+                gc.enable()
+                gc.unfreeze()
+        assert min(left) < CYCLES * (1 + self.harness.garbage)
+
+    async def test_one_lock_object_for_many_tasks(self, locks: Locks) -> None:
+        """A lock object may be shared: of its tasks one at a time is inside."""
+        lock, inside, most, done = locks.mutex("order", 42), 0, 0, 0
+
+        async def work() -> None:
+            nonlocal inside, most, done
+            async with lock:
+                inside += 1
+                most = max(most, inside)
+                await anyio.lowlevel.checkpoint()
+                inside -= 1
+                done += 1
+
+        async with anyio.create_task_group() as group:
+            for _ in range(10):
+                group.start_soon(work)
+        assert (most, done) == (1, 10)
+
+
+class RWLockCases(Cases):
+    """Readers together, a writer alone."""
+
+    async def test_readers_share(
+        self, store: StoreUnderTest, locks: Locks, others: Locks
+    ) -> None:
+        """Any number of readers hold it together, whatever process they are of."""
+        async with task_actors(store) as guests:
+            inside = [
+                await guests.enters(each.rwlock("c", 7).reader)
+                for each in (locks, others, locks, others)
+            ]
+            assert len((await locks.rwlock("c", 7).info()).holders) == 4
+            for guest in inside:
+                held = await guest.inside()
+                held.check()
+                assert held.mode == "read"
+                await guest.leave()
+            assert not await locks.rwlock("c", 7).locked()
+
+    async def test_a_writer_is_alone(self, locks: Locks, others: Locks) -> None:
+        """While a writer is inside neither a reader nor a writer gets in."""
+        async with locks.rwlock("catalog", 7).writer as held:
+            assert held.mode == "write"
+            assert await others.rwlock("catalog", 7).reader.try_acquire() is None
+            assert await others.rwlock("catalog", 7).writer.try_acquire() is None
+
+    async def test_the_last_reader_lets_the_writer_in(
+        self, store: StoreUnderTest, locks: Locks, others: Locks
+    ) -> None:
+        """A writer waits for every reader, not only for some."""
+        async with task_actors(store) as guests:
+            reader, writer = locks.rwlock("c", 7).reader, others.rwlock("c", 7).writer
+            first = await guests.enters(reader, "r1")
+            second = await guests.enters(others.rwlock("c", 7).reader, "r2")
+            third = await guests.enters(reader, "r3")
+            waiting = await guests.queues(writer, "w")
+            for guest in (second, first):
+                await guest.leave()
+                assert await locks.rwlock("c", 7).writer.try_acquire() is None
+                assert waiting.waits
+            await third.leave()
+            await waiting.inside()
+            assert guests.order[-1] == "w"
+
+    async def test_readers_wait_for_the_writer(
+        self, store: StoreUnderTest, locks: Locks, others: Locks
+    ) -> None:
+        """Readers that come while a writer is inside enter when it leaves."""
+        async with task_actors(store) as guests:
+            writer = await guests.enters(locks.rwlock("c", 7).writer, "w")
+            readers = [
+                await guests.queues(each.rwlock("c", 7).reader, "r")
+                for each in (locks, others)
+            ]
+            assert all(reader.waits for reader in readers)
+            await writer.leave()
+            for reader in readers:
+                await reader.inside()
+            assert len((await locks.rwlock("c", 7).info()).holders) == 2
+
+    async def test_a_reader_gone_leaves_the_others(
+        self, store: StoreUnderTest, locks: Locks, others: Locks
+    ) -> None:
+        """Releasing one reader ends that reader alone."""
+        async with task_actors(store) as guests:
+            first, second, third = [
+                await guests.enters(each.rwlock("c", 7).reader)
+                for each in (locks, others, locks)
+            ]
+            await second.leave()
+            left = [await first.inside(), await third.inside()]
+            shown = await others.rwlock("c", 7).info()
+            assert {h.holder for h in shown.holders} == {held.holder for held in left}
+            assert set(shown.active_readers) == {held.holder for held in left}
+            for held in left:
+                await held.extend()
+
+    async def test_both_spellings(self, locks: Locks, others: Locks) -> None:
+        """``reader_lock`` and ``writer_lock``, aiorwlock's names, are the same."""
+        lock = locks.rwlock("c", 7)
+        async with lock.reader_lock as held:
+            assert held.mode == "read"
+        async with lock.writer_lock as held:
+            assert held.mode == "write"
+            assert await others.rwlock("c", 7).reader_lock.try_acquire() is None

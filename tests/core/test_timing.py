@@ -1,0 +1,105 @@
+"""Leases: what may be asked for, and when a holder stops believing.
+
+How long to wait between looks at the store.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiorwlock_remote.core.timing import (
+    MAX_SECONDS,
+    PollPolicy,
+    back_off,
+    check_seconds,
+    default_margin,
+    local_deadline,
+    micros,
+    next_poll,
+    renew_at,
+)
+from aiorwlock_remote.errors import ConfigurationError
+
+
+@pytest.mark.parametrize("value", [None, 0, 0.5, 30, MAX_SECONDS])
+def test_seconds(value: float | None) -> None:
+    """None is allowed: never, or for ever."""
+    check_seconds("timeout", value)
+
+
+@pytest.mark.parametrize(
+    "value", [-1, -0.001, math.nan, math.inf, -math.inf, 10**400, True, "5", 2 * 10**9]
+)
+def test_bad_seconds(value: float) -> None:
+    """Whatever is not a finite, fitting number; told which option it was."""
+    with pytest.raises(ConfigurationError, match="lease"):
+        check_seconds("lease", value)
+
+
+def test_the_least() -> None:
+    """A lease is no shorter than a store can honour."""
+    check_seconds("lease", 0.2, least=0.2)
+    with pytest.raises(ConfigurationError):
+        check_seconds("lease", 0.1999, least=0.2)
+
+
+@given(st.floats(0.2, MAX_SECONDS))
+def test_a_holder_stops_before_the_store_does(lease: float) -> None:
+    """The margin is taken off, and a renewal is due well before."""
+    assert default_margin(lease) >= max(0.05, lease / 100)
+    deadline = local_deadline(100.0, lease, None)
+    assert renew_at(100.0, lease) < deadline < 100.0 + lease
+    assert local_deadline(100.0, lease, 0.0) == 100.0 + lease
+
+
+def test_micros() -> None:
+    """Whole microseconds, rounded."""
+    assert micros(0.2) == 200_000
+    assert micros(1e-7) == 0
+
+
+CHANCE = st.floats(0, 1, exclude_max=True)
+
+
+@given(CHANCE, st.none() | st.floats(0, 100))
+def test_the_next_look(random: float, retry_after: float | None) -> None:
+    """When the store says, but never later than the poll; jittered."""
+    pace = PollPolicy()
+    wait = next_poll(pace, retry_after, random)
+    assert 0 <= wait <= pace.poll_max
+    if retry_after is None:
+        assert wait >= pace.poll_min
+    else:
+        assert wait <= retry_after
+
+
+@given(st.integers(0, 10_000), CHANCE)
+def test_backing_off(attempt: int, random: float) -> None:
+    """Longer each time up to a limit, never at once."""
+    wait = back_off(attempt, random)
+    assert 0 < wait <= 1.5
+    assert wait <= back_off(attempt + 1, random)
+
+
+@pytest.mark.parametrize(
+    "pace",
+    [
+        {"poll_min": 0.0},
+        {"poll_min": 2.0, "poll_max": 1.0},
+        {"entry_ttl": 4.4},
+        {"poll_max": float("nan")},
+    ],
+)
+def test_a_place_outlives_three_polls(pace: dict[str, float]) -> None:
+    """Or a live waiter would lose its place."""
+    with pytest.raises(ValueError, match="three polls"):
+        PollPolicy(**pace)  # type: ignore[arg-type]  # of numbers all
+
+
+def test_a_store_that_sees_ends_is_looked_at_when_the_poll_is_due() -> None:
+    pace = PollPolicy(sees_ends=True)
+    assert next_poll(pace, 0.01, 0.0) == next_poll(pace, None, 0.0) == pace.poll_min
