@@ -154,7 +154,10 @@ def _dead_process() -> int:
 
 
 def test_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told = "from aiorwlock_remote.recipes.folder_occupancy import *; print(own_process_proof())"
+    told = (
+        "from aiorwlock_remote.recipes import folder_occupancy as f; "
+        "print(f.own_process_proof())"
+    )
     child = subprocess.Popen(
         [sys.executable, "-c", f"{told}; import sys; sys.stdout.flush(); input()"],
         stdin=subprocess.PIPE,

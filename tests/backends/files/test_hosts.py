@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aiorwlock_remote import connect
+from aiorwlock_remote import Unsupported, connect
 from aiorwlock_remote.backends.files.clocks import ServerClock
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted
 from aiorwlock_remote.core.ticket import Mode
