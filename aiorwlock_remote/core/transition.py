@@ -154,6 +154,17 @@ def transition(
     short = fast_path(before, seat, command, now, floor, wall)
     if short is not None:
         return Step(*short)
+    return _step(before, seat, command, now, floor, wall)
+
+
+def _step(
+    before: Doorman,
+    seat: MutexRecord | None,
+    command: Command,
+    now: int,
+    floor: int,
+    wall: int,
+) -> Step:
     at = StepContext(now, floor, foreign_seat(before, seat))
     doorman = reconcile(expire(before, now), seat)
     doorman = (settle if at.foreign is None else suspend)(doorman, now)

@@ -158,7 +158,7 @@ def test_what_the_store_said_last() -> None:
         assert (said.retry_after, len(said.holders)) == (10_000_000, 1)
     assert it.ask() is not None
     it.answered(waits := Waiting(1, 300_000, ("somebody",)), 1.5, 1.6, 0.0)
-    assert it.last_reply_to(second) is it.said(third) is waits
+    assert it.last_reply_to(second) is it.last_reply_to(third) is waits
 
 
 def test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request() -> None:
