@@ -1,10 +1,5 @@
 """Log records, and calls of users' code.
 
-Observers, ``on_lost`` callbacks and logging handlers, filters and formatters are the
-user's code, called in the middle of our own work. An exception of theirs ends in
-``guarded``: otherwise a handler that fails would keep the body of a lost lock running,
-or end the renewal thread (tests/locks/test_raising.py).
-
 Events at DEBUG say why a waiter was late, a lock lost or a request slow. On a hot path
 the caller asks ``log.isEnabledFor(logging.DEBUG)`` first.
 """
@@ -21,8 +16,8 @@ from contextlib import suppress
 
 from aiorwlock_remote.core.text import MAX_REASON, one_line
 
+# Seconds after which an interrupt that hit the user's code is raised again.
 INTERRUPT_DELAY = 0.1
-"""Seconds after which an interrupt that hit the user's code is raised again."""
 
 
 def log_event(
@@ -43,6 +38,9 @@ def log_event(
         return
     template = " ".join((event, *(f"{name}=%({name})s" for name in fields)))
     shown = {name: one_line(str(value), MAX_REASON) for name, value in fields.items()}
+    # Handlers, filters and formatters are the user's code, called in the middle of our
+    # own work: an exception of theirs must not end the renewal thread
+    # (tests/locks/test_raising.py).
     try:
         args = (shown,) if shown else ()
         log.log(level, template, *args, exc_info=exc_info, extra=fields, stacklevel=2)
@@ -54,15 +52,13 @@ def log_event(
 def guarded(
     log: logging.Logger, failed: str, function: Callable[..., object], *args: object
 ) -> None:
-    """Call the user's code; log what it raises as the event ``failed``, and go on.
-
-    That includes ``SystemExit``, which is no way to end a program from there, and
-    ``KeyboardInterrupt``. Ctrl-C may land in any code, so it is raised again a moment
-    later, when our own work is done.
-    """
+    """Call the user's code; log what it raises as the event ``failed``, and go on."""
+    # ``SystemExit`` is no way to end a program from here. Ctrl-C may land in any code,
+    # so ``KeyboardInterrupt`` is raised again when our own work is done. Without this,
+    # an callback that fails would keep the body of a lost lock running.
     try:
         function(*args)
-    except BaseException as exc:  # noqa: BLE001 - see the docstring
+    except BaseException as exc:  # noqa: BLE001 - as above
         _swallowed(exc)
         log_event(log, failed, logging.ERROR, exc_info=exc)
 

@@ -34,8 +34,8 @@ _BUILT_IN = {
     "mariadb": _MARIADB,
     "mysql": _MARIADB,
 }
+# Names of other libraries, for the hint.
 _OTHER_NAMES = {"postgres": "postgresql", "valkey": "redis", "valkeys": "rediss"}
-"""Names of other libraries, for the hint."""
 _EXTRAS = {"rediss": "redis", "unix": "redis", "mysql": "mariadb"}
 
 
@@ -85,7 +85,8 @@ def _foreign(scheme: str) -> str:
 
 def _hint(scheme: str) -> str:
     known = schemes()
-    family = scheme.partition("+")[0]  # SQLAlchemy's URLs name a driver after the plus
+    # SQLAlchemy's URLs name a driver after the plus sign: postgresql+asyncpg.
+    family = scheme.partition("+")[0]
     meant = _OTHER_NAMES.get(family, family)
     like = [meant] if meant in known else get_close_matches(scheme, known, n=1)
     if like:
@@ -94,7 +95,8 @@ def _hint(scheme: str) -> str:
 
 
 def _registered() -> dict[str, set[str]]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, rarely needed
+    # Reading the metadata of all packages is slow, and built-in backends need none.
+    from importlib.metadata import entry_points  # noqa: PLC0415
 
     found: dict[str, set[str]] = {}
     for point in entry_points(group=GROUP):

@@ -20,8 +20,8 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.threads import flush_at_exit, start_thread
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 
+# Seconds that tasks have to end by themselves when their loop stops.
 CANCEL_GRACE = 0.5
-"""Seconds that tasks have to end by themselves when their loop stops."""
 
 _DONE = object()
 
@@ -111,8 +111,10 @@ class SameLoop(DriverLoop):
         # A request that begins without a task is sent one turn of the loop earlier.
         begun = _StartedCoroutine(function())
         if not begun.ended:
+            # The loop keeps only weak references to its tasks: without ours the garbage
+            # collector could end a request half way.
             task = asyncio.get_running_loop().create_task(begun)
-            self._tasks.add(task)  # the loop keeps only weak references
+            self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def tell(self, function: Callable[..., object], *args: object) -> None:
@@ -134,7 +136,8 @@ class OtherThreadLoop(DriverLoop):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop that stops without waiting for the TLS farewell of its peers."""
+    # asyncio waits up to 30 s for the TLS farewell of a silent peer. This loop
+    # remembers its TLS transports and aborts them.
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +200,8 @@ class ThreadLoop(DriverLoop):
 
         Tasks have ``CANCEL_GRACE`` seconds to end, and are then cancelled.
         """
-        if not self._thread.is_alive():  # ended before, or this is a forked child
+        # It has ended before, or this is a forked child, which has no such thread.
+        if not self._thread.is_alive():
             return
         self._last = last
         with suppress(RuntimeError):  # about to end
@@ -222,7 +226,7 @@ class ThreadLoop(DriverLoop):
             self._loop.close()
 
     async def _clear(self) -> None:
-        """Let running tasks end: a connection that is half open cannot be cut off."""
+        # A connection that is half open cannot be cut off, so its task gets time first.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_GRACE)
@@ -234,7 +238,8 @@ class ThreadLoop(DriverLoop):
         if self._last is not None:
             self._last()
         self._loop.abort()
-        await asyncio.sleep(0)  # so that ``connection_lost`` of the transports runs
+        # One more turn, in which the aborted transports call ``connection_lost``.
+        await asyncio.sleep(0)
 
 
 def check_asyncio(what: str, scheme: str) -> None:
@@ -254,7 +259,8 @@ def check_asyncio(what: str, scheme: str) -> None:
 
 def driver_loop_for(home: CallerLoop, name: str) -> SameLoop | ThreadLoop:
     """Return the caller's own loop if it is asyncio's, else a loop in a thread."""
-    trio = sys.modules.get("trio")  # never imported for asyncio's sake
+    # A program on asyncio must not pay for importing trio.
+    trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         return ThreadLoop(home, name)
     return SameLoop(home)

@@ -85,6 +85,8 @@ class Pending(Generic[T]):
         self.add_done_callback(_log_failure)
 
     def __await__(self) -> Generator[Any, Any, T]:
+        # A program on asyncio must not pay for importing trio, nor the other way round,
+        # so the library in use is looked up among the modules that are loaded.
         if not self._done:
             trio = sys.modules.get("trio")
             if trio is not None and trio.lowlevel.in_trio_task():
@@ -92,6 +94,8 @@ class Pending(Generic[T]):
             else:
                 asyncio: Any = sys.modules["asyncio"]
                 future = asyncio.get_running_loop().create_future()
+                # The first task waits without a callback object: nearly all replies
+                # have one waiter.
                 if self._future is None:
                     self._future = future
                 else:
@@ -119,6 +123,7 @@ class InFlight:
 
     async def wait_closed(self) -> None:
         """Wait until no request is left, not even one that another one caused."""
+        # A callback of the last reply may send another request: look again each time.
         while self._answers:
             if self._idle is None:
                 self._idle = Pending()
@@ -176,7 +181,8 @@ def gather_pending(
 
 
 def _wake(future: Any) -> None:  # noqa: ANN401 - asyncio's, not always there
-    if not future.done():  # its task may have been cancelled
+    # A cancelled task has cancelled its future; a result would raise here.
+    if not future.done():
         future.set_result(None)
 
 

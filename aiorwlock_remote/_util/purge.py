@@ -1,9 +1,4 @@
-"""Deletion of rows that no client uses any more, a portion at a time.
-
-One statement for all rows takes the longer the larger the table is, and locks them all
-meanwhile. Past the time limit of a request it would delete nothing, and the next time
-neither.
-"""
+"""Deletion of rows that no client uses any more, a portion at a time."""
 
 from __future__ import annotations
 
@@ -17,14 +12,16 @@ import anyio
 from aiorwlock_remote.errors import BackendError, ConfigurationError
 from aiorwlock_remote.logs import log_event
 
+# The primary key of both tables' rows.
 Key = tuple[str, int]
-"""The primary key of both tables' rows."""
+# Less than the key of any row.
 FIRST_KEY: Key = "", 0
-"""Less than the key of any row."""
+
+# One statement for all rows would lock them all, for longer the larger the table is.
+# Past the time limit of a request it would delete nothing, and the next time neither.
 ROWS_PER_REQUEST = 2_000
-"""Rows that one request looks at."""
+# Seconds between two requests, so that other requests get connections and rows.
 PAUSE_BETWEEN_REQUESTS = 0.05
-"""Seconds between two requests, so that other requests get connections and rows."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -49,11 +46,9 @@ class Purger:
         self._over: anyio.Event | None = None
 
     def begin(self, near: Key) -> None:
-        """Start a walk to the last row, unless one is under way.
-
-        It starts at the first row or at ``near``, at random: where processes end soon,
-        no walk from the first row gets far.
-        """
+        """Start a walk to the last row, unless one is under way."""
+        # From the first row or from ``near``, at random: where processes end soon, no
+        # walk from the first row gets far, and the last rows would never be purged.
         if self._over is None and not self._ended.is_set():
             self._over = anyio.Event()
             self._spawn(partial(self._walk, choice((FIRST_KEY, near)), self._over))
@@ -81,13 +76,11 @@ class Purger:
 
 
 class EveryNth:
-    """Returns True once per ``every`` calls on average, over all processes together.
-
-    The first hit is random, so that short-lived processes (a command under a lock) take
-    part.
-    """
+    """Returns True once per ``every`` calls on average, over all processes together."""
 
     def __init__(self, every: int) -> None:
+        # The first hit is random, so that short-lived processes (a command under a
+        # lock) take part (tests/test_every_nth.py).
         self._every = every
         self._left = 1 + randrange(every)
 

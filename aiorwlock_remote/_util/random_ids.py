@@ -1,15 +1,13 @@
-"""Random ids, from a small stock of random bits.
-
-Each read of the system's source is a system call that releases the interpreter's lock.
-Beside a busy driver thread, getting the lock back takes longer than all else that a
-request costs here.
-"""
+"""Random ids, from a small stock of random bits."""
 
 from __future__ import annotations
 
 import os
 
 ID_BYTES = 16
+# Each read of the system's source is a system call that releases the interpreter's
+# lock. Beside a busy driver thread, getting the lock back takes longer than all else
+# that a request costs here. One read fills the stock for 64 requests.
 POOL_SIZE = 64
 
 
@@ -22,6 +20,7 @@ class _RandomIdPool:
 
     def __call__(self) -> bytes:
         """Return 128 random bits of the system's source that no other call returns."""
+        # A forked child with its parent's stock would give out the parent's tickets.
         if self._pid != os.getpid():
             self._nonces.clear()
             self._pid = os.getpid()

@@ -24,6 +24,7 @@ def start_thread(function: Callable[[], object], name: str) -> threading.Thread:
         BackendUnavailable: No thread could be started.
         Unsupported: This interpreter allows no threads.
     """
+    # A daemon, so that a program that never closes its locks can still end.
     thread = threading.Thread(
         target=function, name=f"aiorwlock_remote {name}", daemon=True
     )

@@ -11,8 +11,8 @@ from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
 
+# Names of the TLS options of a URL.
 TLS_OPTIONS = ("ca_file", "cert_file", "key_file", "verify")
-"""Names of the TLS options of a URL."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.tls")
 
@@ -45,6 +45,8 @@ class TlsOptions:
                 what=f"certificates for {where} cannot be read: {exc}",
                 hint="ca_file, cert_file and key_file are PEM files",
             ) from exc
+        # The order matters: ``ssl`` refuses CERT_NONE while it has to check the host
+        # name.
         if self.verify != "yes":
             context.check_hostname = False
             log_event(log, "tls_unverified", server=where)

@@ -82,10 +82,8 @@ def admit_waiting(doorman: Doorman) -> Doorman:
 
 
 def settle(doorman: Doorman, now: int) -> Doorman:
-    """Admit readers behind writers that are gone: expired, or late for their claim.
-
-    Time passes between steps, so each step first makes up for what it changed.
-    """
+    """Admit readers behind writers that are gone: expired, or late for their claim."""
+    # Time passes between steps, so each step first makes up for what it changed.
     if doorman.writing or doorman.barred_until > now or writer_waits(doorman, now):
         return doorman
     for entry in doorman.queue:  # its writers have all missed their claim
@@ -135,61 +133,55 @@ def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
 
 
 def skip_entries(doorman: Doorman, client_ids: Collection[str], now: int) -> Doorman:
-    """Mark the entries of unreachable clients that were called as late at once.
-
-    They keep their order, like all entries that miss a claim.
-    """
-
-    def called(entry: QueueEntry) -> bool:
-        until = entry.claim_until
-        return entry.client_id in client_ids and until is not None and until > now
-
-    queue = tuple(
-        replace(p, claim_until=now) if called(p) else p for p in doorman.queue
-    )
-    return replace(doorman, queue=queue)
+    """Mark the entries of unreachable clients that were called as late at once."""
+    called = [
+        p
+        for p in doorman.queue
+        if p.client_id in client_ids
+        and p.claim_until is not None
+        and p.claim_until > now
+    ]
+    return _set_claims(doorman, called, now)
 
 
 def _open_window(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
-    """Call the admitted readers; those that do not come in time are late."""
+    # The window is as long as the longest of theirs: a reader that does not come in it
+    # is late, and delays the next writer no longer
+    # (test_a_dead_reader_costs_one_window).
     called = [] if doorman.admit_until else admitted(doorman, now)
     if not called:
         return doorman, ()
     until = now + max(p.claim_window for p in called)
-    queue = tuple(
-        replace(p, claim_until=until) if p in called else p for p in doorman.queue
-    )
-    doorman = replace(doorman, admit_until=until, queue=queue)
+    doorman = replace(_set_claims(doorman, called, until), admit_until=until)
     return doorman, tuple(p.client_id for p in called)
 
 
 def _unoffered(doorman: Doorman, now: int, offered: Iterable[QueueEntry]) -> Doorman:
-    """Take an offer back, so that its entry is not late: the resource is held again.
-
-    A reader may enter between the offer and the claim. The entry did not miss anything,
-    and a doubled window would be wrong.
-    """
-    numbers = {
-        p.number
-        for p in offered
-        if p.claim_until is not None and not p.missed_claim(now)
-    }
-    if not numbers:
-        return doorman
-    queue = tuple(
-        replace(p, claim_until=None) if p.number in numbers else p
-        for p in doorman.queue
-    )
-    return replace(doorman, queue=queue)
+    # The resource is held again before the claim came. The entries did not miss their
+    # claim, and would get a doubled window for nothing.
+    early = [
+        p for p in offered if p.claim_until is not None and not p.missed_claim(now)
+    ]
+    return _set_claims(doorman, early, None) if early else doorman
 
 
 def _offer_to_writer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
     head = next(iter(writers(doorman, now)), None)
     if head is None or head.claim_until is not None:
         return doorman, ()
-    offered = replace(head, claim_until=now + head.claim_window)
-    queue = tuple(offered if p is head else p for p in doorman.queue)
-    return replace(doorman, queue=queue), (head.client_id,)
+    doorman = _set_claims(doorman, [head], now + head.claim_window)
+    return doorman, (head.client_id,)
+
+
+def _set_claims(
+    doorman: Doorman, entries: Iterable[QueueEntry], until: int | None
+) -> Doorman:
+    numbers = {p.number for p in entries}
+    queue = tuple(
+        replace(p, claim_until=until) if p.number in numbers else p
+        for p in doorman.queue
+    )
+    return replace(doorman, queue=queue)
 
 
 def _call_upgrader(doorman: Doorman) -> tuple[Doorman, tuple[str, ...]]:

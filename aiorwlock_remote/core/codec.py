@@ -51,11 +51,9 @@ _REASONS = get_args(LossReason)
 
 
 def dumps(doorman: Doorman) -> str:
-    """Return a doorman as compact JSON text.
-
-    The text is put together by hand because every step makes one: ``json`` takes four
-    times as long (test_the_text_is_what_an_encoder_would_write compares them).
-    """
+    """Return a doorman as compact JSON text."""
+    # Put together by hand because every step makes one: ``json`` takes four times as
+    # long (test_the_text_is_what_an_encoder_would_write compares the two).
     grants = ",".join(map(_grant, doorman.grants))
     queue = ",".join(map(_entry, doorman.queue))
     seat = "null" if doorman.seat is None else _text(doorman.seat)
@@ -86,11 +84,7 @@ def loads(text: str) -> Doorman:
 
 
 def load(data: object) -> Doorman:
-    """Return the doorman of parsed JSON, of this version or a compatible one.
-
-    Raises:
-        BadRecord: The data is not ours, or of an unknown version.
-    """
+    """Return the doorman of parsed JSON, of this version or a compatible one."""
     try:
         fields = cast("dict[str, Any]", data)
         if not isinstance(data, dict) or fields["v"] != VERSION:
@@ -219,7 +213,8 @@ def _extra(data: Fields, known: set[str]) -> Extra:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; refuse a name that stands twice, because either may count."""
+    # A name that stands twice is refused: readers in other languages may take the first
+    # value where Python takes the last (test_a_name_that_is_there_twice).
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
@@ -263,10 +258,7 @@ def _list(fields: Fields, name: str) -> list[Any]:
 
 
 def _items(fields: Fields, name: str, kinds: Mapping[str, type | None]) -> list[Any]:
-    """Return the first items of a list, checked; None as a kind accepts any value.
-
-    A newer version may have added items behind them.
-    """
+    # A newer version may have added items behind these. None as a kind accepts any.
     found = _list(fields, name)
     if len(found) < len(kinds):
         raise ValueError(f"{name}: {len(found)} items")

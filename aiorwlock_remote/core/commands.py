@@ -13,12 +13,12 @@ from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import LossReason
 
+# Microseconds an entry lives unless refreshed: three poll intervals of 1.5 s.
 ENTRY_TTL = 4_500_000
-"""Microseconds an entry lives unless refreshed: three poll intervals of 1.5 s."""
+# Microseconds for which a free resource is reserved for the head of the queue.
 CLAIM_WINDOW = 100_000
-"""Microseconds for which a free resource is reserved for the head of the queue."""
+# Grants passed on inside one process until the mutex record is deleted once.
 MAX_LOCAL_TURNS = 100
-"""Grants passed on inside one process until the mutex record is deleted once."""
 
 
 class IllegalCommand(ValueError):

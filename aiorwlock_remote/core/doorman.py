@@ -18,8 +18,8 @@ from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
 
+# Fields of a newer version that this one does not know, but keeps.
 Extra = tuple[tuple[str, object], ...]
-"""Fields of a newer version that this one does not know, but keeps."""
 
 
 @value
@@ -185,10 +185,10 @@ class Doorman:
         return ends or None
 
     def after_reboot(self) -> Doorman:
-        """Return the doorman with nothing kept but the fence.
-
-        A store of one host counts leases by a clock that restarts with the host.
-        """
+        """Return the doorman with nothing kept but the fence."""
+        # A store of one host counts leases by a clock that restarts with the host.
+        # Their ends mean nothing after a boot
+        # (test_another_boot_ends_everything_but_the_fence).
         return replace(
             self,
             grants=(),
@@ -199,8 +199,8 @@ class Doorman:
         )
 
 
+# Of a resource that nobody has ever used.
 UNUSED_DOORMAN: Doorman = Doorman()
-"""Of a resource that nobody has ever used."""
 
 
 def soonest_ending(grants: tuple[Grant, ...], count: int) -> list[Grant]:
@@ -256,10 +256,7 @@ def new_fence(doorman: Doorman, floor: int) -> int:
 
 
 def describe_holders(doorman: Doorman, foreign: MutexRecord | None) -> tuple[str, ...]:
-    """Return texts that say who holds the resource: mode, holder, host/pid and reason.
-
-    Only the grants that end first are described: of 10,000 readers a few are enough.
-    """
+    """Return texts that say who holds the resource: mode, holder, process, reason."""
     if foreign is not None:
         return (f"{_FOREIGN}{holder_of(foreign.ticket)}",)
     return describe_grants(doorman.grants)
@@ -267,6 +264,7 @@ def describe_holders(doorman: Doorman, foreign: MutexRecord | None) -> tuple[str
 
 def describe_grants(grants: tuple[Grant, ...]) -> tuple[str, ...]:
     """Return texts for the grants that end first; see ``describe_holders``."""
+    # Of 10,000 readers a few are enough.
     shown = soonest_ending(grants, MAX_SHOWN_HOLDERS)
     return tuple(f"{grant.mode} {grant.holder} {grant.who}" for grant in shown)
 

@@ -67,12 +67,7 @@ def expire(doorman: Doorman, now: int) -> Doorman:
 
 
 def drop_grants(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
-    """Remove these grants; the end of a write phase admits the waiting readers.
-
-    It admits none if the writer was a reader that passed a waiting writer: that writer
-    is next, or readers upgrading in turn would starve it (LockLive,
-    ``drawn_upgrade_admits``).
-    """
+    """Remove these grants; the end of a write phase admits the waiting readers."""
     if not gone:
         return doorman
     left = tuple(g for g in doorman.grants if g not in gone)
@@ -84,6 +79,8 @@ def drop_grants(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
     doorman = replace(doorman, grants=left, upgrader=slot)
     if not was_writing:
         return doorman
+    # The writer was a reader that passed a waiting writer: that one is next, or readers
+    # upgrading in turn would starve it (LockLive, ``drawn_upgrade_admits``).
     if doorman.upgraded and any(p.mode is Mode.WRITE for p in doorman.queue):
         return replace(doorman, admit_upto=0, admit_until=0, upgraded=False)
     return replace(admit_waiting(doorman), upgraded=False)
@@ -91,6 +88,7 @@ def drop_grants(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
 
 def without_all(doorman: Doorman, reason: LossReason) -> Doorman:
     """Remove all grants and note why; many readers share one note."""
+    # One note for a crowd: the doorman must stay small (test_a_crowd_is_told_as_one).
     holders = ["*"]
     if len(doorman.grants) <= MAX_NAMED:
         holders = [g.holder for g in soonest_ending(doorman.grants, MAX_NAMED)]

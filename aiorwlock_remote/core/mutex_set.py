@@ -12,8 +12,8 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import check_str, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
+# The target of a request that takes any free mutex; no mutex has that name.
 ANY_MEMBER = ""
-"""The target of a request that takes any free mutex; no mutex has that name."""
 
 
 class SetMember(Resource):
@@ -73,11 +73,7 @@ class TakeReplies:
 
 
 def check_set_name(what: str, name: object) -> str:
-    """Return the name of a set, or of a mutex in it.
-
-    Raises:
-        ConfigurationError: The name is not text, empty, or not valid Unicode.
-    """
+    """Return a valid name of a set or its mutex, or raise ``ConfigurationError``."""
     text = check_str(what, name)
     if not text:
         raise ConfigurationError(what=f"{what} is empty")

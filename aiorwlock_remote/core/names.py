@@ -4,6 +4,9 @@ The encoding is injective, and a plain name comes out exactly as the published l
 have it: ``("foobar", 123)`` → ``foobar,123``. Characters with a meaning in some store
 (``% { } , /`` and control characters) are percent-encoded. A name of more than 200
 bytes is cut and ends in ``%~`` and its SHA-256, which no ordinary name contains.
+
+Functions that take users' names raise ``ConfigurationError`` for a name that is empty,
+of a wrong type, or not valid Unicode.
 """
 
 from __future__ import annotations
@@ -29,12 +32,12 @@ ResourceId = int | str | UUID
 
 MAX_NAME_BYTES = 200
 _KEPT_WHEN_CUT = 100
+# Encoded names kept: the published calls pass their name each time.
 CACHE_SIZE = 1024
-"""Encoded names kept: the published calls pass their name each time."""
 _ESCAPED = frozenset("%{},/")
 _SHOWN_CUT = re.compile("…[0-9a-f]{8}$")
+# A percent sign before anything else was written by another program.
 _ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
-"""A percent sign before anything else was written by another program."""
 _IDS = int, str, UUID
 _INT32 = range(-(2**31), 2**31)
 
@@ -42,14 +45,14 @@ _INT32 = range(-(2**31), 2**31)
 class Resource(NamedTuple):
     """One thing that can be locked. 42 and "42" are the same one.
 
-    ``type`` and ``id`` are encoded; ``label`` is for people and is not compared. A
-    tuple, because every request looks the resource up in several tables.
+    ``type`` and ``id`` are encoded; ``label`` is for people and is not compared.
     """
 
+    # A tuple, because every request looks the resource up in several tables.
     type: str
     id: str
+    # Not empty for mutexes of a set and for key pairs: they are other locks.
     kind: str = ""
-    """Not empty for mutexes of a set and for key pairs: they are other locks."""
 
     @property
     def key(self) -> str:
@@ -63,32 +66,26 @@ class Resource(NamedTuple):
 
     @property
     def label(self) -> str:
-        """``type/id``, for errors, logs and tables.
-
-        A slash in the type is shown as ``%2F``: otherwise two resources would look the
-        same, and a person could name only one of them.
-        """
+        """``type/id``, for errors, logs and tables."""
+        # A plain slash in the type would make two resources look the same, and a person
+        # could name only one of them (test_slashes_as_they_are_shown).
         kind, name = self.shown
         return f"{kind.replace('%', '%25').replace('/', '%2F')}/{name}"
 
     @property
     def row(self) -> tuple[str, int]:
-        """The key of the published SQL row: small integers in the integer column.
-
-        All other ids are encoded into the text column. The comma cannot occur in an
-        encoded type, so the two forms never meet.
-        """
+        """The key of the published SQL row: small integers in the integer column."""
+        # All other ids go into the text column, after a comma. No encoded type has one,
+        # so the two forms never meet (test_rows).
         return _row(self.type, self.id)
 
 
 class _Prefixed(Resource):
-    """A resource as a ``Locks`` with a prefix shows it: without the prefix.
+    """A resource as a ``Locks`` with a prefix shows it: without the prefix."""
 
-    The prefix takes no part in comparisons: the resource equals the same one of a
-    ``Locks`` without a prefix, and the one a store reads from its keys.
-    """
-
-    prefix: str  # in the instance's dictionary: a tuple has no slots
+    # In the instance's dictionary, because a tuple has no slots; and so no part of
+    # comparisons: the resource equals the one a store reads from its keys.
+    prefix: str
 
     @property
     def shown(self) -> tuple[str, str]:
@@ -97,14 +94,12 @@ class _Prefixed(Resource):
 
 
 def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> Resource:
-    """Return the resource of that name in a ``Locks`` with that prefix.
-
-    Raises:
-        ConfigurationError: A part is empty, of a wrong type, or not valid Unicode.
-    """
+    """Return the resource of that name in a ``Locks`` with that prefix."""
     try:
         return _named(resource_type, resource_id, prefix)
-    except TypeError:  # not hashable, so not in the cache: the plain function refuses
+    # A part that is not hashable cannot be looked up in the cache. The plain function
+    # refuses it with a clear error, or takes a strange subclass of an allowed type.
+    except TypeError:
         return _named.__wrapped__(resource_type, resource_id, prefix)
 
 
@@ -117,11 +112,7 @@ def _named(resource_type: str, resource_id: ResourceId, prefix: str) -> Resource
 
 
 def encode_type(resource_type: str, prefix: str = "") -> str:
-    """Return the first part of a name: prefix and type, encoded as one text.
-
-    Raises:
-        ConfigurationError: The type is empty, of a wrong type, or not valid Unicode.
-    """
+    """Return the first part of a name: prefix and type, encoded as one text."""
     check_str("resource type", resource_type)
     return encode(prefix + resource_type if resource_type else "")
 
@@ -136,7 +127,7 @@ def resource_under_prefix(found: Resource, prefix: str) -> Resource | None:
         return found
     if not prefix:
         return Resource(*found)  # without the prefix under which it was found
-    start = encode(prefix)  # never cut: see ``check_prefix``
+    start = encode(prefix)
     ours = found.type.startswith(start) and found.type != start
     return _shown(found, prefix) if ours else None
 
@@ -174,11 +165,7 @@ def type_from_label(shown: str) -> str:
 
 @lru_cache(CACHE_SIZE)
 def encode(text: str) -> str:
-    """Return one part of a name, percent-encoded, at most 200 bytes long.
-
-    Raises:
-        ConfigurationError: The part is empty or not valid Unicode.
-    """
+    """Return one part of a name, percent-encoded, at most 200 bytes long."""
     if not text:
         raise ConfigurationError(what="an empty name cannot be locked")
     check_unicode(quoted(text), text)
@@ -208,17 +195,19 @@ def check_prefix(prefix: object) -> str:
     """Return the prefix with which the text of each type of one ``Locks`` begins.
 
     Raises:
-        ConfigurationError: ``{`` or ``}`` (they would move a Redis Cluster slot), a
-            comma, ``%`` or a control character; text that is not Unicode; or a prefix
-            so long that a type that is cut would not begin with all of it.
+        ConfigurationError: The prefix has a comma, brace, percent sign or control
+            character, is not Unicode text, or is too long.
     """
     text = check_str("prefix", prefix)
+    # Braces would move the keys to another slot of a Redis Cluster.
     if any(c in "{},%" or ord(c) < 0x20 or ord(c) == 0x7F for c in text):
         raise ConfigurationError(
             what=f"prefix {quoted(text)} has a character that is not allowed",
             hint="no braces, commas, percent signs or control characters",
         )
     check_text("prefix", text)
+    # A type that is cut must still begin with the whole prefix, by which
+    # ``resource_under_prefix`` finds it.
     if text and len(encode(text).encode()) > _KEPT_WHEN_CUT:
         raise ConfigurationError(
             what=f"prefix {quoted(text)} is too long",
@@ -228,11 +217,7 @@ def check_prefix(prefix: object) -> str:
 
 
 def id_text(resource_id: ResourceId) -> str:
-    """Return an id as text: 42 and "42" are the same.
-
-    Raises:
-        ConfigurationError: A wrong type, or an integer of thousands of digits.
-    """
+    """Return an id as text: 42 and "42" are the same."""
     if isinstance(resource_id, bool) or not isinstance(resource_id, _IDS):
         raise ConfigurationError(
             what="resource id must be int, str or UUID, "
@@ -307,15 +292,9 @@ class KeyPair(Resource):
 
 
 def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
-    """Return the pair of that name.
-
-    The keys are published and not encoded: ``("a", "b:c")`` and ``("a:b", "c")`` have
-    the same keys, so they are the same lock, and equal.
-
-    Raises:
-        ConfigurationError: A part is empty, of a wrong type, not valid Unicode, or has
-            a control character.
-    """
+    """Return the pair of that name."""
+    # The keys are published and not encoded: ("a", "b:c") and ("a:b", "c") have the
+    # same keys, so they are the same lock, and equal.
     parts = (check_str("datatype", datatype), id_text(resource_id))
     if not all(parts):
         raise ConfigurationError(what="an empty name cannot be locked")
@@ -323,11 +302,7 @@ def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
 
 
 def key_pair_from(name: str) -> KeyPair:
-    """Return the pair whose keys end in this name.
-
-    Raises:
-        ConfigurationError: No pair can have that name.
-    """
+    """Return the pair whose keys end in this name."""
     check_unicode(quoted(name), name)
     if has_control_character(name):
         raise ConfigurationError(

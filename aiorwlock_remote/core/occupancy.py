@@ -47,14 +47,14 @@ from aiorwlock_remote.core.text import check_str, check_unicode, one_line, quote
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import ConfigurationError
 
+# Bytes of an object's name: a column and a file's name must hold it.
 MAX_OBJECT_NAME_BYTES = 200
-"""Bytes of an object's name: a column and a file's name must hold it."""
+# Bytes of a contender's label.
 MAX_LABEL = 64
-"""Bytes of a contender's label."""
 NONCE_DIGITS = 32
 _HEX = frozenset("0123456789abcdef")
+# Seconds: at a shorter age a contender of a slow store would count as dead.
 MIN_PENDING = 1.0
-"""Seconds: at a shorter age a contender of a slow store would count as dead."""
 
 
 class Action(Enum):
@@ -131,14 +131,8 @@ def next_action(
 ) -> NextAction:
     """Return the action that follows the result of ``move``.
 
-    Args:
-        move: The action that was carried out.
-        answer: Its result.
-        ages: When records are dead.
-        confirm: Whether the store's looks may be old.
-
-    Raises:
-        ValueError: The result does not belong to that action.
+    ``confirm``: whether the store's looks may be old. A result that does not belong to
+    the action raises ``ValueError``.
     """
     match move.do, answer:
         case Action.WRITE | Action.DROP_PENDING, None:
@@ -173,11 +167,7 @@ def next_action(
 
 
 def object_name(thing: object) -> tuple[str, ResourceId]:
-    """Return the (kind, id) pair that names an object, checked.
-
-    Raises:
-        ConfigurationError: The value is not such a pair.
-    """
+    """Return the (kind, id) pair of an object, or raise ``ConfigurationError``."""
     match thing:
         case (str() as kind, int() | str() | UUID() as object_id):
             return kind, object_id
@@ -189,12 +179,7 @@ def object_name(thing: object) -> tuple[str, ResourceId]:
 
 
 def object_key(kind: str, object_id: ResourceId) -> str:
-    """Return the name of an object in a store: ``kind:id``, not encoded.
-
-    Raises:
-        ConfigurationError: A part is empty, of a wrong type or has a control character,
-            or the name has more than 200 bytes.
-    """
+    """Return the name of an object in a store: ``kind:id``, not encoded."""
     name = key_pair(kind, object_id).key
     if len(name.encode()) > MAX_OBJECT_NAME_BYTES:
         raise ConfigurationError(
@@ -205,11 +190,7 @@ def object_key(kind: str, object_id: ResourceId) -> str:
 
 
 def check_pattern(what: str, pattern: object) -> str:
-    """Return the pattern of record names; ``%s``, once, stands for the object's name.
-
-    Raises:
-        ConfigurationError: The value is not such a pattern.
-    """
+    """Return the pattern of record names; its one ``%s`` is the object's name."""
     if not isinstance(pattern, str) or pattern.count("%s") != 1:
         raise ConfigurationError(
             what=f"{what}={quoted(pattern)} does not name each object",
@@ -220,11 +201,7 @@ def check_pattern(what: str, pattern: object) -> str:
 
 
 def check_label(text: str) -> str:
-    """Return a contender's label for people: one line, shortened if need be.
-
-    Raises:
-        ConfigurationError: The label is not text.
-    """
+    """Return a contender's label for people: one line, shortened if need be."""
     return one_line(check_str("who", text), MAX_LABEL)
 
 

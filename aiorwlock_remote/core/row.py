@@ -33,11 +33,11 @@ from aiorwlock_remote.errors import ConfigurationError
 
 UNLOCK, READ_LOCK, WRITE_LOCK = "Unlock", "ReadLock", "WriteLock"
 MARKS = (UNLOCK, READ_LOCK, WRITE_LOCK)
+# Hint of errors in which the database refused a step.
 CONSTRAINT_HINT = "a constraint of the table refuses what a lock writes there"
-"""Hint of errors in which the database refused a step."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
+# Signed or not: MariaDB has both.
 _INT64 = range(-(2**63), 2**64)
-"""Signed or not: MariaDB has both."""
 RowKey = int | str | UUID
 
 
@@ -72,11 +72,7 @@ class RowTable:
 
 
 def table_name_parts(table: str) -> tuple[str, ...]:
-    """Return the table's name, after its schema if there is one.
-
-    Raises:
-        ConfigurationError: The name is not text, or has more than one dot.
-    """
+    """Return the table's name, after its schema if there is one."""
     parts = tuple(check_str("a table's name", table).split("."))
     if len(parts) > 2:
         raise ConfigurationError(
@@ -86,12 +82,7 @@ def table_name_parts(table: str) -> tuple[str, ...]:
 
 
 def check_key(key: RowKey) -> RowKey:
-    """Return the value that identifies a row.
-
-    Raises:
-        ConfigurationError: Not an int, str or UUID; an int of more than 64 bits; an
-            empty text, or one that some database cannot hold.
-    """
+    """Return the value that identifies a row, or raise ``ConfigurationError``."""
     if isinstance(key, bool) or not isinstance(key, int | str | UUID):
         raise ConfigurationError(
             what=f"a row's key must be int, str or UUID, not {type(key).__name__}"
@@ -121,7 +112,8 @@ class RowState:
 def parse_row_state(found: tuple[object, ...]) -> RowState | None:
     """Return the state in mark, count and reason; None if no lock can have made it."""
     mark, count, reason = found
-    text = mark.rstrip() if isinstance(mark, str) else ""  # CHAR(9) is padded
+    # A CHAR column pads its text, and some collations compare without case.
+    text = mark.rstrip() if isinstance(mark, str) else ""
     known = next((m for m in MARKS if m.casefold() == text.casefold()), None)
     readers = _whole(count)
     if known is None or readers is None or readers < 0:
@@ -149,7 +141,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement for a driver. ``tells``: it returns rows and changes none."""
+    """One statement for a driver. ``tells``: whether it only reads."""
 
     text: str
     values: tuple[object, ...] = field(repr=False)
@@ -184,10 +176,10 @@ class RowStatements(Protocol[S_co]):
     """The published statements for one row, in whatever form a driver takes them."""
 
     def lock(self, mode: Mode, reason: str) -> S_co:
-        """RLock or WLock."""
+        """Lock the row: RLock or WLock."""
 
     def unlock(self, mode: Mode, reason: str) -> S_co:
-        """RUnlock or WUnlock."""
+        """Unlock the row: RUnlock or WUnlock."""
 
     def look(self) -> S_co:
         """Read mark, count and reason."""
@@ -228,15 +220,10 @@ def lock_plan(
 ) -> Plan[S, RowStep]:
     """Lock the row; undo the step if it changed several rows.
 
-    Args:
-        words: The statements.
-        mode: The mode to lock in.
-        reason: Stored in the row.
-        check: Read the row back. Where a database is not strict, a column that is too
-            narrow, or not text, takes any value and keeps another.
-        alone: Read before whether it is one row. If there are several, and another
-            program holds one of them, undoing our step would undo that lock, too.
+    ``check``: read the row back. ``alone``: read first whether it is one row.
     """
+    # If the key matches several rows, and another program holds one of them, undoing
+    # our step would undo that lock, too.
     if alone:
         ran = yield words.look()
         if len(ran.rows) > 1:
@@ -244,6 +231,8 @@ def lock_plan(
     ran = yield words.lock(mode, reason)
     if ran.count > 1:
         yield words.unlock(mode, reason)
+    # A database that is not strict cuts or converts a word that does not fit its
+    # column, and the row would have a mark that no step can undo.
     if ran.count == 1 and check:
         found = next(iter((yield words.look()).rows), None)
         state = None if found is None else parse_row_state(found)

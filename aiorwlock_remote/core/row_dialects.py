@@ -34,14 +34,12 @@ class Dialect:
     freed: str = ""
 
     def patient(self, milliseconds: int) -> Dialect:
-        """Return the dialect with a limit to waits for locked rows (PostgreSQL).
-
-        A statement that waits for a row goes on waiting after its client has hung up,
-        and would then lock the row for a client that is gone. ``set_config`` is
-        evaluated before that wait, and holds until the end of the transaction.
-        """
+        """Return the dialect with a limit to waits for locked rows (PostgreSQL)."""
         if self is not POSTGRESQL:
             return self
+        # A statement that waits for a row goes on waiting after its client has hung up,
+        # and would then lock the row for a client that is gone. ``set_config`` is
+        # evaluated before that wait, and holds until the end of the transaction.
         condition = f"set_config('lock_timeout', '{milliseconds}', true) IS NOT NULL"
         return replace(self, condition=condition)
 
@@ -52,8 +50,8 @@ class Dialect:
         return f"{self.quote}{name}{self.quote}"
 
 
+# Begins ``Dialect.freed``. A statement cut off before it wakes no task.
 WAKES = " RETURNING "
-"""Begins ``Dialect.freed``. A statement cut off before it wakes no task."""
 _ROW = (
     "CAST(CAST('{table}' AS regclass) AS oid)::int4, "
     "hashtext('rwlock ' || CAST({key} AS text))"
@@ -116,6 +114,7 @@ ORACLE = Dialect(
     now="TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6')",
     capitals=True,
 )
+# Dialects by the names SQLAlchemy and Django use.
 DIALECTS = {
     "mariadb": MARIADB,
     "mysql": MARIADB,
@@ -123,4 +122,3 @@ DIALECTS = {
     "postgresql": POSTGRESQL,
     "sqlite": SQLITE,
 }
-"""Dialects by the names SQLAlchemy and Django use."""

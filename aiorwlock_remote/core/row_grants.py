@@ -21,10 +21,10 @@ from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, WRITE_LOCK, RowState
 from aiorwlock_remote.core.ticket import Mode, holder_of
 
 VERSION = "1"
+# Characters in the narrowest column that our schema asks for.
 MAX_GRANTS_TEXT = 4000
-"""Characters in the narrowest column that our schema asks for."""
+# Characters of a reason that are compared with the row's.
 MAX_KEPT_REASON = 40
-"""Characters of a reason that are compared with the row's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Checks of texts that users give, and their short forms in errors and logs."""
+"""Checks of texts that users give, and their short forms in errors and logs.
+
+Each check raises ``ConfigurationError`` for what it refuses.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,21 @@ from difflib import get_close_matches
 
 from aiorwlock_remote.errors import ConfigurationError
 
+# Characters in the longest reason.
 MAX_REASON = 1000
-"""Characters in the longest reason."""
+# Characters of a refused value that an error shows.
 MAX_SHOWN = 80
-"""Characters of a refused value that an error shows."""
 
 
 def check_str(what: str, value: object) -> str:
-    """Return the value if it is a str; ``what`` names it in the error.
-
-    Raises:
-        ConfigurationError: The value has another type.
-    """
+    """Return the value if it is a str; ``what`` names it in the error."""
     if not isinstance(value, str):
         raise ConfigurationError(what=f"{what} must be str, not {type(value).__name__}")
     return value
 
 
 def check_unicode(what: str, text: str) -> None:
-    """Refuse text that has no UTF-8 form; ``what`` names it in the error.
-
-    Raises:
-        ConfigurationError: The text contains half of a surrogate pair.
-    """
+    """Refuse text that has no UTF-8 form; ``what`` names it in the error."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -43,12 +38,7 @@ def has_control_character(text: str) -> bool:
 
 
 def check_reason(reason: str) -> str:
-    """Return the reason, which is stored beside a lock for people to read.
-
-    Raises:
-        ConfigurationError: Not text, longer than 1,000 characters, or text that some
-            store cannot hold.
-    """
+    """Return a reason that fits: it is stored beside a lock for people to read."""
     check_str("a reason", reason)
     if len(reason) > MAX_REASON:
         raise ConfigurationError(
@@ -59,12 +49,9 @@ def check_reason(reason: str) -> str:
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse text that some store cannot hold; ``what`` names it in the error.
-
-    Raises:
-        ConfigurationError: The text has a NUL character, or is not valid Unicode.
-    """
+    """Refuse text that some store cannot hold; ``what`` names it in the error."""
     check_unicode(what, text)
+    # PostgreSQL stores no NUL in a text, whatever the client's driver allows.
     if "\0" in text:
         raise ConfigurationError(what=f"{what} has a NUL character in it")
 
@@ -104,11 +91,7 @@ def one_line(text: str, most: int) -> str:
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
-    """Return the path as text, without looking at the file system.
-
-    Raises:
-        ConfigurationError: The path is not text, is empty, or cannot name a file.
-    """
+    """Return the path as text, if a file can have that name; nothing is looked up."""
     name: object = os.fspath(path) if isinstance(path, os.PathLike) else path
     text = check_str("a path", name)
     try:

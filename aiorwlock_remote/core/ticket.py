@@ -20,10 +20,10 @@ from aiorwlock_remote.core.text import (
 )
 from aiorwlock_remote.errors import ConfigurationError
 
+# The word in the published mutex record while readers hold the resource.
 READERS = "readers"
-"""The word in the published mutex record while readers hold the resource."""
+# Characters in the longest ticket.
 MAX_TICKET = 200
-"""Characters in the longest ticket."""
 ModeName = Literal["read", "write"]
 """The name of a mode, as users see it."""
 
@@ -40,11 +40,7 @@ class Mode(StrEnum):
 
 
 def mode_of(mode: str) -> Mode:
-    """Return the mode of that name.
-
-    Raises:
-        ConfigurationError: There is no such mode.
-    """
+    """Return the mode of that name, or raise ``ConfigurationError``."""
     try:
         return Mode(mode)
     except ValueError:
@@ -56,12 +52,13 @@ class Policy(StrEnum):
     """Which side goes first when readers and writers both wait.
 
     ``FAIR`` is phase-fair FIFO: after a writer come all readers waiting at that moment,
-    after a read phase the oldest writer, and no waiter starves. (Brandenburg and
-    Anderson, "Reader-writer synchronization for shared-memory multiprocessor real-time
-    systems", ECRTS 2009.) ``WRITER`` and ``READER`` starve the other side by design.
-    ``BARGE`` ignores the queue: an unfair mutex.
+    after a read phase the oldest writer, and no waiter starves. ``WRITER`` and
+    ``READER`` starve the other side by design. ``BARGE`` ignores the queue: an unfair
+    mutex.
     """
 
+    # Brandenburg and Anderson, "Reader-writer synchronization for shared-memory
+    # multiprocessor real-time systems", ECRTS 2009.
     FAIR = "fair"
     WRITER = "writer"
     READER = "reader"
@@ -75,18 +72,15 @@ def holder_of(ticket: str) -> str:
 
 
 def check_ticket(ticket: str) -> str:
-    """Return a caller's own ticket if the published mutex record can contain it.
-
-    Raises:
-        ConfigurationError: Empty, too long, the word ``readers``, or with a comma or a
-            control character in it.
-    """
+    """Return a caller's own ticket if the published mutex record can contain it."""
     check_str("ticket", ticket)
+    # The word ``readers`` would make the record of this ticket a read phase's.
     if not ticket or len(ticket) > MAX_TICKET or ticket == READERS:
         raise ConfigurationError(
             what="ticket is empty, longer than 200 characters, or the word 'readers'",
             hint="use a random string",
         )
+    # A comma separates the ticket from the time in the record.
     if "," in ticket or has_control_character(ticket):
         raise ConfigurationError(what="ticket has a comma or a control character in it")
     check_unicode("ticket", ticket)

@@ -14,14 +14,12 @@ from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 MICROS = 1_000_000
-"""Microseconds in a second."""
+# All in seconds.
 MIN_LEASE = 0.2
-"""Seconds: a shorter lease could not be renewed in time."""
 MAX_SECONDS = 10 * 365 * 86_400.0
 DEFAULT_LEASE = 30.0
-"""Seconds."""
+# A lease is renewed each time a third of it has passed.
 RENEWALS_PER_LEASE = 3
-"""A lease is renewed each time a third of it has passed."""
 _NUMBERS = int, float
 
 
@@ -35,10 +33,8 @@ def check_seconds(
 ) -> None:
     """Refuse a value that is not a finite number of seconds from ``least`` up.
 
-    ``name``: the option, for the error. ``endless``: whether None is allowed.
-
-    Raises:
-        ConfigurationError: NaN, infinite, out of range, or not a number.
+    ``name``: the option, for the error. ``endless``: whether None is allowed. A refused
+    value raises ``ConfigurationError``.
     """
     given: object = value
     if given is None and endless:
@@ -115,8 +111,9 @@ def back_off(
 ) -> float:
     """Return the seconds before the next attempt after so many failed ones.
 
-    "Full jitter" (Brooker, "Exponential backoff and jitter", 2015), but never zero.
     ``random`` is in [0, 1); ``first`` and ``longest`` bound the first and any pause.
     """
     ceiling = min(longest, first * 2.0 ** min(attempt, 10))
+    # "Full jitter" (Brooker, "Exponential backoff and jitter", 2015), but never zero: a
+    # pause of nothing would send the next request into the same failure.
     return ceiling * (0.2 + 0.8 * random)

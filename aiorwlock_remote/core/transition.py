@@ -83,11 +83,7 @@ from aiorwlock_remote.errors import LossReason
 
 @value
 class Step:
-    """What a command made of a doorman. ``wakes``: ids of clients that may claim now.
-
-    A step that changed nothing has the very ``record`` the store passed in, so that the
-    store can tell by identity that nothing is to be written.
-    """
+    """What a command made of a doorman. ``wakes``: clients that may claim now."""
 
     record: Doorman
     seat: MutexRecord | None
@@ -97,11 +93,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """Reply to an acquire or upgrade that waits; complete only at the end of the step.
+    """Reply to an acquire or upgrade that waits; completed at the end of the step."""
 
-    The place in the queue and ``retry_after`` depend on what the whole step leaves.
-    """
-
+    # What it tells (entries ahead, when to come back) depends on what the step leaves.
     client_id: str
     mode: Mode
 
@@ -193,6 +187,7 @@ def _step(
     # (test_the_offer_of_a_free_resource_is_told_with_the_answer).
     reply = _reply(draft, doorman, at)
     ours, after = sync_mutex_record(doorman, at.foreign, wall)
+    # The very object the store passed in: by identity it sees that nothing is written.
     if doorman == before and ours == before.seat:
         return Step(before, after, reply, wakes)
     created = before.created or wall
@@ -204,6 +199,8 @@ def peek(
     record: Doorman, seat: MutexRecord | None, now: int
 ) -> tuple[Doorman, MutexRecord | None]:
     """Return the doorman as the next step would find it, and the record if foreign."""
+    # Without a foreign record the next step also offers a free resource, and whether it
+    # is offered decides what a waiter sees.
     foreign = foreign_seat(record, seat)
     doorman = reconcile(expire(record, now), seat)
     if foreign is None:
@@ -267,13 +264,10 @@ def fast_path(
     floor: int,
     wall: int,
 ) -> FastStep | None:
-    """Return the step of a lone writer, or None if the full transition is needed.
-
-    Most locks are free when an acquire comes, and nothing waits when they are released.
-    Both steps are computed here at a fraction of the cost, with the result of the full
-    transition (test_fast_path.py compares every field). Doormen are built anew, because
-    a copy would cost more than the few fields that survive.
-    """
+    """Return the step of a lone writer, or None if the full transition is needed."""
+    # Most locks are free when an acquire comes, and nothing waits when they are
+    # released. These steps take a fraction of the full transition's time, with the same
+    # result (test_fast_path.py compares every field).
     if before.queue or before.upgrader is not None or before.barred_until:
         return None
     if seat is None:
@@ -361,7 +355,10 @@ def acquire(
         if limit is not None and sum(p.waiting for p in doorman.queue) >= limit:
             return doorman, Refused(FULL, None, describe_holders(doorman, at.foreign))
         doorman = replace(doorman, number=entry.number, queue=(*doorman.queue, entry))
-    if live:  # a repeated request: some of its readers are in already
+    # A repeated request whose first attempt admitted some of its readers: their grants
+    # must be reported, or they would be held by no task
+    # (test_a_repeated_batch_tells_who_is_in_already).
+    if live:
         return doorman, Granted(live, at.now, placed=True)
     return doorman, MustWait(cmd.client_id, cmd.mode)
 
@@ -369,7 +366,9 @@ def acquire(
 def _enter(
     doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
 ) -> tuple[Doorman, Granted]:
-    joins = bool(doorman.grants)  # may_enter lets only readers past live grants
+    # ``may_enter`` lets only readers past live grants, and they share the phase's fence
+    # (LockRec, ``fence_for_each_reader``).
+    joins = bool(doorman.grants)
     fence = doorman.last if joins else new_fence(doorman, at.floor)
     granted = tuple(
         doorman.grant(claim.ticket) or claim.grant(cmd.mode, fence, at.now)
@@ -378,7 +377,9 @@ def _enter(
     others = tuple(g for g in doorman.grants if g not in granted)
     queue = tuple(p for p in doorman.queue if p.number != entry.number)
     number = doorman.number
-    if cmd.more:  # served once; its other tasks queue up behind the other processes
+    # Served once, the client's other tasks queue up behind all other clients: a busy
+    # process would keep the lock to itself (test_more_puts_the_process_at_the_tail).
+    if cmd.more:
         number += 1
         tail = replace(
             entry, number=number, waiting=cmd.more, claim_window=cmd.claim_window
@@ -413,13 +414,10 @@ def _new_entry(doorman: Doorman, cmd: Acquire, now: int) -> QueueEntry:
 
 
 def _refreshed_entry(own: QueueEntry, cmd: Acquire, now: int) -> QueueEntry:
-    """Return the client's entry with a new life, no longer counted as late.
-
-    An entry that missed its claim window gets one twice as long until it is served. A
-    window that is always too short starves its client (LockLive,
-    ``drawn_missed_window_r`` and ``_w``); one that is always long makes an entry whose
-    client died cost more.
-    """
+    # A window that is always too short starves its client (LockLive,
+    # ``drawn_missed_window_r`` and ``_w``); one that is always long makes an entry
+    # whose client died cost more. So each missed claim doubles it, until the client is
+    # served.
     window = max(own.claim_window, cmd.claim_window)
     if own.missed_claim(now):
         window = min(2 * window, cmd.entry_ttl)
@@ -450,7 +448,9 @@ def withdraw(
     doorman = drop_grants(doorman, gone)
     held = tuple(g.ticket for g in gone)
     if at.foreign is not None and at.foreign.ticket in cmd.tickets:
-        held = (at.foreign.ticket,)  # the doorman was lost; the mutex record is proof
+        # The doorman was lost; the ticket in the mutex record proves the grant
+        # (test_withdraw_after_the_record_was_lost).
+        held = (at.foreign.ticket,)
         at = replace(at, foreign=None)
     slot = doorman.upgrader
     if slot is not None and slot.ticket == cmd.upgrader:
@@ -510,10 +510,9 @@ def _renew(
 
 
 def _longer(expires: int | None, lease: int | None, now: int) -> int | None:
-    """Return the later end: the holder may already rely on the one it was promised."""
     if expires is None or lease is None:
         return None
-    return max(expires, now + lease)
+    return max(expires, now + lease)  # the holder may rely on the earlier promise
 
 
 def _convert(
@@ -537,12 +536,7 @@ def _convert(
 def downgrade(
     doorman: Doorman, cmd: Downgrade, at: StepContext
 ) -> tuple[Doorman, Granted | NotHeld]:
-    """Turn a write grant into a read grant; readers waiting at this moment may join.
-
-    The reader gets a new phase. If it kept the writer's, a session of the reader would
-    accept what its own expired writer still sends (model LockRec,
-    ``downgrade_keeps_phase``).
-    """
+    """Turn a write grant into a read grant; readers waiting at this moment may join."""
     done = doorman.grant(cmd.claim.ticket)
     if done is not None and done.mode is Mode.READ:
         return doorman, Granted((done,), at.now)
@@ -551,17 +545,15 @@ def downgrade(
         return doorman, NotHeld(why_gone(doorman, holder_of(cmd.ticket)))
     if old.mode is not Mode.WRITE:
         raise IllegalCommand("only a writer can be downgraded")
+    # In a new phase: with the writer's fence, a session of the reader would accept what
+    # its own expired writer still sends (model LockRec, ``downgrade_keeps_phase``).
     return _converted(drop_grants(doorman, (old,)), Mode.READ, cmd.claim, at)
 
 
 def upgrade(
     doorman: Doorman, cmd: Upgrade, at: StepContext
 ) -> tuple[Doorman, Granted | NotHeld | Conflict | Refused | MustWait]:
-    """Turn the only reader into the writer; at most one waits to be the only reader.
-
-    Two waiting upgraders would wait for each other for ever (LockLive,
-    ``two_upgraders``).
-    """
+    """Turn the only reader into the writer; at most one waits to be the only reader."""
     done = doorman.grant(cmd.claim.ticket)
     if done is not None and done.mode is Mode.WRITE:
         return doorman, Granted((done,), at.now)
@@ -571,9 +563,13 @@ def upgrade(
     if old.mode is not Mode.READ:
         raise IllegalCommand("only a reader can be upgraded")
     slot = doorman.upgrader
+    # Two waiting upgraders would wait for each other for ever (LockLive,
+    # ``two_upgraders``).
     if slot is not None and slot.ticket != cmd.ticket:
         return doorman, Conflict()
-    barred = doorman.barred_until > at.now  # the lock delay of an expired reader
+    # An expired reader's lock delay holds for an upgrade as for any writer
+    # (test_no_upgrade_during_a_lock_delay).
+    barred = doorman.barred_until > at.now
     # Admitted readers go first. A reader that upgrades at once is admitted again by the
     # end of its own write phase, and would lock them out each time (LockLive,
     # ``drawn_upgrade_rushes``).
@@ -594,24 +590,23 @@ def upgrade(
 def adopt(
     doorman: Doorman, cmd: Adopt, at: StepContext
 ) -> tuple[Doorman, Granted | NotHeld]:
-    """Give a grant to the claim's ticket; no waiter enters, because no holder left.
-
-    A writer's grant gets a new phase, so that what its former owner still sends is
-    stale (LockRec, ``adopted_phase``). A reader's grant stays in the phase of all
-    readers.
-    """
+    """Give a grant to the claim's ticket; no waiter enters, because no holder left."""
     done = doorman.grant(cmd.claim.ticket)
     if done is not None:
         return doorman, Granted((done,), at.now)
     old = doorman.grant(cmd.ticket)
     if old is None:
         return doorman, NotHeld(why_gone(doorman, holder_of(cmd.ticket)))
+    # A writer's new owner has a new phase, so that what the former owner still sends is
+    # stale (LockRec, ``adopted_phase``). A reader stays in the phase of all readers.
     fence = new_fence(doorman, at.floor) if old.mode is Mode.WRITE else doorman.last
     grant = cmd.claim.grant(old.mode, fence, at.now)
     grants = tuple(grant if g is old else g for g in doorman.grants)
     slot = doorman.upgrader
     if slot is not None and slot.ticket == old.ticket:
-        slot = None  # the upgrade was the former owner's
+        # It was the former owner that waited; the new one did not ask for an upgrade
+        # (test_who_adopts_an_upgrader_does_not_upgrade).
+        slot = None
     doorman = replace(doorman, last=fence, grants=grants, upgrader=slot)
     return doorman, Granted((grant,), at.now)
 

@@ -10,17 +10,17 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 from aiorwlock_remote.core.text import check_str, check_text, nearest, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
+# Options of ``connect`` that no lock has.
 CONNECT_ONLY_OPTIONS = frozenset(
     {"connect_timeout", "fence_memory", "min_replicas", "observers", "prefix"}
 )
-"""Options of ``connect`` that no lock has."""
+# Options passed to ``connect`` beside the URL.
 CONNECT_OPTIONS = CONNECT_ONLY_OPTIONS | {
     *("lease", "lock_delay", "margin", "max_hold", "max_stall", "max_waiters"),
     *("fair", "on_lost", "policy", "slow_wait"),
 }
-"""Options passed to ``connect`` beside the URL."""
+# Digits of a whole number in a URL.
 _MAX_DIGITS = 18
-"""Digits of a whole number in a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,7 @@ def whole_number(text: str) -> int | None:
 
 
 def in_range(what: str, seconds: float, least: float, most: float) -> float:
-    """Return the seconds if they are from ``least`` to ``most``.
-
-    Raises:
-        ConfigurationError: They are not.
-    """
+    """Return the seconds if they are in range, or raise ``ConfigurationError``."""
     if not least <= seconds <= most:  # NaN neither
         raise ConfigurationError(
             what=f"{what}={seconds:g} is out of range",
@@ -175,11 +171,7 @@ def parse(url: str) -> Address:
 
 
 def with_prefix(url: str, prefix: str) -> str:
-    """Return the URL with ``?prefix=`` added, unless the same is in it already.
-
-    Raises:
-        ConfigurationError: The URL is bad, or has another prefix.
-    """
+    """Return the URL with ``?prefix=`` added; refuse a URL with another prefix."""
     if "prefix" in parse(url).query:
         parse(url).without_prefix(prefix)
         return url

@@ -40,7 +40,7 @@ class Clock(Protocol):
         """Return monotonic seconds that go on while the host is suspended."""
 
     def wall(self) -> float:
-        """Return Unix time."""
+        """Return Unix time in seconds."""
 
 
 class EventLoop(Protocol):
@@ -56,7 +56,7 @@ class EventLoop(Protocol):
         """
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run the function as a task of the loop; no caller's cancellation reaches it."""
+        """Run the function as a task that no caller's cancellation reaches."""
 
 
 @runtime_checkable
@@ -78,8 +78,8 @@ class SocketEventLoop(Protocol):
         """Run the function after this turn's tasks; from the loop's thread only."""
 
 
+# Microseconds by which a record must be newer than the store's clock to count.
 MIN_CLOCK_SETBACK = 1_000_000
-"""Microseconds by which a record must be newer than the store's clock to count."""
 
 WakeCallback = Callable[[Resource, float], None]
 """``bell(resource, seconds)``: a waiter may be granted in so many seconds."""
@@ -170,7 +170,7 @@ class Renewer(Protocol):
         """
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, if it was opened."""
 
 
 @runtime_checkable

@@ -43,11 +43,9 @@ class Timeline:
     confirmed: set[str] = field(default_factory=set[str])
 
     def end(self, holder: str) -> float:
-        """Return the time up to which the holder certainly held, if it was granted.
-
-        A holder holds until its last known deadline, even if its process is dead: the
-        store has to keep others out, unless a release was on its way.
-        """
+        """Return the time up to which the holder certainly held, if it was granted."""
+        # Even a dead holder holds until its last known deadline: the store has to keep
+        # others out, unless a release was on its way.
         left = self.left.get(holder, math.inf)
         if holder in self.confirmed:
             return left
@@ -115,10 +113,10 @@ class Verdict:
     grants: int
     wait_p50: float
     wait_p99: float
+    # Accesses the protected resource accepted.
     accesses: int
-    """Accesses the protected resource accepted."""
+    # Accesses it refused: of stale holders that the fence kept out.
     refused: int
-    """Accesses it refused: of stale holders that the fence kept out."""
     violations: tuple[Violation, ...]
 
     @property
@@ -162,8 +160,9 @@ def _percentile(ordered: list[int], percent: int) -> float:
 
 def _exclusion(story: Timeline) -> Iterator[str]:
     """Sweep over the grants: each must begin after the last excluding one has ended."""
-    last: Granted | None = None  # to leave, of all so far
-    writer: Granted | None = None  # ... of the writers
+    # Of the grants so far, and of the writers among them, the one that ends last.
+    last: Granted | None = None
+    writer: Granted | None = None
     for new in sorted(story.grants.values(), key=attrgetter("at")):
         end = story.end(new.holder)
         if end <= new.at:
@@ -202,11 +201,9 @@ def _asked_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
 
 
 def _entered_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
-    """Yield each grant with the highest of those that excluded it and began before.
-
-    The two may have been asked for at the same time, as waiters are. Both certainly
-    held, and cannot have held together, so their order is known.
-    """
+    """Yield each grant with the highest of those that excluded it and began before."""
+    # The two may have been asked for at the same time, as waiters are. Both certainly
+    # held, and cannot have held together, so their order is known.
     high: Granted | None = None
     writer: Granted | None = None
     for new in sorted(story.grants.values(), key=attrgetter("at")):
@@ -228,11 +225,9 @@ def _higher(one: Granted | None, two: Granted) -> Granted:
 
 
 def _isolation(story: Timeline) -> Iterator[str]:
-    """From its first to its last access a writer is alone, and a reader sees no write.
-
-    Accesses of others are counted, not searched: places and running sums give their
-    number.
-    """
+    """Check that nothing changes between the accesses of one holder."""
+    # Accesses of others are counted, not searched: positions and running sums give
+    # their number, whatever the length of the history.
     accepted = _accepted(story)
     writes = [0, *accumulate(access.mode == "W" for access in accepted)]
     places: defaultdict[str, list[int]] = defaultdict(list)

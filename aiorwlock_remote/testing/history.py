@@ -31,18 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
+# Shared with other readers, or alone.
 EventMode = Literal["R", "W"]
-"""Shared with other readers, or alone."""
 
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def now() -> int:
-    """Return nanoseconds of a clock that all processes of this host share.
-
-    It goes on while the host is suspended, as leases do, where the system has such a
-    clock (CLOCK_BOOTTIME).
-    """
+    """Return nanoseconds of a clock that all processes of this host share."""
+    # CLOCK_BOOTTIME, where the system has it, goes on while the host is suspended, as
+    # leases do.
     return (
         time.monotonic_ns() if _BOOTTIME is None else time.clock_gettime_ns(_BOOTTIME)
     )
@@ -55,8 +53,8 @@ def now() -> int:
 class _Step:
     process: str
     resource: str
+    # Names one attempt to acquire: 12 hex digits, never its secret ticket.
     holder: str
-    """Names one attempt to acquire: 12 hex digits, never its secret ticket."""
     at: int
 
 
@@ -120,12 +118,10 @@ class Access(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Releasing(_Step):
-    """A release is about to be called, by the holder or by a program that breaks it.
+    """A release is about to be called, by the holder or by a program that breaks it."""
 
-    Without this line, a release under way when its process is killed would look like a
-    lock that two processes hold.
-    """
-
+    # Without this line, a release under way when its process is killed would look like
+    # a lock that two processes hold.
     until: int | None
 
 
@@ -275,7 +271,7 @@ class History:
         return f"<History {str(self._path)!r} of process {self.process}>"
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of this history."""
         self._file.close()
 
     def write(self, event: Event) -> None:
@@ -298,7 +294,7 @@ class History:
         self.write(Died(process=process, at=now()))
 
     def _drop_torn_line(self) -> None:
-        """Cut off what a killed process left, or the next line would be glued to it."""
+        # What a killed process left of its last line would be glued to our first one.
         if self._path.is_file():
             text = self._path.read_bytes()
             os.truncate(self._path, text.rfind(b"\n") + 1)

@@ -4,13 +4,8 @@ In the topmost ``conftest.py``::
 
     pytest_plugins = ["aiorwlock_remote.testing.plugin"]
 
-It is not an entry point of pytest: that would import this library, and rewrite its
-asserts, in every test run of everyone who has it installed.
-
 ``memory_locks`` and ``rival_locks`` work in tests run by anyio's plugin, on asyncio and
-trio, and by pytest-asyncio. Each plugin opens async fixtures in its own way, so they
-are registered once for each, and for pytest-asyncio once for each scope of a loop; the
-test's runner and loop decide which one it gets.
+trio, and by pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -26,6 +21,12 @@ if TYPE_CHECKING:
     from aiorwlock_remote import Locks
     from aiorwlock_remote.testing.memory import FaultyMemory
 
+# No entry point makes pytest load this plugin: that would import the library, and
+# rewrite its asserts, in every test run on every machine that has it installed.
+#
+# anyio and pytest-asyncio open async fixtures each in its own way, so these are
+# registered once for each, and for pytest-asyncio once for each scope of a loop. The
+# runner and the loop of the test decide which one it gets.
 _ANYIO, _ASYNCIO = "_anyio", "_asyncio_"
 _LOOPS = "function", "class", "module", "package", "session"
 _Mark = Callable[..., Any]
@@ -109,6 +110,7 @@ def _fixtures(runner: str, mark: _Mark) -> ModuleType:
 
     plugin = ModuleType(f"{__name__}{runner}")
     for function in (memory_locks, rival_locks):
-        name = f"_{function.__name__}{runner}"  # pytest does not list such names
+        # ``pytest --fixtures`` does not list names that begin with an underscore.
+        name = f"_{function.__name__}{runner}"
         setattr(plugin, name, mark(name=name)(function))
     return plugin

@@ -27,7 +27,7 @@ async def wait_until(condition: Condition, patience: float) -> None:
 
 
 class TaskActor:
-    """One task that asks for a lock, records that it entered, and stays until told."""
+    """One task that asks for a lock, records that it entered, and leaves on command."""
 
     def __init__(self, actors: TaskActors, lock: AnyLock, name: str) -> None:
         self.name = name

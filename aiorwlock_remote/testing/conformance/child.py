@@ -35,7 +35,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """The id of the process."""
         return self._process.pid
 
     async def tell(self, order: str, **details: object) -> None:
@@ -165,7 +165,7 @@ class _Work:
                     reasons.add("done")
             os.write(writing, json.dumps(sorted(reasons)).encode())
         finally:
-            os._exit(0)  # nothing of the parent's is to be ended here
+            os._exit(0)
 
 
 class _OfTheBody(Exception):

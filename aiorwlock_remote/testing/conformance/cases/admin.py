@@ -57,8 +57,9 @@ class AdminCases(Cases):
             first = await actors.enters(locks.mutex("order", 1))
             await actors.enters(locks.rwlock("catalog", 2).reader)
             await actors.queues(others.mutex("order", 1))
+            # A lock that was used and is free again must not be listed.
             async with others.mutex("order", 3):
-                pass  # used, but not any more
+                pass
             listed = {(d.resource_type, d.resource_id) async for d in others.list()}
             assert listed == {("order", "1"), ("catalog", "2")}
             (order,) = [d async for d in others.list("order")]
@@ -70,7 +71,8 @@ class AdminCases(Cases):
     async def test_stale(self, locks: Locks, others: Locks) -> None:
         """``stale`` yields grants that look abandoned, and only old enough ones."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww")
-        async with locks.mutex("order", 2):  # held, renewed: not stale
+        # A grant that is held and renewed is not stale.
+        async with locks.mutex("order", 2):
             (stale,) = [d async for d in others.stale()]
             assert stale.resource_id == "1"
             assert [d async for d in others.stale(older_than=3600)] == []
@@ -83,7 +85,9 @@ class AdminCases(Cases):
         short = self.harness.short
         (await locks.mutex("order", 1, lease=short).acquire()).detach()
         (await locks.mutex("order", 2, lease=short).acquire()).detach()
-        async with others.mutex("order", 2):  # when its lease has run out
+        # The acquire waits until the second lease has run out; so has the first by
+        # then.
+        async with others.mutex("order", 2):
             shown = await others.mutex("order", 1).info()
             assert not shown.locked
             (stale,) = [d async for d in others.stale()]

@@ -23,8 +23,8 @@ from aiorwlock_remote.testing.conformance.harness import (
     lock_of,
 )
 
+# Turns of the loop before a cancellation: before, during and after the request.
 CANCEL_POINTS = 12
-"""Turns of the loop before a cancellation: before, during and after the request."""
 
 
 async def nothing_left(actors: TaskActors, lock: AnyLock) -> None:
@@ -180,7 +180,8 @@ class CancellationCases(Cases):
                         scope.cancel()
                 with anyio.CancelScope() as scope:
                     async with locks.mutex("order", 2):
-                        scope.cancel()  # the release starts under a cancelled scope
+                        # The release at the end of the body starts already cancelled.
+                        scope.cancel()
                 for number in (1, 2):
                     await nothing_left(actors, others.mutex("order", number))
 
@@ -259,7 +260,8 @@ class NativeCancellationCases(Cases):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(_hold(locks.mutex("order", 1)), 0.05)
         held = await asyncio.wait_for(_hold(locks.mutex("order", 1)), 20)
-        held.check()  # acquired in a task that has ended
+        # ``wait_for`` acquired it in a task of its own, which has ended.
+        held.check()
         await held.release()
 
 

@@ -91,7 +91,9 @@ class LeaseCases(Cases):
         assert held.expires_in is None
         (await locks.mutex("order", 2, lease=self.harness.short).acquire()).detach()
         held.detach()
-        async with others.mutex("order", 2):  # time has passed
+        # The acquire waits for the short lease: meanwhile the endless one has not
+        # ended.
+        async with others.mutex("order", 2):
             assert await others.mutex("order", 1).try_acquire() is None
             (stale,) = [d async for d in others.stale()]
         assert (stale.resource_type, stale.resource_id) == ("order", "1")
@@ -108,7 +110,8 @@ class LeaseCases(Cases):
             gc.collect()
         async with others.mutex("order", 1):
             pass
-        async with locks.mutex("order", 1):  # the task that dropped it, too
+        # The task that dropped it is not taken for its holder any more.
+        async with locks.mutex("order", 1):
             pass
 
     async def test_a_task_that_ended_without_release(
@@ -125,8 +128,9 @@ class LeaseCases(Cases):
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(enter_and_end)
+        # trio complains that a scope was left open.
         except* RuntimeError:
-            pass  # trio's complaint that a scope was left open
+            pass
         async with others.mutex("order", 1):
             pass
         with warnings.catch_warnings():
@@ -254,7 +258,8 @@ class LossCases(Cases):
         assert held.lost == "forced"
         assert held.expires_in == 0.0
         assert not await others.mutex("order", 1).locked()
-        async with lock:  # the same task may come again
+        # The task that lost the lock is not taken for its holder any more.
+        async with lock:
             pass
 
     async def test_loss_found_at_the_end(self, locks: Locks, others: Locks) -> None:
@@ -423,7 +428,9 @@ class LossCases(Cases):
             assert held.lost == "stalled"
             with pytest.raises(LockLost):
                 await held.release()
-            await others.mutex("order", 1).info()  # after all that was sent before
+            # A request sent now is carried out after all that were sent before: if the
+            # release had ended the waiter's grant, it would show.
+            await others.mutex("order", 1).info()
             assert (await waiting.inside()).valid
 
     async def test_max_stall(self, locks: Locks) -> None:

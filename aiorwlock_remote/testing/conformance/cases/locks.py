@@ -145,7 +145,8 @@ class MutexCases(Cases):
         async with lock_of(locks, held, ("order", 42)) as grant:
             lock = lock_of(locks, again, ("order", 42))
             with anyio.CancelScope() as scope:
-                scope.cancel()  # any await would end here
+                # Any await in the acquire would raise the cancellation instead.
+                scope.cancel()
                 with pytest.raises(WouldDeadlock) as caught:
                     await lock.acquire()
                 with pytest.raises(WouldDeadlock):
@@ -170,7 +171,7 @@ class MutexCases(Cases):
             async with locks.mutex("order", 42):
                 raise error
         assert caught.value is error
-        # The release is on its way, and nobody waited for it.
+        # The release was sent but not awaited: the acquire may have to wait for it.
         held = await others.mutex("order", 42).acquire(timeout=self.harness.patience)
         assert await held.release()
 
@@ -181,7 +182,8 @@ class MutexCases(Cases):
         async with lock:
             pass
         left = list[int]()
-        for _ in range(3):  # what others do meanwhile is not to be counted
+        # Three times, because background tasks may leave garbage during one of them.
+        for _ in range(3):
             gc.freeze()
             gc.disable()
             try:

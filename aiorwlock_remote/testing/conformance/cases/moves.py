@@ -96,7 +96,8 @@ class MovesCases(Cases):
             held = await locks.rwlock("c", 1).reader.acquire()
             assert await held.try_upgrade() is None
             held.check()
-            await actors.enters(others.rwlock("c", 1).reader)  # joining is open
+            # A refused upgrade has not closed the read phase to new readers.
+            await actors.enters(others.rwlock("c", 1).reader)
             assert await held.release()
 
     async def test_upgrade_waits_for_the_others(

@@ -90,7 +90,8 @@ class PublishedCallsCases(Cases):
         assert await acquire(locks, "mutex", 1, "gluww")
         short = self.harness.short
         assert await locks.acquire_readers_lock("foobar", 2, "gluww", lease=short)
-        async with others.rwlock("foobar", 2).writer:  # when the lease has run out
+        # The writer waits until the reader's lease has run out.
+        async with others.rwlock("foobar", 2).writer:
             (stale,) = [d async for d in others.stale()]
         assert stale.resource_id == "1"
         assert not await release(locks, "readers", 2, "gluww")
@@ -195,12 +196,14 @@ class SeatCases(Cases):
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
         """A foreign record shows its age, which ``stale(older_than)`` uses."""
-        before = floor(time.time())  # in whole seconds, in some stores
+        # Some stores keep the time of a foreign record in whole seconds.
+        before = floor(time.time())
         assert store.foreigner.take(NAME, "foreign")
         (seen,) = (await locks.mutex(*NAME).info()).holders
         assert seen.foreign
         assert before <= seen.since.timestamp() <= time.time()
-        await anyio.sleep(0.05)  # no clock of a store can be turned
+        # A real pause: the clock of a store cannot be moved.
+        await anyio.sleep(0.05)
         (later,) = (await locks.mutex(*NAME).info()).holders
         assert later.since == seen.since
         assert [d async for d in locks.stale(older_than=0.04)]

@@ -19,8 +19,8 @@ from aiorwlock_remote.testing.conformance.actors import (
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
+# Seconds between polls of one waiter, at least, in a store that notifies.
 MIN_POLL_INTERVAL = 1.0
-"""Seconds between polls of one waiter, at least, in a store that notifies."""
 
 
 class WaitingCases(Cases):
