@@ -153,7 +153,7 @@ class WaitQueue:
 
     def said(self, waiter: TaskWaiter, mode: Mode) -> Waiting | None:
         """What the store said last; None: it did not answer. See ``ModeQueue.said``."""
-        return self._lane(mode).said(waiter)
+        return self._lane(mode).last_reply_to(waiter)
 
     def wake(self) -> None:
         """The store has something for us, perhaps."""
@@ -253,7 +253,7 @@ class WaitQueue:
     def _failed(self, lane: ModeQueue, error: BaseException) -> None:
         if not isinstance(error, BackendUnavailable) or error.replicas is not None:
             for waiter in lane.waiters:
-                waiter.told = None  # nothing to be hoped for: all are turned away
+                waiter.last_reply = None  # nothing to be hoped for: all are turned away
         repeat = may_be_repeated(error)
         news = lane.failed(self._clock.now(), random(), repeat=repeat)
         for away in news.turned_away:

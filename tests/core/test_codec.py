@@ -258,7 +258,7 @@ def test_any_damage_anywhere(
 def test_a_name_that_is_there_twice(name: str) -> None:
     """Which one counts, and to whom?"""
     text = codec.dumps(full()).replace(f'"{name}":', f'"{name}":1,"{name}":', 1)
-    with pytest.raises(BadRecord, match=f"{name} is there twice"):
+    with pytest.raises(BadRecord, match=f"{name} stands in it twice"):
         codec.loads(text)
 
 
@@ -268,7 +268,7 @@ def test_who_holds_it_twice() -> None:
     with pytest.raises(BadRecord, match="ticket"):
         codec.load(data)
     data["grants"][-1] = {**data["grants"][0], "ticket": "w", "mode": "write"}
-    with pytest.raises(BadRecord, match="a writer is not alone"):
+    with pytest.raises(BadRecord, match="a writer beside other holders"):
         codec.load(data)
 
 

@@ -148,17 +148,17 @@ def test_what_was_not_carried_out_is_asked_again_while_there_is_time() -> None:
 def test_what_the_store_said_last() -> None:
     it = lane()
     it.join(first := waiter("a"))
-    assert it.said(first) is None
+    assert it.last_reply_to(first) is None
     it.join(second := waiter("b"))
     it.answered(Granted((grant("a"),), 5, placed=True), 1.0, 1.1, 0.5)
     it.join(third := waiter("c"))
     for one in (second, third):
-        said = it.said(one)
+        said = it.last_reply_to(one)
         assert said is not None
         assert (said.retry_after, len(said.holders)) == (10_000_000, 1)
     assert it.ask() is not None
     it.answered(waits := Waiting(1, 300_000, ("somebody",)), 1.5, 1.6, 0.0)
-    assert it.said(second) is it.said(third) is waits
+    assert it.last_reply_to(second) is it.last_reply_to(third) is waits
 
 
 def test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request() -> None:
@@ -254,7 +254,7 @@ def test_the_place_of_those_who_were_turned_away_is_given_back() -> None:
     it.join(one := waiter("a"))
     it.answered(Waiting(0, None), 1.0, 1.1, 0.5)
     it.ask()
-    one.told = None  # as the gate does when an error will not pass
+    one.last_reply = None  # as the wait queue does when an error will not pass
     news = it.failed(2.0, 0.5)
     assert (news.turned_away, news.send) == ([one], Withdraw("g", Mode.WRITE))
     assert it.join(waiter("b")) is not None

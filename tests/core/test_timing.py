@@ -96,7 +96,7 @@ def test_backing_off(attempt: int, random: float) -> None:
 )
 def test_a_place_outlives_three_polls(pace: dict[str, float]) -> None:
     """Or a live waiter would lose its place."""
-    with pytest.raises(ValueError, match="three polls"):
+    with pytest.raises(ValueError, match="three times poll_max"):
         PollPolicy(**pace)  # type: ignore[arg-type]  # of numbers all
 
 

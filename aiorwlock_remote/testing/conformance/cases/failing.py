@@ -1,4 +1,4 @@
-"""A request that fails after it was carried out leaves nothing behind."""
+"""Cases: a request that fails after it was carried out leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ MOVES: dict[str, Callable[[Held], Awaitable[object]]] = {
 
 
 class FailingCases(Cases):
-    """What a store carries out, and then says that it failed, is taken back.
+    """Grants of requests that were carried out and then failed are withdrawn.
 
-    As where one right is missing in the middle of a script, or a damaged record is met
-    after half the writes. No lease would end these grants.
+    A script may lack a right in its middle, or meet a damaged record after half of its
+    writes. The leases here are endless: none would end such a grant.
     """
 
     @pytest.mark.parametrize("ask", ASKS)
     async def test_an_acquire_that_fails_late(
         self, store: StoreUnderTest, others: Locks, ask: str
     ) -> None:
-        """The caller is told why, and the lock is free."""
+        """An acquire that fails after its grant raises why, and frees the lock."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             link.fate = _fails_late
@@ -76,7 +76,7 @@ class FailingCases(Cases):
     async def test_a_move_that_fails_late(
         self, store: StoreUnderTest, others: Locks, move: str
     ) -> None:
-        """Neither the old grant nor the new one is left."""
+        """A conversion that fails after it was done leaves neither grant."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             both = locks.rwlock(*name)
@@ -90,7 +90,7 @@ class FailingCases(Cases):
     async def test_an_adoption_that_fails_late(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """The grant is over: its old ticket is no good any more."""
+        """An adoption that fails after it was done ends the grant and its ticket."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             ticket = (await locks.mutex(*name).acquire()).detach()
@@ -102,7 +102,7 @@ class FailingCases(Cases):
     async def test_taken_back_when_the_store_lets_us(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """The withdrawal fails, too: it is sent again, in the background."""
+        """A withdrawal that fails as well is repeated in the background."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             link.fate = lambda command: (
@@ -116,8 +116,6 @@ class FailingCases(Cases):
 
 
 async def _free(store: StoreUnderTest, others: Locks, name: Name) -> None:
-    """Soon another process gets it, and nobody waits there."""
-
     async def told() -> bool:
         shown = await others.mutex(*name).info()
         return not shown.holders and not shown.queue
