@@ -109,7 +109,7 @@ class MutexSet:
         """
         check_seconds("timeout", timeout)
         request = self._request_of(name, timeout, reason)
-        return Acquisition(self._session, request, self._options, self._pool)
+        return Acquisition(self._session, request, self._options, self._pool.acquire)
 
     async def try_acquire(self, name: str | None = None) -> Held | None:
         """This mutex, or any, if it is free and nobody waits for it; else None.
@@ -169,8 +169,8 @@ class MutexSet:
 
     def _end(self, lease: Lease) -> Pending[Reply]:
         again = partial(self._pool.members.end, lease.ticket)
-        insisting = self._session.drive.insisting
-        return insisting.on(again(), lease.resource, again, lease.left)
+        cleanup = self._session.runtime.cleanup
+        return cleanup.retry_if_failed(again(), lease.resource, again, lease.left)
 
     def _mine(self, held: Held, action: str) -> HeldState:
         grip = state_of(held)
@@ -203,11 +203,6 @@ class SetAcquirers:
         pool = self._pools.get((name, look_every))
         if pool is None:
             members = partial(store.members, name)
-            pool = SetAcquirer(name, self._session.drive, members, look_every)
+            pool = SetAcquirer(name, self._session.client, members, look_every)
             self._pools[name, look_every] = pool
         return pool
-
-    def close(self, error: BaseException) -> None:
-        """End all waiting with ``error``."""
-        for pool in list(self._pools.values()):
-            pool.close(error)

@@ -48,7 +48,7 @@ class SetProcess(Process):
         return [*self.set._pool._waiting, *self.lanes()]
 
     def lanes(self) -> list[str]:
-        return list(self.set._pool._lanes._lanes)
+        return list(self.set._pool._queue._targets)
 
 
 class Scene(Stage):

@@ -378,7 +378,7 @@ class SessionRowLocks:
         self._dialect = store.dialect
         self._tells = store if isinstance(store, NotifiesRowReleases) else None
         self._desk: RowLockManager[Statement] = RowLockManager(
-            store, session.host, session.check
+            store, session.loop, session.check
         )
 
     def lock(self, table: RowTable, key: RowKey, lease: float | None) -> RowLock:

@@ -135,7 +135,9 @@ class RowRequests(Generic[S]):
         self._give(row, again, told, self._host.clock.now())
         lease = row.way.lease
         repeatable = lease is not None
-        return self._insisting.on(told, row, again, lease, repeatable=repeatable)
+        return self._insisting.retry_if_failed(
+            told, row, again, lease, repeatable=repeatable
+        )
 
     def close(self) -> None:
         """Send now what is to be sent again; nothing will be after that.
