@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
@@ -12,7 +12,15 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import BackendUnavailable, Closed
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.row import UNLOCK, WRITE_LOCK, Plan, RowState, RowStep
+from aiorwlock_remote.core.row import (
+    UNLOCK,
+    WRITE_LOCK,
+    Plan,
+    RowState,
+    RowStep,
+    RowTable,
+)
+from aiorwlock_remote.core.row_dialects import SQLITE
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.recipes.row_lock import manager, requests
 from aiorwlock_remote.recipes.row_lock.lease import RowLease
@@ -23,12 +31,11 @@ from aiorwlock_remote.recipes.row_lock.manager import (
 )
 from aiorwlock_remote.recipes.row_lock.requests import RowRequests
 from aiorwlock_remote.recipes.row_lock.target import (
-    LeasedStrategy,
     PublishedStrategy,
-    RepairStatements,
     RowAttempt,
     RowIdentity,
     RowOutcome,
+    RowSql,
     RowTarget,
 )
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -85,13 +92,8 @@ class Acted:
 
 
 def row(lease: float | None = None) -> RowTarget[Any]:
-    words, hints = cast("Any", None), RepairStatements("", "", "", "", "", "")
-    way = (
-        PublishedStrategy[Any](words)
-        if lease is None
-        else LeasedStrategy[Any](words, lease)
-    )
-    return RowTarget("invoices", ("id",), "1", words, way, hints)
+    sql = RowSql(RowTable("invoices"), 1, SQLITE)
+    return RowTarget.of(sql, "1", sql, lease)
 
 
 @pytest.fixture
@@ -117,12 +119,12 @@ async def test_all_who_look_share_one_watch() -> None:
         return lambda: told.append("over")
 
     crowd = RowWaiters()
-    with crowd.looking(watch):
-        with crowd.looking(watch):
+    with crowd.polling(watch):
+        with crowd.polling(watch):
             pass
         assert told == ["watched"]
     assert told == ["watched", "over"]
-    with crowd.looking(watch):
+    with crowd.polling(watch):
         assert told == ["watched", "over", "watched"]
 
 
