@@ -167,7 +167,7 @@ async def test_locks_of_a_mounted_application_that_nothing_opens(
         app.routes.append(Mount("/shop", app=below, middleware=inside))
     else:
         app.mount("/", Router([Mount("/shop", app=below)]))
-    assert "has locks of its own, which nothing opens" in await refused(app)
+    assert "has locks of its own, which are not opened" in await refused(app)
 
 
 def with_both() -> tuple[FastAPI, FastAPI]:
