@@ -267,8 +267,7 @@ async def _lock_error(connection: HTTPConnection, error: LockError) -> Response 
 
 async def _client_left(request: Request, error: AcquireAbandoned) -> Response:
     del error
-    if log.isEnabledFor(logging.DEBUG):
-        log_event(log, "client_disconnected", logging.DEBUG, path=request.url.path)
+    log_event(log, "client_disconnected", logging.DEBUG, path=request.url.path)
     return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 

@@ -238,10 +238,9 @@ class Occupancies:
                 self._attempts.discard(attempt)
             if self._closed:
                 raise Closed
-            if log.isEnabledFor(logging.DEBUG):
-                granted = last.do is Action.USING
-                event = "granted" if granted else "refused"
-                log_event(log, event, logging.DEBUG, resource=name, label=label)
+            granted = last.do is Action.USING
+            event = "granted" if granted else "refused"
+            log_event(log, event, logging.DEBUG, resource=name, label=label)
             if last.do is Action.USING:
                 occupied = Occupied(self.store, loop, name, attempt.who, sent_at)
                 self._live.add(occupied)
@@ -289,8 +288,7 @@ class Occupancies:
                 return  # closed
             if loop.clock.now() >= expires_at or await _remove_records(attempt):
                 break
-            if log.isEnabledFor(logging.DEBUG):
-                log_event(log, "cleanup_retried", logging.DEBUG, tries=tries + 1)
+            log_event(log, "cleanup_retried", logging.DEBUG, tries=tries + 1)
         self._left_behind.discard(attempt)
 
     def _named(self, thing: object) -> str:

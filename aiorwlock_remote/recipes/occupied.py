@@ -233,14 +233,13 @@ class OccupyAttempt:
                 self._on_left_behind(self)
                 log_event(log, "left_behind", error=str(exc))
                 return False
-            if log.isEnabledFor(logging.DEBUG):
-                log_event(
-                    log,
-                    "withdrawn",
-                    logging.DEBUG,
-                    resource=self._thing,
-                    label=self._label,
-                )
+            log_event(
+                log,
+                "withdrawn",
+                logging.DEBUG,
+                resource=self._thing,
+                label=self._label,
+            )
             return True
         self._on_left_behind(self)
         return False
@@ -333,8 +332,7 @@ class Occupied:
         # From before the request: the store may have renewed the record at any time
         # after that (test_extended_it_is_as_young_as_when_that_was_asked_for).
         self._deadline = using_deadline(self._store, sent_at)
-        if log.isEnabledFor(logging.DEBUG):
-            log_event(log, "renewed", logging.DEBUG, resource=self._thing)
+        log_event(log, "renewed", logging.DEBUG, resource=self._thing)
 
     async def release(self) -> bool:
         """Give the object back; return False if that was done before.

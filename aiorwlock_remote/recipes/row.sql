@@ -45,11 +45,11 @@ UPDATE {table} SET {mark} = {b1}, {count} = {b2}, {reason} = {b3}, {grants} = {b
 WHERE {key} = {b5} AND {mark} = {b6} AND {count} = {b7} AND {grants} = {b8}{and_}{freed}
 
 -- What an error says there is to run.
--- name: repair
+-- name: free_row
 UPDATE {table} SET {mark} = 'Unlock', {count} = 0 WHERE {key} = {literal}
 
--- name: insert
+-- name: insert_row
 INSERT INTO {table} ({key}, …) VALUES (…)
 
--- name: forget
+-- name: clear_grants
 UPDATE {table} SET {grants} = NULL WHERE {key} = {literal}

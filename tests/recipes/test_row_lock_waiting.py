@@ -25,7 +25,6 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.recipes.row_lock import manager, requests
 from aiorwlock_remote.recipes.row_lock.lease import RowLease
 from aiorwlock_remote.recipes.row_lock.manager import (
-    RowRequest,
     RowWaiters,
     RowWaitQueue,
 )
@@ -44,7 +43,6 @@ from tests.fixed_clock import StandingClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("nothing is sent")]
 
-ATTEMPT = RowAttempt(Mode.WRITE, "test", "ticket")
 TAKEN = RowOutcome(RowStep(0, (WRITE_LOCK, 0, "")), held=False)
 FASTER = RowOutcome(RowStep(0, (UNLOCK, 0, "")), held=False, again=True)
 HELD = RowOutcome(RowStep(1), held=True)
@@ -88,12 +86,16 @@ class Acted:
     async def obtain(
         self, row: RowTarget[Any], until: float | None = None, *, wait: bool = False
     ) -> RowLease[Any] | RowState:
-        return await self.waiting.obtain(RowRequest(row, ATTEMPT, until), wait=wait)
+        return await self.waiting.obtain(attempt(row, until), wait=wait)
 
 
 def row(lease: float | None = None) -> RowTarget[Any]:
     sql = RowSql(RowTable("invoices"), 1, SQLITE)
     return RowTarget.of(sql, "1", sql, lease)
+
+
+def attempt(row: RowTarget[Any], until: float | None = None) -> RowAttempt[Any]:
+    return RowAttempt(row, Mode.WRITE, "test", "ticket", until)
 
 
 @pytest.fixture
@@ -222,7 +224,7 @@ async def test_what_a_table_takes_is_checked_until_one_was_locked(
 ) -> None:
     checked: list[bool] = []
 
-    def take(_: object, __: RowAttempt, *, check: bool) -> None:
+    def take(_: object, __: RowAttempt[Any], *, check: bool) -> None:
         checked.append(check)
 
     monkeypatch.setattr(PublishedStrategy, "take", take)
@@ -235,7 +237,7 @@ async def test_what_a_table_takes_is_checked_until_one_was_locked(
 async def test_closing_sends_at_once_what_was_to_be_sent_again(acted: Acted) -> None:
     """And not another time."""
     acted.answers = [AWAY, AWAY]
-    told = acted.requests.give(row(), ATTEMPT, "")
+    told = acted.requests.give(attempt(row()), "")
     acted.requests.close()
     assert acted.sent == 2
     assert told.error is AWAY
@@ -246,7 +248,7 @@ async def test_closing_sends_at_once_what_was_to_be_sent_again(acted: Acted) -> 
 
 async def test_a_release_is_sent_again_for_a_while(acted: Acted) -> None:
     acted.answers, acted.took = [AWAY] * 3, 2.0
-    told = acted.requests.give(row(), ATTEMPT, "")
+    told = acted.requests.give(attempt(row()), "")
     with pytest.raises(BackendUnavailable):
         await told
     assert acted.sent == 3
@@ -257,6 +259,6 @@ async def test_whoever_gives_back_while_others_change_it_is_told_when_it_is_done
     acted: Acted,
 ) -> None:
     acted.answers = [FASTER, HELD]
-    assert await acted.requests.give(row(), ATTEMPT, "") is HELD
+    assert await acted.requests.give(attempt(row()), "") is HELD
     assert acted.sent == 2
     assert acted.freed == [row().identity]

@@ -13,7 +13,6 @@ import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.row_grants import RowGrant
-from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.core.timing import RENEWALS_PER_LEASE, local_deadline
 from aiorwlock_remote.errors import LockError, LossReason
 from aiorwlock_remote.locks.held_state import LossScopes
@@ -39,8 +38,7 @@ class RowLease(Generic[S]):
     """A row lock that this process holds, with or without a lease.
 
     Args:
-        row: The row that is locked.
-        attempt: The attempt that locked it.
+        attempt: The attempt that locked the row.
         loop: The event loop of the task that acquired it.
         grant: The grant in the row; None without a lease.
         task: The task that acquired it.
@@ -53,8 +51,7 @@ class RowLease(Generic[S]):
         over: Set once it was released.
     """
 
-    row: RowTarget[S]
-    attempt: RowAttempt
+    attempt: RowAttempt[S]
     loop: TaskEventLoop
     grant: RowGrant | None = None
     task: weakref.ref[Any] | None = None
@@ -67,14 +64,14 @@ class RowLease(Generic[S]):
     over: anyio.Event = field(default_factory=_event)
 
     @property
+    def row(self) -> RowTarget[S]:
+        """The row that is locked."""
+        return self.attempt.row
+
+    @property
     def fence(self) -> int | None:
         """The fence of the grant; None without a lease."""
         return None if self.grant is None else self.grant.fence
-
-    @property
-    def holder(self) -> str:
-        """The public name of the attempt that locked the row: 12 hex digits."""
-        return holder_of(self.attempt.ticket)
 
     @property
     def left(self) -> float:
@@ -126,18 +123,8 @@ class RowLease(Generic[S]):
         self.deadline = max(self.deadline, local_deadline(sent_at, lease, None))
 
     def log_debug(self, event: str) -> None:
-        """Log what happened to this lock, under its public holder id."""
-        if log.isEnabledFor(logging.DEBUG):
-            log_event(
-                log,
-                event,
-                logging.DEBUG,
-                resource=self.row.label,
-                holder=self.holder,
-                mode=self.attempt.mode,
-                fence=self.fence,
-                lost=self.lost,
-            )
+        """Log an event of this lock."""
+        self.attempt.log_debug(event, self.fence)
 
 
 async def renew_until_over(

@@ -249,7 +249,7 @@ class RowHeld:
                 hint = "this process does not repeat it; if no other holder is left, "
             raise BackendUnavailable(
                 what=f"{row.label} ({mode}) was {rest}: {exc.what}",
-                hint=hint + row.sql.free_row,
+                hint=hint + row.sql.repair("free_row"),
                 nothing_done=exc.nothing_done,
             ) from exc.__cause__
         if got is None:

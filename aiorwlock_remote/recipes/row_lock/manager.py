@@ -11,7 +11,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from random import random
@@ -46,26 +45,16 @@ from aiorwlock_remote.recipes.row_lock.target import (
     RowOutcome,
     RowTarget,
     Watch,
+    log,
 )
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 
 S = TypeVar("S")
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
-
 IMMEDIATE_ATTEMPTS = 3
 """Attempts without a pause while the row looks free or changes at each of them."""
 FIRST_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.01, 0.5
 """Seconds, at most, before a waiter's second attempt, and between two later ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowRequest(Generic[S]):
-    """A row to be locked. ``until``: local time of the timeout; None: none."""
-
-    row: RowTarget[S]
-    attempt: RowAttempt
-    until: float | None
 
 
 class RowWaiters:
@@ -117,12 +106,12 @@ class RowWaitQueue(Generic[S]):
         self._waiters = weakref.WeakValueDictionary()
 
     async def obtain(
-        self, request: RowRequest[S], *, wait: bool
+        self, attempt: RowAttempt[S], *, wait: bool
     ) -> RowLease[S] | RowState:
         """Return the lease, or the state that refused it when the time was over."""
-        got = await self._attempt(request)
+        got = await self._try(attempt)
         if isinstance(got, RowState) and wait:
-            return await self._wait(request, got)
+            return await self._wait(attempt, got)
         return got
 
     def wake(self, identity: RowIdentity | None = None) -> None:
@@ -132,27 +121,26 @@ class RowWaitQueue(Generic[S]):
                 waiters.wake()
 
     async def _wait(
-        self, request: RowRequest[S], state: RowState
+        self, attempt: RowAttempt[S], state: RowState
     ) -> RowLease[S] | RowState:
-        row, mode = request.row, request.attempt.mode
+        row = attempt.row
         waiters = self._waiters.get(row.identity)
         if waiters is None:
             waiters = self._waiters[row.identity] = RowWaiters()
-        turn = waiters.turns[mode]
-        if log.isEnabledFor(logging.DEBUG):
-            log_event(log, "queued", logging.DEBUG, resource=row.label, mode=mode)
-        with anyio.move_on_after(self._left(request)) as scope:
+        turn = waiters.turns[attempt.mode]
+        attempt.log_debug("queued")
+        with anyio.move_on_after(self._left(attempt)) as scope:
             await turn.acquire()
         if scope.cancelled_caught:
             return state
         try:
             with waiters.polling(row.watch):
-                return await self._poll(waiters, request)
+                return await self._poll(waiters, attempt)
         finally:
             turn.release()
 
     async def _poll(
-        self, waiters: RowWaiters, request: RowRequest[S]
+        self, waiters: RowWaiters, attempt: RowAttempt[S]
     ) -> RowLease[S] | RowState:
         polls = 0
         while True:
@@ -161,8 +149,8 @@ class RowWaitQueue(Generic[S]):
             # way sets this event, not its successor, and is not missed
             # (test_row_lock_many_waiters.py).
             changed = waiters.changed
-            got = await self._attempt(request)
-            left = self._left(request)
+            got = await self._try(attempt)
+            left = self._left(attempt)
             if isinstance(got, RowLease) or (left is not None and left <= 0):
                 return got
             pause = min(
@@ -173,66 +161,64 @@ class RowWaitQueue(Generic[S]):
             with anyio.move_on_after(pause if left is None else min(pause, left)):
                 await changed.wait()
                 polls, cause = 0, "message"
-            if log.isEnabledFor(logging.DEBUG):
-                resource = request.row.label
-                log_event(log, "woken", logging.DEBUG, resource=resource, cause=cause)
+            resource = attempt.row.label
+            log_event(log, "woken", logging.DEBUG, resource=resource, cause=cause)
 
-    async def _attempt(self, request: RowRequest[S]) -> RowLease[S] | RowState:
+    async def _try(self, attempt: RowAttempt[S]) -> RowLease[S] | RowState:
         """Return the lease, or the state that refused it.
 
         The request is sent again if it was certainly not carried out, if its ticket
         tells what became of it, or if the state that refused it admits it.
         """
-        row, attempt, now = request.row, request.attempt, self._loop.clock.now
+        row, now = attempt.row, self._loop.clock.now
         began, failing, doubtful = now(), None, False
         for tries in count(1):
             # Whichever of the requests obtained the lease, the last one renewed it: its
             # time counts from here (test_a_lease_counts_from_before_it_was_asked_for).
             sent_at = now()
             try:
-                got = await self._requests.take(row, attempt, doubtful=doubtful)
+                got = await self._requests.take(attempt, doubtful=doubtful)
             except BackendUnavailable as exc:
                 failing = exc if failing is None or failing.nothing_done else failing
                 sure = exc.nothing_done or row.strategy.lease is not None
-                late = request.until is not None and now() >= request.until
+                late = attempt.until is not None and now() >= attempt.until
                 if not sure or late or now() - began >= RETRY_PERIOD:
-                    raise self._given_up(request, failing) from exc.__cause__
+                    raise self._given_up(attempt, failing) from exc.__cause__
             except LockError as exc:
                 # An earlier request of this attempt may have been granted, though this
                 # one is refused for good (test_another_try_that_is_refused).
                 if doubtful or (is_uncertain(exc) and row.strategy.lease is not None):
-                    self._give_back(request)
+                    self._requests.give(attempt).log_failure()
                 raise row.explained(exc) from exc.__cause__
             else:
                 if got.held:
-                    return self._lease(request, got, sent_at)
+                    return self._lease(attempt, got, sent_at)
                 state = row.found(got)
                 if tries >= IMMEDIATE_ATTEMPTS or not (
                     got.again or _admits(state, attempt.mode)
                 ):
-                    if log.isEnabledFor(logging.DEBUG):
-                        log_event(
-                            log,
-                            "refused",
-                            logging.DEBUG,
-                            resource=row.label,
-                            mode=attempt.mode,
-                            state=state,
-                        )
+                    log_event(
+                        log,
+                        "refused",
+                        logging.DEBUG,
+                        resource=row.label,
+                        mode=attempt.mode,
+                        state=state,
+                    )
                     return state
                 continue
             doubtful = not failing.nothing_done and row.strategy.lease is not None
             uncertain = self._requests.uncertain
-            with uncertain(row, attempt) if doubtful else nullcontext():
+            with uncertain(attempt) if doubtful else nullcontext():
                 await anyio.sleep(back_off(tries, random()))
             self._check()
         raise AssertionError("count() does not end")
 
     def _lease(
-        self, request: RowRequest[S], got: RowOutcome, sent_at: float
+        self, attempt: RowAttempt[S], got: RowOutcome, sent_at: float
     ) -> RowLease[S]:
-        held = RowLease(request.row, request.attempt, self._loop, got.grant)
-        lease = request.row.strategy.lease
+        held = RowLease(attempt, self._loop, got.grant)
+        lease = attempt.row.strategy.lease
         if lease is not None:
             held.deadline = local_deadline(sent_at, lease, None)
         if held.left > 0:
@@ -240,27 +226,23 @@ class RowWaitQueue(Generic[S]):
             return held
         # The answer took longer than the lease: the row may be another holder's by now
         # (test_one_that_comes_when_it_is_over_is_given_back).
-        self._give_back(request)
+        self._requests.give(attempt).log_failure()
         raise BackendUnavailable(
-            what=f"{request.row.label}: the grant arrived when its lease had expired",
+            what=f"{attempt.row.label}: the grant arrived when its lease had expired",
             hint="use a longer lease",
             nothing_done=True,
         )
 
-    def _given_up(self, request: RowRequest[S], exc: BackendUnavailable) -> LockError:
+    def _given_up(self, attempt: RowAttempt[S], exc: BackendUnavailable) -> LockError:
         """Release what a lost request may have obtained; return the caller's error."""
-        if not exc.nothing_done and request.row.strategy.lease is not None:
-            self._give_back(request)
-        return request.row.unclear(request.attempt.mode, exc)
+        if not exc.nothing_done and attempt.row.strategy.lease is not None:
+            self._requests.give(attempt).log_failure()
+        return attempt.row.unclear(attempt.mode, exc)
 
-    def _give_back(self, request: RowRequest[S]) -> None:
-        attempt = request.attempt
-        self._requests.give(request.row, attempt, attempt.reason).log_failure()
-
-    def _left(self, request: RowRequest[S]) -> float | None:
-        if request.until is None:
+    def _left(self, attempt: RowAttempt[S]) -> float | None:
+        if attempt.until is None:
             return None
-        return max(0.0, request.until - self._loop.clock.now())
+        return max(0.0, attempt.until - self._loop.clock.now())
 
 
 def _admits(state: RowState, mode: Mode) -> bool:
@@ -306,8 +288,8 @@ class RowLockManager(Generic[S]):
             held_mode = str(held.attempt.mode)
             raise WouldDeadlock(resource=row.label, held_mode=held_mode)
         until = None if timeout is None else self.loop.clock.now() + timeout
-        request = RowRequest(row, RowAttempt(mode, reason, random_id().hex()), until)
-        got = await self._queue.obtain(request, wait=timeout != 0)
+        attempt = RowAttempt(row, mode, reason, random_id().hex(), until)
+        got = await self._queue.obtain(attempt, wait=timeout != 0)
         if isinstance(got, RowState):
             return got
         got.task = weakref.ref(task)
@@ -426,14 +408,12 @@ class RowLockManager(Generic[S]):
     def _end(self, held: RowLease[S], reason: str | None) -> Pending[RowOutcome]:
         self._held.discard(held)
         held.over.set()
-        row, attempt = held.row, held.attempt
+        row = held.row
         task = None if held.task is None else held.task()
         own = {} if task is None else self._by_task.get(task, {})
         if own.get(row.identity) is held:
             del own[row.identity]
-        return self._requests.give(
-            row, attempt, attempt.reason if reason is None else reason
-        )
+        return self._requests.give(held.attempt, reason)
 
     def _freed(self, identity: RowIdentity) -> None:
         self._queue.wake(identity)

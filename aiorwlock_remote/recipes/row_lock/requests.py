@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +12,6 @@ import anyio
 
 from aiorwlock_remote._util.pending import InFlight, Pending, map_pending
 from aiorwlock_remote.core.row import Plan
-from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import BackendUnavailable
@@ -23,6 +21,7 @@ from aiorwlock_remote.recipes.row_lock.target import (
     RowIdentity,
     RowOutcome,
     RowTarget,
+    log,
 )
 from aiorwlock_remote.runtime.cleanup import CleanupRetrier, InFlightGrants
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
@@ -35,8 +34,6 @@ RETRY_PERIOD = 5.0
 """Seconds for which a failed request is repeated before its caller gets the error."""
 SETTLE_TIMEOUT = 2.0
 """Seconds that a cancelled or closing caller waits for its clean-up."""
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
 
 
 class RunsPlans(Protocol[S_contra]):
@@ -86,7 +83,7 @@ class RowRequests(Generic[S]):
         self._paused: set[Callable[[], None]] = set()  # releases to be repeated
 
     async def take(
-        self, row: RowTarget[S], attempt: RowAttempt, *, doubtful: bool = False
+        self, attempt: RowAttempt[S], *, doubtful: bool = False
     ) -> RowOutcome:
         """Ask once for the lock.
 
@@ -94,15 +91,16 @@ class RowRequests(Generic[S]):
         is released. ``doubtful``: an earlier request of this attempt may have obtained
         the lock, so it is released even if this one does not.
         """
-        check = row.kind not in self._checked
-        plan = row.strategy.take(attempt, check=check)
+        attempt.log_debug("request_sent")
+        kind = attempt.row.kind
+        plan = attempt.row.strategy.take(attempt, check=kind not in self._checked)
         reply = self._in_flight.add(self._store.carry(plan))
         undone: list[Pending[None]] = []
 
         def withdraw() -> Pending[None]:
             if not undone:
                 undone.append(Pending())
-                undo = partial(self._withdraw, row, attempt, doubtful, undone[0])
+                undo = partial(self._withdraw, attempt, doubtful, undone[0])
                 reply.add_done_callback(undo)
             return undone[0]
 
@@ -116,13 +114,11 @@ class RowRequests(Generic[S]):
                 await withdraw()
             raise
         if got.held:
-            self._checked.add(row.kind)
+            self._checked.add(kind)
         return got
 
     @contextmanager
-    def uncertain(
-        self, row: RowTarget[S], attempt: RowAttempt
-    ) -> Generator[None, None, None]:
+    def uncertain(self, attempt: RowAttempt[S]) -> Generator[None, None, None]:
         """Guard a pause after a request that may have obtained the lock.
 
         If the caller is cancelled in the pause, or the ``Locks`` is closed, the lock is
@@ -133,7 +129,7 @@ class RowRequests(Generic[S]):
         """
 
         def withdraw() -> None:
-            self.give(row, attempt, attempt.reason).log_failure()
+            self.give(attempt).log_failure()
 
         with self._closing.under(withdraw):
             try:
@@ -143,7 +139,7 @@ class RowRequests(Generic[S]):
                 raise
 
     def give(
-        self, row: RowTarget[S], attempt: RowAttempt, reason: str
+        self, attempt: RowAttempt[S], reason: str | None = None
     ) -> Pending[RowOutcome]:
         """Send a release; repeat it for ``RETRY_PERIOD``, then in the background.
 
@@ -151,9 +147,10 @@ class RowRequests(Generic[S]):
         without one only if the request was certainly not carried out.
         """
         reply: Pending[RowOutcome] = self._in_flight.add(Pending())
-        send = partial(self._send_release, row, attempt, reason)
-        self._repeat_release(row, send, reply, self._loop.clock.now())
-        lease = row.strategy.lease
+        reason = attempt.reason if reason is None else reason
+        send = partial(self._send_release, attempt, reason)
+        self._repeat_release(attempt, send, reply, self._loop.clock.now())
+        row, lease = attempt.row, attempt.row.strategy.lease
         repeatable = lease is not None
         return self._retrier.on(reply, row, send, lease, repeatable=repeatable)
 
@@ -171,13 +168,12 @@ class RowRequests(Generic[S]):
 
     def _withdraw(
         self,
-        row: RowTarget[S],
-        attempt: RowAttempt,
+        attempt: RowAttempt[S],
         doubtful: bool,  # noqa: FBT001 - bound by ``partial``
         undone: Pending[None],
         reply: Pending[RowOutcome],
     ) -> None:
-        error = reply.error
+        error, row = reply.error, attempt.row
         doubt = doubtful or is_uncertain(error)
         if doubt and row.strategy.lease is None:
             # Without a ticket a release could take away the lock of another holder, so
@@ -190,15 +186,8 @@ class RowRequests(Generic[S]):
                 error=str(error),
             )
         elif doubt or (error is None and reply.result().held):
-            if log.isEnabledFor(logging.DEBUG):
-                log_event(
-                    log,
-                    "withdrawn",
-                    logging.DEBUG,
-                    resource=row.label,
-                    holder=holder_of(attempt.ticket),
-                )
-            released = self.give(row, attempt, attempt.reason)
+            attempt.log_debug("withdrawn")
+            released = self.give(attempt)
             released.log_failure()
             released.add_done_callback(lambda _: undone.set_result(None))
             return
@@ -206,7 +195,7 @@ class RowRequests(Generic[S]):
 
     def _repeat_release(
         self,
-        row: RowTarget[S],
+        attempt: RowAttempt[S],
         send: Callable[[], Pending[RowOutcome]],
         reply: Pending[RowOutcome],
         since: float,
@@ -214,22 +203,19 @@ class RowRequests(Generic[S]):
         def repeat() -> None:
             if repeat in self._paused:
                 self._paused.discard(repeat)
-                self._repeat_release(row, send, reply, since)
+                self._repeat_release(attempt, send, reply, since)
 
         def answered(released: Pending[RowOutcome]) -> None:
             error = released.error
             waited = self._loop.clock.now() - since
             if error is None:
                 reply.set_result(released.result())
-            elif _repeatable(row, error) and not self._closed and waited < RETRY_PERIOD:
-                if log.isEnabledFor(logging.DEBUG):
-                    log_event(
-                        log,
-                        "cleanup_retried",
-                        logging.DEBUG,
-                        resource=row.label,
-                        error=str(error),
-                    )
+            elif (
+                waited < RETRY_PERIOD
+                and not self._closed
+                and _repeatable(attempt.row, error)
+            ):
+                attempt.log_debug("cleanup_retried")
                 self._paused.add(repeat)
                 self._loop.spawn(partial(_call_after, back_off(2, random()), repeat))
             else:
@@ -237,10 +223,9 @@ class RowRequests(Generic[S]):
 
         send().add_done_callback(answered)
 
-    def _send_release(
-        self, row: RowTarget[S], attempt: RowAttempt, reason: str
-    ) -> Pending[RowOutcome]:
+    def _send_release(self, attempt: RowAttempt[S], reason: str) -> Pending[RowOutcome]:
         """Send a release once; wake local waiters when it was carried out."""
+        row = attempt.row
 
         def answered(got: RowOutcome) -> RowOutcome:
             if got.again:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar, final
@@ -38,7 +39,7 @@ from aiorwlock_remote.core.row_grants import (
     load_row_grants,
 )
 from aiorwlock_remote.core.text import quoted
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.errors import (
     AcquireUncertain,
@@ -48,9 +49,12 @@ from aiorwlock_remote.errors import (
     LockError,
     Unsupported,
 )
+from aiorwlock_remote.logs import log_event
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
 
 MAX_SWAPS = 8
 """Attempts to change a leased row without a pause while other programs change it."""
@@ -133,20 +137,9 @@ class RowSql:
         """The GRANT statement that a database user needs for row locks."""
         return self._named(self._dialect.grant)
 
-    @property
-    def free_row(self) -> str:
-        """The UPDATE that frees the row, whatever its lock columns contain."""
-        return self._text("repair", literal=self._literal())
-
-    @property
-    def clear_grants(self) -> str:
-        """The UPDATE that removes all leases from the row."""
-        return self._text("forget", literal=self._literal())
-
-    @property
-    def insert_row(self) -> str:
-        """The INSERT for a row that does not exist."""
-        return self._text("insert")
+    def repair(self, name: str) -> str:
+        """Return ``free_row``, ``clear_grants`` or ``insert_row`` of ``row.sql``."""
+        return self._text(name, literal=self._literal())
 
     def _literal(self) -> str:
         literal = str(self._id)
@@ -160,15 +153,6 @@ class RowSql:
 
     def _named(self, text: str, **more: str) -> str:
         return text.format_map({**self._names, **more})
-
-
-@dataclass(frozen=True, slots=True)
-class RowAttempt:
-    """One attempt to lock a row. ``ticket``: a secret of the attempt."""
-
-    mode: Mode
-    reason: str
-    ticket: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +183,14 @@ class PublishedStrategy(Generic[S]):
     def __init__(self, statements: RowStatements[S]) -> None:
         self.statements = statements
 
-    def take(self, attempt: RowAttempt, *, check: bool) -> Plan[S, RowOutcome]:
+    def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
         """Lock the row; ``check``: also read back that the mark fits its column."""
         mode, reason = attempt.mode, attempt.reason
         plan = lock_plan(self.statements, mode, reason, check=check, alone=check)
         step = yield from plan
         return RowOutcome(step, step.done)
 
-    def give(self, attempt: RowAttempt, reason: str) -> Plan[S, RowOutcome]:
+    def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
         """Unlock the row, and store ``reason`` in it."""
         step = yield from unlock_plan(self.statements, attempt.mode, reason)
         return RowOutcome(step, step.done)
@@ -224,7 +208,7 @@ class LeasedStrategy(Generic[S]):
         self.lease: float | None = lease
         self._lease = micros(lease)
 
-    def take(self, attempt: RowAttempt, *, check: bool) -> Plan[S, RowOutcome]:
+    def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
         """Lock the row unless the ticket holds it; ``check``: also read it back."""
         decide = TakeRow(attempt.ticket, attempt.mode, self._lease, attempt.reason)
         got = yield from self._swapped(decide)
@@ -240,11 +224,11 @@ class LeasedStrategy(Generic[S]):
                 )
         return got
 
-    def give(self, attempt: RowAttempt, reason: str) -> Plan[S, RowOutcome]:
+    def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
         """Release what the ticket holds, and store ``reason`` in the row."""
         return (yield from self._swapped(ReleaseRow(attempt.ticket, reason)))
 
-    def keep(self, attempt: RowAttempt) -> Plan[S, RowOutcome]:
+    def keep(self, attempt: RowAttempt[S]) -> Plan[S, RowOutcome]:
         """Renew the lease of the ticket."""
         return (yield from self._swapped(RenewRow(attempt.ticket, self._lease)))
 
@@ -363,7 +347,7 @@ class RowTarget(Generic[S]):
             raise BadRecord(
                 what=f"{self.label}: the text in column {self.sql.grants} was not "
                 "written by this library",
-                hint=self.sql.clear_grants,
+                hint=self.sql.repair("clear_grants"),
             )
         return self.state(got.step)
 
@@ -389,19 +373,17 @@ class RowTarget(Generic[S]):
             raise BadRecord(
                 what=f"{self.label}: mark {mark!r} with count {readers!r} is not a "
                 "state of a row lock",
-                hint=self.sql.free_row,
+                hint=self.sql.repair("free_row"),
             )
         return state
 
     @property
     def _missing(self) -> str:
         """Hint for a missing row: insert it, or compare the types of key and column."""
+        insert = self.sql.repair("insert_row")
         if self.key.removeprefix("-").isdigit():
-            return self.sql.insert_row
-        return (
-            f"{self.sql.insert_row}; if column {self.sql.key} is a number, pass the "
-            "key as a number"
-        )
+            return insert
+        return f"{insert}; if column {self.sql.key} is a number, pass the key as one"
 
     def explained(self, exc: LockError) -> LockError:
         """Return a store's error with the hints of a row lock in place of its own.
@@ -443,3 +425,27 @@ class RowTarget(Generic[S]):
         missing = sql.grants.casefold() in exc.what.casefold()
         alter = sql.add_grants_column
         return alter if missing else f"{sql.add_columns}; {alter}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowAttempt(Generic[S]):
+    """One attempt to lock a row.
+
+    Args:
+        row: The row.
+        mode: Together with other readers, or alone.
+        reason: Stored in the row.
+        ticket: A secret of the attempt, by which a lease knows its holder.
+        until: Local time of the timeout; None: the attempt waits for ever.
+    """
+
+    row: RowTarget[S]
+    mode: Mode
+    reason: str
+    ticket: str = field(repr=False)
+    until: float | None = None
+
+    def log_debug(self, event: str, fence: int | None = None) -> None:
+        """Log an event of this attempt, under its public holder id."""
+        label, holder = self.row.label, holder_of(self.ticket)
+        log_event(log, event, logging.DEBUG, resource=label, holder=holder, fence=fence)
